@@ -28,8 +28,6 @@ pub(super) struct Accounts {
     counters: Counters<Counter>,
     /// Live blocks that no stream cache counts, by pool and heap.
     live: Vec<Counted>,
-    /// Heaps whose figures have changed since they were last counted.
-    touched: SmallVec<[u32; 8]>,
     /// Whether a stream cache's figures may have exceeded their allowance.
     may_have_peaked: bool,
     counts: Counts,
@@ -53,15 +51,6 @@ impl Accounts {
     pub(super) fn count_lost(&mut self, bytes: u64) {
         self.lost_bytes += bytes;
     }
-
-    /// Takes the heaps that are still to be counted, until they are put back.
-    pub(super) fn take_touched(&mut self) -> SmallVec<[u32; 8]> {
-        std::mem::take(&mut self.touched)
-    }
-
-    pub(super) fn put_back_touched(&mut self, touched: SmallVec<[u32; 8]>) {
-        self.touched = touched;
-    }
 }
 
 #[cfg(debug_assertions)]
@@ -71,11 +60,6 @@ impl Accounts {
     pub(super) fn live_in(&self, row: usize) -> [u64; 3] {
         let live = self.live.get(row).copied().unwrap_or_default();
         [live.blocks, live.bytes, live.requested]
-    }
-
-    /// Whether a heap is still to be counted.
-    pub(super) fn is_touched(&self, heap: u32) -> bool {
-        self.touched.contains(&heap)
     }
 
     /// What is counted here.
@@ -92,14 +76,6 @@ pub(super) enum Reset {
 }
 
 impl State {
-    /// Notes that a heap's figures have changed.
-    #[inline]
-    pub(super) fn touch(&mut self, heap: u32) {
-        if !self.accounts.touched.contains(&heap) {
-            self.accounts.touched.push(heap);
-        }
-    }
-
     /// Counts a block into the heap in which it lies, and what is left over there.
     #[inline]
     pub(super) fn count_in(
@@ -113,7 +89,7 @@ impl State {
         live.bytes += bytes;
         live.requested += requested;
         let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
-            return self.touch(heap);
+            return self.pools.change(heap);
         };
         let (pieces, free) = row.free_pieces();
         let at = self.counter(pool, heap);
@@ -131,7 +107,7 @@ impl State {
     }
 
     /// Counts a block out that its host has freed. If its place is free at once,
-    /// [`State::count_released`] follows, before anything else is counted; else its heap is touched.
+    /// [`State::count_released`] follows, before anything else is counted; else its heap is counted at the end of the call.
     #[inline]
     pub(super) fn count_out(
         &mut self,
@@ -164,7 +140,7 @@ impl State {
     #[inline]
     pub(super) fn count_left_over(&mut self, (pool, heap): (PoolId, u32), counts: bool) {
         let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
-            return self.touch(heap);
+            return self.pools.change(heap);
         };
         let (pieces, free) = row.free_pieces();
         let at = self.counter(pool, heap);
@@ -187,18 +163,24 @@ impl State {
     /// Counts what has changed. Every call that changes anything ends with this.
     #[inline]
     pub(super) fn account(&mut self, counts: bool) {
-        if !self.accounts.touched.is_empty() || self.accounts.may_have_peaked {
-            self.account_changes(counts);
+        while let Some(heap) = self.pools.take_changed() {
+            self.account_heap(heap, counts);
+        }
+        if self.accounts.may_have_peaked {
+            self.note_peaks();
         }
     }
 
-    fn account_changes(&mut self, counts: bool) {
-        while let Some(heap) = self.accounts.touched.pop() {
-            self.count_changes(heap);
-            if let Some(pool) = self.pools.find_pool(heap) {
-                self.count(pool, heap, counts);
-            }
+    /// Counts what has changed in a heap.
+    pub(super) fn account_heap(&mut self, heap: u32, counts: bool) {
+        self.count_changes(heap);
+        if let Some(pool) = self.pools.find_pool(heap) {
+            self.count(pool, heap, counts);
         }
+    }
+
+    /// Notes new peaks, if a stream cache or heap may have one.
+    pub(super) fn note_peaks(&mut self) {
         if std::mem::take(&mut self.accounts.may_have_peaked) {
             self.sum_up();
         }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use super::explain::View;
 use super::flaws::Flaw;
-use super::history::{Action, Frames};
-use super::lending::Lent;
-use super::live_blocks::{Home, LiveBlock, Origin};
+use super::history::{EventKind, Frames};
+use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
 use super::names::PoolId;
 use super::oom::{Need, Purpose, Remedy};
 use super::planned::Found;
@@ -178,9 +177,8 @@ impl<D: Driver> Locked<'_, D> {
         let heap = self.state.pool(pool, CALL)?.homes(bytes, requester).first;
         self.drop_premapped_for_eager(pool)?;
         self.take_back_own((pool, stream), is_small(bytes));
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         self.free_completed(Some(pool));
-        self.state.touch(heap);
         let placed = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).place_at(address, bytes, requester, proof)
         });
@@ -200,7 +198,7 @@ impl<D: Driver> Locked<'_, D> {
             self.drop_premapped_for_eager(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own((pool, stream), is_small(bytes));
-            self.poll_deferred(POLLED);
+            self.poll_waits(POLLED);
         }
         match self.place(requester, homes, bytes) {
             None => match self.borrow(request, requester, Spare::Lent)? {
@@ -220,7 +218,7 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, .. } = request;
-        if self.poll_deferred(POLLED) {
+        if self.poll_waits(POLLED) {
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }
@@ -234,7 +232,6 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(Some(placed));
             }
         }
-        self.state.touch(homes.grows);
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
@@ -258,7 +255,7 @@ impl<D: Driver> Locked<'_, D> {
         let driver = self.driver;
         self.with_proof(requester, |pools, proof| {
             let mut place = |number| {
-                let heap = pools.heap_mut(number);
+                let heap = pools.counted_heap_mut(number);
                 let placed = heap.place(bytes, requester, proof);
                 let placed = placed.or_else(|| heap.open(driver, bytes, requester, proof))?;
                 Some((number, placed))
@@ -317,7 +314,7 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { stream, requested, ref frames, .. } = request;
         // Another one than the request's, where it lends.
         let pool = self.state.pools.pool_of(heap);
-        let Placed { range, mut address, bytes, graphs } = placed;
+        let Placed { range, mut address, bytes, users } = placed;
         if self.config.lacks(Flaw::Alias) && matches!(requester, Requester::Capture { .. }) {
             let live = self.state.blocks.of(pool).next();
             address = live.map_or(address, |it| self.state.pools.extent(it.heap, it.range).0);
@@ -325,7 +322,6 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
             self.state.count_changes(heap);
-            self.state.touch(heap);
         }
         let number = self.state.blocks.number();
         let mine = match requester {
@@ -342,23 +338,21 @@ impl<D: Driver> Locked<'_, D> {
             }
             Requester::Outside { .. } | Requester::Lent { .. } => None,
         };
-        let lent = match requester {
-            Requester::Lent { kept, .. } => {
-                Some(if kept { Lent::AllFree } else { Lent::Temporary })
-            }
-            _ => None,
+        let tenure = match requester {
+            Requester::Lent { lent, .. } => Tenure::Lent(lent),
+            // What is borrowed is the lender's again as soon as it is freed.
+            _ if pool != request.pool => Tenure::Borrowed(request.pool),
+            _ => Tenure::Own(users),
         };
         let standing = Entry::Standing { block: number, address, bytes };
         self.state.write_journals(pool, mine.map(|home| home.slot), standing);
         let row = self.state.pools.get_mut(pool).expect("found before");
         let caches = self.config.settings.caching && row.config().may_cache();
-        // What is borrowed is the lender's again as soon as it is freed.
-        let borrower = (pool != request.pool).then_some(request.pool);
         // A stream cache would keep its requests from who learns of them.
         let learning = self.state.lessons.is_listening();
-        let may_lease = lent.is_none() && borrower.is_none();
+        let may_lease = matches!(tenure, Tenure::Own(_));
         let leased = mine.is_none() && caches && may_lease && !learning;
-        if lent.is_some() {
+        if let Tenure::Lent(_) = tenure {
             row.add_lent(bytes);
         }
         if leased {
@@ -373,10 +367,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
-            graphs,
+            tenure,
             leased,
-            lent,
-            borrower,
             frames: frames.clone().filter(|_| !leased),
             ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
         });
@@ -396,7 +388,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if self.state.history.is_some() {
             let (place, frames) = ((address, requested), frames.clone());
-            self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames);
+            self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         }
         Block { id, address, bytes: requested }
     }

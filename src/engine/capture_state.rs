@@ -6,32 +6,14 @@ use std::time::Instant;
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
-use super::explain::WaitReason;
-use super::history::Asked;
 use super::layout::Following;
 use super::names::{BlockId, PoolId};
 use super::streams::{Position, Timelines};
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, DriverError, StreamHandle};
-use crate::heap::{CaptureSlot, RangeId};
+use crate::heap::CaptureSlot;
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
-
-/// A block freed in the capture that cannot be proven free within it.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) heap: u32,
-    pub(super) range: RangeId,
-    pub(super) block: BlockNumber,
-    pub(super) asked: Asked,
-    /// Whether a finished graph used the memory before the capture did.
-    pub(super) graphs: bool,
-    /// Streams outside the capture whose work may use it, and that had no mark yet.
-    pub(super) outside: SmallVec<[StreamHandle; 2]>,
-    /// Behind the work of such streams when the block was freed.
-    pub(super) positions: SmallVec<[Position; 2]>,
-    pub(super) reason: WaitReason,
-}
 
 /// The thread that all streams of a capture belong to, as long as no stream has gone to another thread
 /// since and none has joined the capture.
@@ -72,7 +54,8 @@ pub(super) struct CaptureState {
     pub(super) blocks: usize,
     /// The rows that they had among the live ones.
     pub(super) rows: FixedBitSet,
-    pub(super) held: Vec<Held>,
+    /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
+    pub(super) held: Vec<u32>,
     /// Blocks freed by a thread that may not look at their streams: the one that captures on them
     /// frees them with its next request.
     pub(super) left: Vec<BlockId>,
@@ -211,11 +194,6 @@ impl Captures {
 
     pub(super) fn ids(&self) -> Vec<CaptureId> {
         self.iter().map(|it| it.id).collect()
-    }
-
-    /// Blocks that captures hold until they end.
-    pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
-        self.iter().flat_map(|it| &it.held)
     }
 
     /// What is known of a capture.

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use super::capture_state::CapturePhase;
-use super::history::{Action, Frames};
-use super::live_blocks::{LiveBlock, Origin};
+use super::history::{EventKind, Frames};
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
-use super::pools::Pool;
+use super::pools::PoolRow;
 use super::report::Block;
 use super::state::{Locked, State};
 use super::stream_cache::Leases;
@@ -25,12 +25,12 @@ use crate::heap::Claimed;
 pub struct Checkpoint {
     pool: PoolId,
     /// In order of addresses.
-    blocks: Vec<Kept>,
+    blocks: Vec<SavedBlock>,
 }
 
 /// A block that was live.
 #[derive(Clone, Debug)]
-struct Kept {
+struct SavedBlock {
     heap: u32,
     address: u64,
     /// What it occupied, in bytes.
@@ -134,12 +134,12 @@ impl State {
     fn checkpoint(&self, pool: PoolId) -> Checkpoint {
         let mut blocks = Vec::new();
         self.each_live(|_, block, requested, frames| {
-            if block.pool != pool || block.borrower.is_some() {
+            if block.pool != pool || block.tenure.borrower().is_some() {
                 return;
             }
             let (address, bytes) = self.pools.extent(block.heap, block.range);
             let stream = block.stream;
-            blocks.push(Kept {
+            blocks.push(SavedBlock {
                 heap: block.heap,
                 address,
                 bytes,
@@ -158,7 +158,7 @@ impl State {
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, _| {
-            if block.pool == pool && block.borrower.is_none() {
+            if block.pool == pool && block.tenure.borrower().is_none() {
                 let (address, _) = self.pools.extent(block.heap, block.range);
                 live.push(Block { id, address, bytes });
             }
@@ -216,8 +216,10 @@ impl State {
 
     /// The first place of a checkpoint where a block lies that another pool has borrowed.
     fn first_borrowed(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
-        let borrowed =
-            self.blocks.iter().filter(|block| block.pool == pool && block.borrower.is_some());
+        let borrowed = self
+            .blocks
+            .iter()
+            .filter(|block| block.pool == pool && block.tenure.borrower().is_some());
         let borrowed: Vec<(u64, u64)> =
             borrowed.map(|block| self.pools.extent(block.heap, block.range)).collect();
         let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
@@ -237,7 +239,7 @@ impl State {
         let gone = self.blocks.iter().filter(|block| block.pool == pool);
         marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
         let mut streams = self.streams_in(pool);
-        for waiting in self.deferred.iter().filter(|waiting| waiting.pool == pool) {
+        for waiting in self.waiting.iter().filter(|waiting| waiting.pool == pool) {
             marks.extend(waiting.positions.iter().copied().chain(waiting.own));
             streams.extend(waiting.streams.iter().copied());
         }
@@ -250,13 +252,13 @@ impl State {
 
     /// Whether work from before a restoration of a pool may still use memory that is free in it.
     pub(super) fn is_settling(&self, pool: PoolId) -> bool {
-        let marks = self.pools.get(pool).map(Pool::settling).unwrap_or_default();
+        let marks = self.pools.get(pool).map(PoolRow::settling).unwrap_or_default();
         marks.iter().any(|&mark| !self.timelines.is_reached(mark))
     }
 }
 
 impl Checkpoint {
-    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &Kept> {
+    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
         self.blocks.iter().filter(move |kept| kept.heap == heap)
     }
 
@@ -307,7 +309,6 @@ impl<D: Driver> Locked<'_, D> {
     /// After all that could refuse it: the driver is asked nothing from here on.
     fn restore(&mut self, pool: PoolId, checkpoint: &Checkpoint) -> Restored {
         let heaps = self.state.pools.heaps_of(Some(pool));
-        heaps.iter().for_each(|&heap| self.state.touch(heap));
         // Later users of the pool come after all that; the driver and other pools do not.
         let marks = self.state.unsettled_marks(pool);
         if let Some(row) = self.state.pools.get_mut(pool) {
@@ -355,46 +356,45 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives a block's place to the pool's graphs, if there are any. What the block's streams have done with
     /// it precedes all that comes, by the host's word.
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
-        let LiveBlock { number, pool, heap, range, requested, stream, graphs, frames, .. } = block;
+        let LiveBlock { number, pool, heap, range, requested, stream, tenure, frames, .. } = block;
         let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
         let (address, _) = self.state.pools.extent(heap, range);
         let place = (address, requested);
-        self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
-        let graphs = graphs || has_graphs;
+        self.state.record_event_from(EventKind::FreeCompleted, place, Some(stream), pool, frames);
+        let users = tenure.users().of_block().or_graphs(has_graphs);
         let heap = self.state.pools.heap_mut(heap);
-        if graphs {
+        if users.are_graphs() {
             heap.keep(range);
         }
-        heap.free_idle(range, graphs, number);
+        heap.free_idle(range, users, number);
         Block { id, address, bytes: requested }
     }
 
     /// Enters a block that has its place again.
-    fn revive(&mut self, pool: PoolId, kept: &Kept, place: Claimed) -> Block {
-        let &Kept { heap, address, bytes, requested, stream, .. } = kept;
-        let Claimed { range, mut graphs, cuts } = place;
+    fn revive(&mut self, pool: PoolId, kept: &SavedBlock, place: Claimed) -> Block {
+        let &SavedBlock { heap, address, bytes, requested, stream, .. } = kept;
+        let Claimed { range, mut users, cuts } = place;
         for cut in cuts {
-            graphs |= self.state.cut_waiting(heap, cut);
+            users = users.or_graphs(self.state.cut_waiting(heap, cut).are_graphs());
         }
         let row = self.state.pools.get_mut(pool).expect("a pool that was looked at");
-        graphs |= !row.is_without_graphs();
+        users = users.or_graphs(!row.is_without_graphs());
         let known = self.state.timelines.number(stream);
         let retired = kept.stream_number.is_none() || kept.stream_number != known;
         // All that the old stream did is over by the host's word, and a new one of its handle is another.
         let gone = retired.then(|| Box::new(Timelines::passed()));
         let number = self.state.blocks.number();
         let (place, sizes) = ((pool, heap, range), (bytes, requested));
-        let origin = if kept.graph && graphs { Origin::Graph } else { Origin::Past };
+        let origin = if kept.graph && users.are_graphs() { Origin::Graph } else { Origin::Past };
         let id = self.state.blocks.insert(LiveBlock {
-            graphs,
+            tenure: Tenure::Restored(users),
             gone,
-            restored: true,
             frames: kept.frames.clone(),
             ..LiveBlock::new(number, place, sizes, (stream, origin))
         });
         self.state.count_in((pool, heap), sizes, self.config.statistics);
         let (place, frames) = ((address, requested), kept.frames.clone());
-        self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames);
+        self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         Block { id, address, bytes: requested }
     }
 }

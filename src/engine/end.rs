@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::capture_state::{CaptureState, Held};
-use super::deferred::Deferred;
+use super::capture_state::CaptureState;
 use super::flaws::Flaw;
 use super::live_blocks::Origin;
 use super::names::{GraphId, PoolId};
@@ -14,6 +13,7 @@ use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::state::{Locked, State};
 use super::verdicts::Evidence;
+use super::waits::Wait;
 use super::Error;
 use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::StreamHandle;
@@ -32,7 +32,7 @@ struct Looked {
 }
 
 /// A capture with plans for its blocks without memory, which its record names.
-struct Prepared {
+struct PreparedCapture {
     looked: Looked,
     plans: Vec<Ready>,
     /// Whether it has such blocks.
@@ -43,13 +43,13 @@ struct Prepared {
 
 /// A capture that the checker has judged, as far as it was to.
 struct Judged {
-    prepared: Prepared,
+    prepared: PreparedCapture,
     verdict: Result<(), Error>,
     found: Found,
 }
 
 /// A capture whose blocks have their memory, if it was accepted.
-struct Bound {
+struct BoundCapture {
     judged: Judged,
     plan: Option<PlanReport>,
 }
@@ -99,7 +99,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    fn judge_and_conclude(&mut self, prepared: Prepared) -> Result<CaptureReport, Error> {
+    fn judge_and_conclude(&mut self, prepared: PreparedCapture) -> Result<CaptureReport, Error> {
         let judged = self.judge(prepared);
         let bound = self.bind(judged);
         self.conclude(bound)
@@ -118,11 +118,11 @@ impl<D: Driver> Locked<'_, D> {
             self.state.slot_of(id, CALL)?;
         }
         // Before its pools are named: a block that waits may bring one in.
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         Ok(Looked { id, slot, graph })
     }
 
-    fn prepare(&mut self, looked: Looked) -> Prepared {
+    fn prepare(&mut self, looked: Looked) -> PreparedCapture {
         let Looked { slot, graph, .. } = looked;
         self.learn_from(slot);
         for row in 0..self.state.capture(slot).pools.len() {
@@ -136,12 +136,12 @@ impl<D: Driver> Locked<'_, D> {
         let checked = has_journal && (self.config.settings.check || unbound);
         let finished =
             graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
-        Prepared { looked, plans, unbound, finished }
+        PreparedCapture { looked, plans, unbound, finished }
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
-    fn evidence(&mut self, prepared: &mut Prepared) -> Option<Evidence> {
-        let Prepared { looked: Looked { slot, .. }, unbound, finished, .. } = prepared;
+    fn evidence(&mut self, prepared: &mut PreparedCapture) -> Option<Evidence> {
+        let PreparedCapture { looked: Looked { slot, .. }, unbound, finished, .. } = prepared;
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
         let may_wait = !*unbound
@@ -157,9 +157,10 @@ impl<D: Driver> Locked<'_, D> {
         Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
     }
 
-    fn judge(&mut self, mut prepared: Prepared) -> Judged {
-        let Prepared { looked: Looked { id, slot, graph }, unbound, ref mut finished, .. } =
-            prepared;
+    fn judge(&mut self, mut prepared: PreparedCapture) -> Judged {
+        let PreparedCapture {
+            looked: Looked { id, slot, graph }, unbound, ref mut finished, ..
+        } = prepared;
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
         let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
@@ -208,8 +209,9 @@ impl<D: Driver> Locked<'_, D> {
         judged.map(|_| ()).map_err(|violation| Error::Refused(Box::new(violation)))
     }
 
-    fn bind(&mut self, mut judged: Judged) -> Bound {
-        let Prepared { looked: Looked { slot, .. }, plans, unbound, .. } = &mut judged.prepared;
+    fn bind(&mut self, mut judged: Judged) -> BoundCapture {
+        let PreparedCapture { looked: Looked { slot, .. }, plans, unbound, .. } =
+            &mut judged.prepared;
         // One that has lost memory is rolled back, and its pool may be suspended.
         let lost = self.state.capture(*slot).lost.is_some();
         let late = self.config.refuse_late_uses && !judged.found.late_uses.is_empty();
@@ -220,11 +222,14 @@ impl<D: Driver> Locked<'_, D> {
                 Err(error) => judged.verdict = Err(error),
             }
         }
-        Bound { judged, plan }
+        BoundCapture { judged, plan }
     }
 
     /// Hands the memory to a graph, or rolls the capture back.
-    fn conclude(&mut self, Bound { judged, plan }: Bound) -> Result<CaptureReport, Error> {
+    fn conclude(
+        &mut self,
+        BoundCapture { judged, plan }: BoundCapture,
+    ) -> Result<CaptureReport, Error> {
         let Judged { prepared, verdict, found: Found { late_uses, early_reads } } = judged;
         let Looked { id, slot, graph } = prepared.looked;
         let refused = self.config.refuse_late_uses && !late_uses.is_empty();
@@ -268,8 +273,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Hands the memory of a capture to a graph.
-    fn accept(&mut self, prepared: &Prepared) -> Result<CaptureReport, Error> {
-        let &Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+    fn accept(&mut self, prepared: &PreparedCapture) -> Result<CaptureReport, Error> {
+        let &PreparedCapture { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
         let capture_state = self.state.capture(slot);
         let (nodes, dependency_queries) =
@@ -329,7 +334,7 @@ impl<D: Driver> Locked<'_, D> {
     /// The driver's, where memory of the capture is lost: it is rolled back then.
     pub(super) fn end(&mut self, slot: CaptureSlot, mut accepted: bool) -> Result<(), DriverError> {
         // While it is still known: all that waits and is used in it belongs to its graph.
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         // No graph with blocks in it has run yet.
         let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
         for pool in pools {
@@ -352,12 +357,12 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        for waiting in self.state.deferred.iter_mut() {
-            let users = waiting.users.len();
-            waiting.users.retain(|&mut capture| capture != id);
-            let uses = accepted && waiting.users.len() < users;
-            waiting.graphs |= uses;
-            waiting.lent &= !uses;
+        for waiting in self.state.waiting.iter_mut() {
+            let used_in = waiting.used_in.len();
+            waiting.used_in.retain(|&mut capture| capture != id);
+            if accepted && waiting.used_in.len() < used_in {
+                waiting.give_to_graph();
+            }
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
@@ -375,25 +380,17 @@ impl<D: Driver> Locked<'_, D> {
                     accepted,
                     !concurrent.is_empty(),
                 );
-                for (range, graphs) in waiting {
+                for (range, users) in waiting {
                     let number = self.state.blocks.number();
                     let captures = concurrent.clone();
-                    let waiting = Deferred::new((pool, heap), range, number, graphs);
-                    self.state.deferred.add(Deferred { captures, ..waiting });
+                    let waiting = Wait::new((pool, heap), range, number, users);
+                    self.state.waiting.add(Wait { captures, ..waiting });
                 }
-                self.state.touch(heap);
             }
         }
-        for Held { heap, range, block, asked, graphs, outside, positions, .. } in held.drain(..) {
-            let pool = self.state.pools.pool_of(heap);
-            let waiting = Deferred::new((pool, heap), range, block, graphs || accepted);
-            self.state.deferred.add(Deferred {
-                streams: outside,
-                positions,
-                captures: self.state.captures.ids_of(pool),
-                asked: Some(asked),
-                ..waiting
-            });
+        for held in held.drain(..) {
+            let captures = &self.state.captures;
+            self.state.waiting.let_go(held, accepted, |pool| captures.ids_of(pool));
         }
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in left.drain(..) {
@@ -405,7 +402,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.discount(&block, self.config.statistics);
             self.free_outside(block);
         }
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         if !accepted {
             self.leave_planned(pools, id);
             for &pool in &*pools {
@@ -440,21 +437,15 @@ impl<D: Driver> Locked<'_, D> {
         }
         for heap in row.heaps() {
             self.state.pools.heap_mut(heap).forget_graphs();
-            self.state.touch(heap);
             self.drop_uncached(heap);
         }
-        for waiting in self.state.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
-            waiting.graphs = false;
-            waiting.lent = false;
-            // One with a stream that captures may be in use in a capture that was not announced.
-            waiting.captured &= !waiting.streams.is_empty();
-            waiting.unclear &= !waiting.streams.is_empty();
+        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.pool == pool) {
+            waiting.forget_graphs();
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.end_lending();
         self.state.blocks.change_all_of(pool, |block| {
-            block.graphs = false;
-            (block.lent, block.adopted) = (None, false);
+            block.tenure = block.tenure.without_graphs();
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;
             }

@@ -127,7 +127,7 @@ impl<D: Driver> Engine<D> {
             if let Ok(mut state) = self.lock() {
                 let mut locked = self.with(&mut state);
                 locked.state.timelines.end_wait(locked.driver, awaited);
-                locked.poll_deferred(usize::MAX);
+                locked.poll_waits(usize::MAX);
                 state.account(self.config.statistics);
             }
         }

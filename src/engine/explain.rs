@@ -8,7 +8,7 @@ use super::snapshot::Range;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
-use crate::heap::{Requester, State as RangeState};
+use crate::heap::{Requester, State as RangeState, Users};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::policy::Reuse;
@@ -176,11 +176,7 @@ pub(super) enum View {
 impl State {
     /// What the ranges that wait are waiting for.
     pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
-        let held = self.captures.held();
-        let held = held.map(|held| ((held.heap, held.range), held.reason.clone()));
-        let deferred = self.deferred.iter();
-        let deferred = deferred.map(|it| ((it.heap, it.range), it.reason(&self.timelines)));
-        held.chain(deferred)
+        self.waiting.iter().map(|it| ((it.heap, it.range), it.reason(&self.timelines)))
     }
 
     /// What those of a heap are waiting for, by address.
@@ -210,13 +206,13 @@ impl<D: Driver> Locked<'_, D> {
                         let reason = reasons.remove(&address);
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
-                    RangeState::Idle { graphs, .. } => {
+                    RangeState::Idle { users } | RangeState::Closed { users } => {
                         let outside = matches!(view, View::Requester(Requester::Outside { .. }));
-                        (graphs && outside).then_some(Refusal::UsedByGraph)
+                        (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::StreamOrdered { timeline, lent } => match view {
+                    RangeState::StreamOrdered { timeline, users } => match view {
                         View::Requester(Requester::Outside { timeline: asks })
-                            if asks == Some(timeline) && !lent =>
+                            if asks == Some(timeline) && users == Users::Eager =>
                         {
                             None
                         }
@@ -277,7 +273,7 @@ impl<D: Driver> Engine<D> {
             locked.state.pool(pool, CALL)?;
             // As a request would, so that one that follows finds what this says.
             locked.take_back(Some(pool), |_| true);
-            locked.poll_deferred(POLLED);
+            locked.poll_waits(POLLED);
             let view = match locked.capture_of(stream, CALL)? {
                 Some(capture) => match locked.state.captures.slot(capture) {
                     Some(slot) => {

@@ -8,21 +8,20 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::capture_state::Held;
 use super::config::Config;
-use super::deferred::Deferred;
 use super::explain::WaitReason;
 use super::flaws::Flaw;
-use super::history::{Action, Asked, Frames};
-use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Use};
+use super::history::{Asked, EventKind, Frames};
+use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::state::{Locked, State};
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
+use super::waits::Wait;
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Ended, Freed, Heap};
+use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -60,7 +59,7 @@ impl State {
         self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
         let sizes = (block.bytes, block.requested);
         self.count_out((block.pool, block.heap), sizes, counts);
-        if block.lent.is_some() || block.adopted {
+        if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
     }
@@ -160,10 +159,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that is in the tables and among the live ones' figures no more.
     fn free_counted(&mut self, mut block: LiveBlock) {
-        if block.restored {
+        if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
             let row = self.state.pools.get(block.pool);
-            block.graphs |= row.is_some_and(|row| !row.is_without_graphs());
+            let graphs = row.is_some_and(|row| !row.is_without_graphs());
+            block.tenure = block.tenure.or_graphs(graphs);
         }
         self.take_input(&mut block);
         let Origin::Capture(home) = block.origin else {
@@ -183,7 +183,11 @@ impl<D: Driver> Locked<'_, D> {
     fn take_input(&mut self, block: &mut LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
-        if is_inside || block.borrower.is_some() || block.gone.is_some() || !block.uses.is_empty() {
+        if is_inside
+            || block.tenure.borrower().is_some()
+            || block.gone.is_some()
+            || !block.uses.is_empty()
+        {
             return;
         }
         let State { captures, timelines, .. } = &*self.state;
@@ -196,7 +200,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some((slot, mark)) = found else { return };
         if !self.state.timelines.is_reached(mark) {
             self.with_listed(block, |locked| {
-                locked.poll_deferred(usize::MAX);
+                locked.poll_waits(usize::MAX);
             });
             // What waited in the pool may have brought another capture into it.
             let concurrent = self.state.captures.get(slot).concurrent;
@@ -215,9 +219,9 @@ impl<D: Driver> Locked<'_, D> {
             _ => return,
         }
         self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
-        block.graphs |= matches!(block.origin, Origin::Graph);
         // The graph's from now on, as any block of the capture.
-        block.lent = None;
+        let of_graph = matches!(block.origin, Origin::Graph);
+        block.tenure = Tenure::Own(block.tenure.users().of_block().or_graphs(of_graph));
         block.origin = Origin::Capture(Home { slot, stream: index, since: Moment::default() });
         if self.config.lacks(Flaw::InputMarkers) {
             block.last =
@@ -251,11 +255,10 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.lacks(Flaw::OlderBlocks) {
             return self.free_outside(block);
         }
-        let LiveBlock { heap, range, number, graphs, origin, .. } = block;
-        let graphs = graphs || matches!(origin, Origin::Graph);
-        self.state.touch(heap);
+        let LiveBlock { heap, range, number, tenure, origin, .. } = block;
+        let users = tenure.users().of_block().or_graphs(matches!(origin, Origin::Graph));
         match self.state.pools.find_heap_mut(heap) {
-            Some(heap) => heap.free_idle(range, graphs, number),
+            Some(heap) => heap.free_idle(range, users, number),
             None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
         }
     }
@@ -329,21 +332,21 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: Ending) {
-        let &mut LiveBlock { number, pool, heap, range, requested, stream, graphs, .. } = block;
+        let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
+        let mut users = tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
         if self.state.history.is_some() {
             let (address, _) = self.state.pools.extent(heap, range);
-            let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
+            let action =
+                if ending.reason.is_none() { EventKind::FreeCompleted } else { EventKind::Free };
             let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
             self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
         if let Some(reason) = ending.reason {
-            self.state.touch(heap);
             self.state.pools.free_later(heap, range, number);
             let mut outside = ending.outside;
             let mut positions = SmallVec::new();
-            let mut graphs = graphs;
-            let mut users: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
+            let mut used_in: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
             outside.retain(|&mut stream| {
                 match self.state.timelines.ask(self.driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
@@ -355,33 +358,34 @@ impl<D: Driver> Locked<'_, D> {
                         .is_none(),
                     // Another capture's graph may use the block.
                     StreamStatus::Inside(capture) => {
-                        graphs = true;
-                        users.extend(self.state.captures.slot(capture));
+                        users = Users::Graphs;
+                        used_in.extend(self.state.captures.slot(capture));
                         true
                     }
                     // Any capture may be the one.
                     StreamStatus::Unclear => {
-                        graphs = true;
-                        users.extend(self.state.captures.slots());
+                        users = Users::Graphs;
+                        used_in.extend(self.state.captures.slots());
                         true
                     }
                     StreamStatus::Barred => true,
                 }
             });
             let asked = Asked { requested, stream, frames: block.frames.take() };
-            let held =
-                Held { heap, range, block: number, asked, graphs, outside, positions, reason };
+            let wait = Wait::new((pool, heap), range, number, users);
+            let wait = Wait { streams: outside, positions, asked: Some(asked), ..wait };
+            let held = self.state.waiting.hold(wait, reason);
             self.state.capture(home.slot).held.push(held);
             // Now that the block is among those held: the captures' records are to name it.
-            for slot in users {
+            for slot in used_in {
                 self.join_pool(slot, pool);
             }
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
         let markers = ending.worked.then_some(&ending.markers[..]);
-        let freed = Freed { capture: home.slot, owner: home.stream, graphs };
-        let settled = match self.state.pools.find_heap_mut(heap) {
+        let freed = Freed { capture: home.slot, owner: home.stream, users };
+        let settled = match self.state.pools.find_counted_heap_mut(heap) {
             Some(row) => {
                 let settled = row.free_pending(range, freed, markers, number);
                 match block.leased {
@@ -398,7 +402,6 @@ impl<D: Driver> Locked<'_, D> {
                 settled
             }
             None => {
-                self.state.touch(heap);
                 let used = Ended::Markers(ending.markers);
                 let given = if ending.worked { used } else { Ended::Unused };
                 self.state.pools.planned_mut(heap).free(range, given)
@@ -543,14 +546,13 @@ impl<D: Driver> Locked<'_, D> {
     /// have completed that. Any other waits for the work of all its streams, and for the captures
     /// under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, graphs, origin, uses, .. } = block;
-        let LiveBlock { bytes, requested, frames, gone, leased, lent, .. } = block;
-        let graph = matches!(origin, Origin::Graph);
-        let graphs = graphs || graph;
+        let LiveBlock { number, pool, heap, range, stream, tenure, origin, uses, .. } = block;
+        let LiveBlock { bytes, requested, frames, gone, leased, .. } = block;
+        let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();
         let eager = matches!(origin, Origin::Outside)
-            && (!graphs || lent.is_some())
+            && users != Users::Graphs
             && self.state.may_order(pool);
         let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
         if own.is_none() && gone.is_none() {
@@ -559,13 +561,13 @@ impl<D: Driver> Locked<'_, D> {
         let now = own.filter(|_| streams.is_empty());
         if self.state.history.is_some() {
             let (address, _) = self.state.pools.extent(heap, range);
-            let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
+            let action = if now.is_some() { EventKind::FreeCompleted } else { EventKind::Free };
             let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
             self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
-            self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, lent.is_some());
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
             let counts = self.config.statistics;
             match leased {
                 // Its stream cache counted it.
@@ -574,7 +576,6 @@ impl<D: Driver> Locked<'_, D> {
             }
             return;
         }
-        self.state.touch(heap);
         self.state.pools.free_later(heap, range, number);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
@@ -583,13 +584,12 @@ impl<D: Driver> Locked<'_, D> {
             _ => self.state.captures.ids_of(pool),
         };
         // Records the events now: the streams need not outlive the block.
-        let waiting = Deferred::new((pool, heap), range, number, graphs);
-        let free = self.defer(Deferred {
+        let waiting = Wait::new((pool, heap), range, number, users);
+        let free = self.defer(Wait {
             streams,
             positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
-            lent: lent.is_some(),
             asked: Some(Asked { requested, stream, frames }),
             ..waiting
         });
@@ -607,15 +607,14 @@ impl<D: Driver> Locked<'_, D> {
         let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {
             let mark = (timeline, mark.position);
-            self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, false);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
             self.state.count_left_over((pool, heap), self.config.statistics);
             return;
         }
-        self.state.touch(heap);
         self.state.pools.free_later(heap, range, number);
         self.state.timelines.fence(self.driver, timeline);
-        let waiting = Deferred::new((pool, heap), range, number, false);
-        self.defer(Deferred { positions: [mark].into_iter().collect(), ..waiting });
+        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
+        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not

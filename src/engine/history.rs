@@ -166,7 +166,7 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum EventKind {
     Allocate,
     /// The host let go of a block that no stream may take yet.
     Free,
@@ -209,7 +209,7 @@ pub(super) struct Asked {
 pub(super) struct PastEvent {
     /// The clock's reading.
     pub(super) stamp: u64,
-    pub(super) action: Action,
+    pub(super) action: EventKind,
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) stream: StreamHandle,
@@ -225,10 +225,10 @@ struct Packed {
     bytes: u64,
     /// The row of its stream and pool.
     origin: u32,
-    action: Action,
+    action: EventKind,
 }
 
-impl Action {
+impl EventKind {
     /// What viewers are shown.
     fn shown(self) -> &'static [Shown] {
         match self {
@@ -415,7 +415,7 @@ impl Ring {
     #[inline]
     pub(super) fn push(
         &mut self,
-        action: Action,
+        action: EventKind,
         (address, bytes): (u64, u64),
         stream: StreamHandle,
         pool: PoolId,
@@ -543,7 +543,7 @@ impl State {
     /// Enters an event.
     pub(super) fn record_event(
         &mut self,
-        action: Action,
+        action: EventKind,
         place: (u64, u64),
         stream: Option<StreamHandle>,
         pool: PoolId,
@@ -554,7 +554,7 @@ impl State {
     /// Enters an event into the history, with the frames of the host's call that led to it.
     pub(super) fn record_event_from(
         &mut self,
-        action: Action,
+        action: EventKind,
         place: (u64, u64),
         stream: Option<StreamHandle>,
         pool: PoolId,
@@ -563,7 +563,7 @@ impl State {
         // To the history a suspended pool has no blocks: they left with its memory.
         let of_block = matches!(
             action,
-            Action::Allocate | Action::Free | Action::FreeCompleted | Action::Completed
+            EventKind::Allocate | EventKind::Free | EventKind::FreeCompleted | EventKind::Completed
         );
         if of_block && self.history.is_some() && self.pools.is_shut(pool) {
             return;
@@ -578,12 +578,12 @@ impl State {
     pub(super) fn record_completed(&mut self, address: u64, asked: Asked, pool: PoolId) {
         let Asked { requested, stream, frames } = asked;
         let place = (address, requested);
-        self.record_event_from(Action::Completed, place, Some(stream), pool, frames);
+        self.record_event_from(EventKind::Completed, place, Some(stream), pool, frames);
     }
 
     /// Enters the begin or the end of a capture.
     pub(super) fn record_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
-        let action = if begins { Action::CaptureBegin } else { Action::CaptureEnd };
+        let action = if begins { EventKind::CaptureBegin } else { EventKind::CaptureEnd };
         self.record_event_from(action, (capture.0, 0), None, pool, None);
     }
 }
@@ -629,8 +629,8 @@ impl Pasts {
         let mut annotations = Vec::new();
         for event in events {
             let time_us = time(event.stamp);
-            if let Action::CaptureBegin | Action::CaptureEnd = event.action {
-                let begins = event.action == Action::CaptureBegin;
+            if let EventKind::CaptureBegin | EventKind::CaptureEnd = event.action {
+                let begins = event.action == EventKind::CaptureBegin;
                 let stage = if begins { Stage::Start } else { Stage::End };
                 annotations.push(Annotation::capture(event.address, stage, device, time_us));
                 continue;

@@ -381,7 +381,6 @@ impl<D: Driver> Locked<'_, D> {
                 arena
             }
         };
-        self.state.touch(heap);
         let placed = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).place_at(base + offset, request.bytes, requester, proof)
         });
@@ -407,7 +406,6 @@ impl<D: Driver> Locked<'_, D> {
         self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
-        self.state.touch(homes.grows);
         let found = match self.place(requester, homes, bytes) {
             None => {
                 let holds = |arena: &Arena| {
@@ -425,12 +423,11 @@ impl<D: Driver> Locked<'_, D> {
         let Ok(Some((heap, placed))) = found else {
             return Err(Why::NoMemory);
         };
-        self.state.touch(heap);
         self.state.count_changes(heap);
-        let Placed { range, address, graphs, .. } = placed;
+        let Placed { range, address, users, .. } = placed;
         // No block has lain there.
         let number = self.state.blocks.number();
-        let freed = Freed { capture: slot, owner: stream, graphs };
+        let freed = Freed { capture: slot, owner: stream, users };
         self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
         if let Some(pool) = self.state.pools.get_mut(pool) {
             pool.set_arena(Arena { heap, address, bytes });

@@ -8,33 +8,17 @@
 use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
-use super::live_blocks::LiveBlock;
+use super::live_blocks::{LiveBlock, Tenure};
 use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::Position;
 use super::{one_stream, Engine, Error, PoolRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::Requester;
+use crate::heap::{Lent, Requester};
 use crate::sync::AtomicBool;
 
 const CALL: &str = "lend";
-
-/// Which of its graphs' memory a pool lends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Lent {
-    /// What blocks alone have lain on that were allocated and freed in one capture: each launch writes it
-    /// anew. What only the run of the capture wrote there, and no node of its graph, is lost.
-    Temporary,
-    /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
-    /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes
-    /// inputs by their addresses only while no such block lives there, after all that has used one. It waits for
-    /// launches of other pools' graphs that read outputs there. And a block that lives when a capture into the pool is
-    /// accepted is no longer lent: it is as an output of that capture, which graphs that were captured before may
-    /// overwrite.
-    AllFree,
-}
 
 impl<D: Driver> Engine<D> {
     /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool
@@ -171,7 +155,7 @@ impl State {
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
         let marks = self.marks_behind(block);
         let Some(row) = self.pools.get_mut(block.pool) else { return };
-        if block.lent.is_some() {
+        if matches!(block.tenure, Tenure::Lent(_)) {
             row.remove_lent(block.bytes);
         }
         for mark in marks {
@@ -189,13 +173,14 @@ impl State {
     }
 
     fn adopt_lent_of(&mut self, pool: PoolId) {
-        let adopted = |block: &LiveBlock| block.pool == pool && block.lent == Some(Lent::AllFree);
+        let adopted =
+            |block: &LiveBlock| block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree);
         let blocks = self.blocks.iter().filter(|block| adopted(block));
         for block in blocks.cloned().collect::<Vec<_>>() {
             self.note_lent_gone(&block);
         }
         for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
-            (block.lent, block.adopted) = (None, true);
+            block.tenure = Tenure::Adopted;
         }
     }
 
@@ -224,19 +209,17 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         // First, as a capture may be found to use the pool by that.
-        self.poll_deferred(POLLED);
+        self.poll_waits(POLLED);
         if !self.may_lend(pool)? {
             return Ok(None);
         }
-        let kept = lent == Lent::AllFree;
         let timeline = self.state.assign_stream(stream);
-        let requester = Requester::Lent { timeline, kept };
+        let requester = Requester::Lent { timeline, lent };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
         if self.state.pool(pool, CALL)?.take_passed() {
             // The launch came after all who had it, and this stream comes after the launch.
             for heap in self.state.pools.heaps_of(Some(pool)) {
                 self.state.pools.heap_mut(heap).free_lent();
-                self.state.touch(heap);
             }
         }
         let mut found = self.place(requester, homes, bytes);

@@ -111,7 +111,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pool(id, "destroy_pool")?;
         self.free_completed(Some(id));
         let heaps = self.state.pool(id, "destroy_pool")?.heaps();
-        let waiting = self.state.deferred.iter().filter(|waiting| waiting.pool == id).count();
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.pool == id).count();
         let ordered: usize =
             heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
         let waiting = waiting + ordered + usize::from(self.state.is_settling(id));

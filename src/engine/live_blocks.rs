@@ -6,7 +6,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::history::Frames;
-use super::lending::Lent;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::Pools;
 use super::streams::Position;
@@ -14,7 +13,7 @@ use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, RangeId};
+use crate::heap::{CaptureSlot, Lent, RangeId, Users};
 use crate::journal::BlockNumber;
 
 /// Where a block was allocated.
@@ -57,6 +56,60 @@ pub(super) struct Use {
     pub(super) last: Option<Box<LastUse>>,
 }
 
+/// Whose memory a block lies in, and by what right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// The pool's. Of before the block: eager, or graphs where a finished graph used its place.
+    Own(Users),
+    /// The pool's, by a restoration: the streams that were recorded for the block before are forgotten.
+    Restored(Users),
+    /// The pool's, and it was asked of this other pool, which borrows here.
+    Borrowed(PoolId),
+    /// That of the pool's graphs, which is lent between their launches.
+    Lent(Lent),
+    /// That of the pool's graphs: it was lent until one more was captured beside it, whose output it is taken for.
+    Adopted,
+}
+
+impl Tenure {
+    /// Whose the memory is.
+    #[inline]
+    pub(super) fn users(self) -> Users {
+        match self {
+            Self::Own(users) | Self::Restored(users) => users,
+            Self::Borrowed(_) => Users::Eager,
+            Self::Lent(_) => Users::Lent,
+            Self::Adopted => Users::Graphs,
+        }
+    }
+
+    /// This right, to memory that graphs use too if `graphs` do.
+    pub(super) fn or_graphs(self, graphs: bool) -> Self {
+        match self {
+            Self::Own(users) => Self::Own(users.or_graphs(graphs)),
+            Self::Restored(users) => Self::Restored(users.or_graphs(graphs)),
+            other => other,
+        }
+    }
+
+    /// This right, to memory that no graph uses any more.
+    pub(super) fn without_graphs(self) -> Self {
+        match self {
+            Self::Own(_) | Self::Lent(_) | Self::Adopted => Self::Own(Users::Eager),
+            Self::Restored(_) => Self::Restored(Users::Eager),
+            Self::Borrowed(pool) => Self::Borrowed(pool),
+        }
+    }
+
+    /// The pool that borrows it.
+    pub(super) fn borrower(self) -> Option<PoolId> {
+        match self {
+            Self::Borrowed(pool) => Some(pool),
+            _ => None,
+        }
+    }
+}
+
 /// A block that has not been freed.
 #[derive(Clone, Debug)]
 pub(super) struct LiveBlock {
@@ -70,8 +123,7 @@ pub(super) struct LiveBlock {
     pub(super) bytes: u64,
     pub(super) stream: StreamHandle,
     pub(super) origin: Origin,
-    /// Whether a finished graph used its place before it did.
-    pub(super) graphs: bool,
+    pub(super) tenure: Tenure,
     /// Last use on its own stream.
     pub(super) last: Option<Box<LastUse>>,
     pub(super) uses: SmallVec<[Use; 2]>,
@@ -79,14 +131,6 @@ pub(super) struct LiveBlock {
     pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
-    /// The pool that it was asked of, where that is another, which borrows here.
-    pub(super) borrower: Option<PoolId>,
-    /// What it was had of, if it lies in memory of the pool's graphs that is lent between their launches.
-    pub(super) lent: Option<Lent>,
-    /// Whether it was lent until a graph was captured beside it, whose output it is taken for.
-    pub(super) adopted: bool,
-    /// Whether a restoration brought it back: the streams that were recorded for it before are forgotten.
-    pub(super) restored: bool,
     /// Who asked for it, where that is recorded.
     pub(super) frames: Option<Arc<Frames>>,
 }
@@ -110,15 +154,11 @@ impl LiveBlock {
             bytes,
             stream,
             origin,
-            graphs: false,
+            tenure: Tenure::Own(Users::Eager),
             last: None,
             uses: SmallVec::new(),
             gone: None,
             leased: false,
-            borrower: None,
-            lent: None,
-            adopted: false,
-            restored: false,
             frames: None,
         }
     }

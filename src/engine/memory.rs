@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::accounts::Reset;
 use super::capture_state::CaptureState;
 use super::history::{Frames, HostFrame};
-use super::live_blocks::{LiveBlock, Origin};
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::{OutOfMemory, Size};
-use super::pools::Pool;
+use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
@@ -253,7 +253,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn pools(&self) -> Result<Vec<PoolLabel>, Error> {
-        let mut pools: Vec<_> = self.lock()?.pools.iter().map(Pool::label).collect();
+        let mut pools: Vec<_> = self.lock()?.pools.iter().map(PoolRow::label).collect();
         pools.sort_unstable_by_key(|pool| pool.id);
         Ok(pools)
     }
@@ -385,12 +385,12 @@ impl State {
 
     /// The live blocks in a pool that were asked of others, which borrow there.
     pub(super) fn borrowed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.borrower.is_some())
+        self.live(|block| block.pool == pool && block.tenure.borrower().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
     pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.lent.is_some())
+        self.live(|block| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
     }
 
     /// The live blocks that are wanted, in order of addresses.
@@ -404,7 +404,7 @@ impl State {
             live.push(Leak {
                 block: id,
                 pool: self.pools.label(block.pool),
-                borrower: block.borrower.map(|pool| self.pools.label(pool)),
+                borrower: block.tenure.borrower().map(|pool| self.pools.label(pool)),
                 address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
                 bytes,
                 stream: block.stream,
@@ -439,11 +439,10 @@ impl<D: Driver> Locked<'_, D> {
         self.state.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
         let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
-        let asks = self.state.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
-            || self.state.captures.held().any(|held| held.outside.contains(&stream))
+        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
             || self.state.caches.used().any(|cache| cache.names(stream));

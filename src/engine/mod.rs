@@ -11,7 +11,7 @@
 //!    nothing uses any more and those that the stream itself used last; in a capture among ranges
 //!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
 //!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
-//! 4. Without a place, what waits is looked at (`deferred`, `streams`), and the pool grows; where
+//! 4. Without a place, what waits is looked at (`waits`, `streams`), and the pool grows; where
 //!    memory is short, the steps of `oom` are gone through. What takes long is left until the lock is
 //!    released (`errands`).
 //! 5. The block is entered among the live ones (`live_blocks`), in the journals of captures
@@ -27,7 +27,7 @@
 //! follow the places of an earlier one, `premapped` what growth in captures maps ahead.
 //!
 //! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
-//! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
+//! `live_blocks`, `waits`, `streams`, `accounts`; `Locked` has the order of calls.
 //! `sharing` is about memory that other processes and devices map.
 //! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
 //! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool,
@@ -40,7 +40,6 @@ mod capture_state;
 mod captures;
 mod checkpoints;
 mod config;
-mod deferred;
 mod end;
 mod errands;
 mod explain;
@@ -73,6 +72,7 @@ mod tuning;
 mod verdicts;
 #[cfg(debug_assertions)]
 mod verify;
+mod waits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +88,6 @@ pub use flaws::Flaw;
 pub(crate) use flaws::Flaw;
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
-pub use lending::Lent;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 #[doc(hidden)]
@@ -102,7 +101,7 @@ pub use statistics::{Counts, Figure, Figures, Statistics};
 pub(crate) use suspend::{By, Contents};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal};
-pub use crate::heap::{Export, Shared, SharedPiece};
+pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::sync::{Mutex, MutexGuard, Rank};

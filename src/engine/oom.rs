@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::explain::View;
-use super::history::Action;
+use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
 use super::pools::with_heap;
 use super::reclaim::Amount;
@@ -364,7 +364,7 @@ impl State {
         let &OutOfMemory { requested, stream, device_free, .. } = report;
         self.accounts.counts().num_ooms += 1;
         let place = (device_free.unwrap_or(0), requested);
-        self.record_event(Action::OutOfMemory, place, Some(stream), report.pool.id);
+        self.record_event(EventKind::OutOfMemory, place, Some(stream), report.pool.id);
     }
 }
 

@@ -166,7 +166,6 @@ impl<D: Driver> Locked<'_, D> {
         let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
-        self.state.touch(heap);
         let exportable = self.state.settings.exportable;
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
@@ -330,7 +329,6 @@ impl<D: Driver> Locked<'_, D> {
         let capturing = capture_state.since.elapsed();
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
-            self.state.touch(heap);
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
             let (scratch, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
@@ -370,7 +368,6 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
             self.state.pools.planned_mut(heap).end_graph(self.driver, capture);
-            self.state.touch(heap);
         }
     }
 
@@ -382,7 +379,6 @@ impl<D: Driver> Locked<'_, D> {
             let before = self.state.pools.planned(heap).reserved();
             self.state.pools.planned_mut(heap).release_unused(self.driver);
             gone += before - self.state.pools.planned(heap).reserved();
-            self.state.touch(heap);
         }
         gone
     }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
@@ -55,7 +56,7 @@ const GONE: &str = "heaps live as long as their pool, and rows name them";
 
 /// A pool.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct PoolRow {
     id: PoolId,
     config: PoolConfig,
     /// Of blocks that get their memory at the end of their capture, once there was one.
@@ -76,14 +77,14 @@ pub(super) struct Pool {
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
     /// What is lent of its graphs' memory.
-    lending: Lending,
+    lending: Loans,
     /// Whether it has an owner, which orders the launches of its graphs.
     owned: bool,
 }
 
 /// What a pool lends of its graphs' memory between their launches.
 #[derive(Debug, Default)]
-struct Lending {
+struct Loans {
     /// Live blocks in it: how many, and their bytes.
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
@@ -117,7 +118,7 @@ pub(super) struct Homes {
     pub(super) grows: u32,
 }
 
-impl Pool {
+impl PoolRow {
     fn heap(&self, kind: usize) -> u32 {
         (HEAPS * self.id.row() + kind) as u32
     }
@@ -288,7 +289,7 @@ impl Pool {
         self.lending.followed = self.lending.marks;
     }
 
-    /// The launch that [`Pool::set_followed`] was called for is submitted.
+    /// The launch that [`PoolRow::set_followed`] was called for is submitted.
     pub(super) fn forget_borrowers(&mut self) {
         if self.lending.followed < self.lending.marks {
             // A block has been freed since then: the next launch comes after all of them once more.
@@ -308,7 +309,7 @@ impl Pool {
     pub(super) fn end_lending(&mut self) {
         let asks = Arc::clone(&self.lending.asks);
         asks.store(false, Ordering::Relaxed);
-        self.lending = Lending { asks, ..Lending::default() };
+        self.lending = Loans { asks, ..Loans::default() };
     }
 }
 
@@ -318,12 +319,14 @@ pub(super) struct Pools {
     engine: u32,
     /// How many there were so far.
     made: u64,
-    rows: Vec<Option<Pool>>,
+    rows: Vec<Option<PoolRow>>,
     vacant: Vec<usize>,
     /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     lenders: Vec<PoolId>,
+    /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
+    changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
     asleep: BTreeMap<Arc<str>, u64>,
 }
@@ -337,6 +340,7 @@ impl Pools {
             vacant: Vec::new(),
             heaps: Vec::new(),
             lenders: Vec::new(),
+            changed: Default::default(),
             asleep: BTreeMap::new(),
         }
     }
@@ -355,7 +359,7 @@ impl Pools {
 
     /// What a pool's heaps of small and large blocks hold in live blocks, in bytes.
     pub(super) fn bytes_in_blocks(&self, id: PoolId) -> u64 {
-        let heaps = self.get(id).map(Pool::heaps).into_iter().flatten();
+        let heaps = self.get(id).map(PoolRow::heaps).into_iter().flatten();
         heaps.map(|heap| self.heap(heap).bytes_in_blocks()).sum()
     }
 
@@ -369,7 +373,7 @@ impl Pools {
         let id = PoolId::new(self.engine, self.made, row);
         self.made += 1;
         let asleep = config.tag.as_ref().and_then(|tag| self.asleep.get(tag).copied());
-        let pool = Pool {
+        let pool = PoolRow {
             id,
             config,
             planned: None,
@@ -380,7 +384,7 @@ impl Pools {
             spare: Spare::default(),
             settling: SmallVec::new(),
             asleep,
-            lending: Lending::default(),
+            lending: Loans::default(),
             owned: false,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
@@ -403,19 +407,19 @@ impl Pools {
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.lenders.retain(|&lender| lender != id);
-        let heaps = pool.iter().flat_map(Pool::heaps);
+        let heaps = pool.iter().flat_map(PoolRow::heaps);
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
         (heaps, pool.and_then(|pool| pool.planned))
     }
 
     #[inline]
-    pub(super) fn get(&self, id: PoolId) -> Option<&Pool> {
+    pub(super) fn get(&self, id: PoolId) -> Option<&PoolRow> {
         self.rows.get(id.row())?.as_ref().filter(|pool| pool.id == id)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut Pool> {
+    pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut PoolRow> {
         self.rows.get_mut(id.row())?.as_mut().filter(|pool| pool.id == id)
     }
 
@@ -436,7 +440,7 @@ impl Pools {
     }
 
     /// All pools.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Pool> + Clone {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PoolRow> + Clone {
         self.rows.iter().flatten()
     }
 
@@ -492,7 +496,7 @@ impl Pools {
 
     /// A pool for messages.
     pub(super) fn label(&self, id: PoolId) -> PoolLabel {
-        self.get(id).map_or(PoolLabel::from(id), Pool::label)
+        self.get(id).map_or(PoolLabel::from(id), PoolRow::label)
     }
 
     /// What a call that refuses a pool fails with.
@@ -508,7 +512,33 @@ impl Pools {
 
     #[inline]
     pub(super) fn heap_mut(&mut self, heap: u32) -> &mut Heap {
+        self.change(heap);
+        self.counted_heap_mut(heap)
+    }
+
+    /// A heap whose figures the caller counts itself, or does not change.
+    #[inline]
+    pub(super) fn counted_heap_mut(&mut self, heap: u32) -> &mut Heap {
         self.heaps[heap as usize].as_mut().expect(GONE)
+    }
+
+    /// Notes that a heap is counted at the end of the call: who gets it to be changed need not say so.
+    #[inline]
+    pub(super) fn change(&mut self, heap: u32) {
+        let (list, marks) = &mut self.changed;
+        if !marks.contains(heap as usize) {
+            marks.grow_and_insert(heap as usize);
+            list.push(heap);
+        }
+    }
+
+    /// The heap that was changed last of those that are still to be counted, which is to be counted now.
+    #[inline]
+    pub(super) fn take_changed(&mut self) -> Option<u32> {
+        let (list, marks) = &mut self.changed;
+        let heap = list.pop()?;
+        marks.set(heap as usize, false);
+        Some(heap)
     }
 
     /// A heap, if its pool is still there.
@@ -519,6 +549,13 @@ impl Pools {
 
     #[inline]
     pub(super) fn find_heap_mut(&mut self, heap: u32) -> Option<&mut Heap> {
+        self.change(heap);
+        self.find_counted_heap_mut(heap)
+    }
+
+    /// A heap as by [`Pools::counted_heap_mut`], if its pool is still there and it has memory behind every block.
+    #[inline]
+    pub(super) fn find_counted_heap_mut(&mut self, heap: u32) -> Option<&mut Heap> {
         self.heaps.get_mut(heap as usize)?.as_deref_mut()
     }
 
@@ -529,6 +566,7 @@ impl Pools {
     }
 
     pub(super) fn planned_mut(&mut self, heap: u32) -> &mut PlannedHeap {
+        self.change(heap);
         let pool = self.rows[heap as usize / HEAPS].as_mut();
         pool.and_then(|pool| pool.planned.as_deref_mut()).expect(GONE)
     }
@@ -565,16 +603,16 @@ impl Pools {
     /// The numbers of the heaps of small and large blocks, of one pool or of all.
     pub(super) fn heaps_of(&self, pool: Option<PoolId>) -> Vec<u32> {
         match pool {
-            Some(pool) => self.get(pool).into_iter().flat_map(Pool::heaps).collect(),
-            None => self.iter().flat_map(Pool::heaps).collect(),
+            Some(pool) => self.get(pool).into_iter().flat_map(PoolRow::heaps).collect(),
+            None => self.iter().flat_map(PoolRow::heaps).collect(),
         }
     }
 
     /// The numbers of the heaps of blocks which get their memory later, of one pool or of all.
     pub(super) fn planned_heaps(&self, pool: Option<PoolId>) -> Vec<u32> {
         match pool {
-            Some(pool) => self.get(pool).and_then(Pool::planned).into_iter().collect(),
-            None => self.iter().filter_map(Pool::planned).collect(),
+            Some(pool) => self.get(pool).and_then(PoolRow::planned).into_iter().collect(),
+            None => self.iter().filter_map(PoolRow::planned).collect(),
         }
     }
 
@@ -599,7 +637,7 @@ impl Pools {
 
     /// What a pool holds, in bytes.
     pub(super) fn reserved(&self, id: PoolId) -> u64 {
-        let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
+        let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
         heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.reserved())).sum()
     }
 
@@ -686,7 +724,7 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let lends = |pool: &&Pool| matches!(pool.spare, Spare::Lent | Spare::LentWhenShort);
+        let lends = |pool: &&PoolRow| matches!(pool.spare, Spare::Lent | Spare::LentWhenShort);
         let mut lenders: Vec<PoolId> = self.iter().filter(lends).map(|pool| pool.id).collect();
         let mut listed = self.lenders.clone();
         lenders.sort_unstable();
@@ -695,13 +733,18 @@ impl Pools {
         Ok(())
     }
 
+    /// Whether a heap is still to be counted.
+    pub(super) fn is_changed(&self, heap: u32) -> bool {
+        self.changed.1.contains(heap as usize)
+    }
+
     /// Who keeps what a region holds that sleeps, by number.
     pub(super) fn keeper_of_region(&self, tag: &str) -> Option<u64> {
         self.asleep.get(tag).copied()
     }
 
     /// The heaps of all pools with their numbers, those of planned blocks among them.
-    pub(super) fn each_heap(&self) -> impl Iterator<Item = (&Pool, u32)> {
+    pub(super) fn each_heap(&self) -> impl Iterator<Item = (&PoolRow, u32)> {
         self.iter().flat_map(|pool| pool.all_heaps().into_iter().map(move |heap| (pool, heap)))
     }
 }

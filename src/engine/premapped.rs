@@ -50,7 +50,6 @@ impl State {
         let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
             if self.pools.heap(heap).premapped() > 0 {
-                self.touch(heap);
                 self.pools.heap_mut(heap).keep_premapped(None);
             }
         }
@@ -59,7 +58,6 @@ impl State {
     /// Makes the premapped memory of the piece that a range lies in idle.
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
         if self.pools.find_heap(heap).is_some_and(|heap| heap.premapped() > 0) {
-            self.touch(heap);
             let heap = self.pools.heap_mut(heap);
             heap.keep_premapped(Some(heap.extent(range)));
         }
@@ -159,11 +157,8 @@ impl<D: Driver> Locked<'_, D> {
             let limit = self.state.room(pool);
             self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            let touched = self.state.accounts.take_touched();
-            self.state.touch(heap);
-            self.state.account(self.config.statistics);
-            self.state.accounts.put_back_touched(touched);
-            self.state.touch(heap);
+            self.state.account_heap(heap, self.config.statistics);
+            self.state.note_peaks();
             result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
         }
         if let Err(error) = &result {

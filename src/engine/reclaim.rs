@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::history::Action;
+use super::history::EventKind;
 use super::live_blocks::{CachedBlock, Origin};
 use super::names::PoolId;
 use super::report::Emptied;
@@ -32,23 +32,22 @@ impl State {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
-        let row = self.pools.heap_mut(heap);
-        let changes = row.take_changes();
+        let changes = self.pools.counted_heap_mut(heap).take_changes();
         let pool = self.pools.pool_of(heap);
         for Change { mapped, whole, address, bytes, pieces } in changes {
             let action = if mapped {
                 self.accounts.counts().num_device_alloc += pieces as u64;
                 if whole {
-                    Action::Segment
+                    EventKind::Segment
                 } else {
-                    Action::Map
+                    EventKind::Map
                 }
             } else {
                 self.accounts.counts().num_device_free += pieces as u64;
                 if whole {
-                    Action::SegmentBack
+                    EventKind::SegmentBack
                 } else {
-                    Action::Unmap
+                    EventKind::Unmap
                 }
             };
             if bytes > 0 {
@@ -109,7 +108,7 @@ impl<D: Driver> Locked<'_, D> {
         for &timeline in &timelines {
             self.state.timelines.fence(self.driver, timeline);
         }
-        freed |= self.poll_deferred(usize::MAX);
+        freed |= self.poll_waits(usize::MAX);
         for heap in self.state.pools.heaps_of(pool) {
             freed |= self.free_completed_in(heap);
         }
@@ -127,10 +126,10 @@ impl<D: Driver> Locked<'_, D> {
     /// Frees for everyone what streams have completed in a heap.
     pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
         let State { timelines, pools, .. } = &mut *self.state;
-        let row = pools.heap_mut(heap);
+        let row = pools.counted_heap_mut(heap);
         let settled = row.free_completed(|timeline| timelines.completed(timeline));
         if settled {
-            self.state.touch(heap);
+            pools.change(heap);
             self.drop_uncached(heap);
         }
         settled
@@ -162,7 +161,6 @@ impl<D: Driver> Locked<'_, D> {
             let (bytes, _) =
                 self.state.pools.heap_mut(heap).give_back(self.driver, id, amount.most - gone);
             gone += bytes;
-            self.state.touch(heap);
         }
         gone
     }
@@ -180,13 +178,14 @@ impl<D: Driver> Locked<'_, D> {
 
     /// In a heap that caches nothing: gives back what has become free.
     pub(super) fn drop_uncached(&mut self, heap: u32) {
-        let row = self.state.pools.find_heap_mut(heap);
-        let Some(row) = row.filter(|row| row.is_uncached()) else { return };
+        if !self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
+            return;
+        }
+        let row = self.state.pools.heap_mut(heap);
         for Surplus { id, .. } in row.surplus() {
             // What the driver does not take stays for the next attempt.
             let _ = row.give_back(self.driver, id, u64::MAX);
         }
-        self.state.touch(heap);
     }
 
     /// Gives back everything that is free now.

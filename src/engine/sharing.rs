@@ -154,7 +154,6 @@ impl<D: Driver> Locked<'_, D> {
         let (heap, range) = (block.heap, block.range);
         let not_shared = |why| Error::NotShared { block: id.number(), why };
         // Its piece stays as it is from now on, which may show in the figures.
-        self.state.touch(heap);
         let Some(heap) = self.state.pools.find_heap_mut(heap) else {
             return Err(not_shared(WhyNotShared::Planned));
         };
@@ -182,7 +181,6 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(false);
         };
         // Its piece stays as it is from now on, which may show in the figures.
-        self.state.touch(heap);
         if address.checked_add(bytes).is_none()
             || !self.state.pools.heap_mut(heap).keep_exported((address, bytes))
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::explain::WaitReason;
-use super::history::{Action, Asked, Frames, HistoryOptions, Pasts, SegmentOrigins};
+use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::with_heap;
@@ -133,14 +133,13 @@ impl State {
             let occupant = Occupant { requested, state, stream, frames };
             occupants.push(((block.heap, block.range), occupant));
         }
-        let held = self.captures.held().map(|held| (held.heap, held.range, Some(&held.asked)));
-        let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.asked.as_ref()));
-        for (heap, range, asked) in held.chain(deferred).filter(|it| wanted(it.0)) {
+        for wait in self.waiting.iter().filter(|wait| wanted(wait.heap)) {
             // What is no single block counts as free memory that waits.
-            if let Some(asked) = asked {
+            if let Some(asked) = &wait.asked {
                 let &Asked { requested, stream, ref frames } = asked;
                 let (state, frames) = (BlockState::ActivePendingFree, frames.clone());
-                occupants.push(((heap, range), Occupant { requested, state, stream, frames }));
+                let occupant = Occupant { requested, state, stream, frames };
+                occupants.push(((wait.heap, wait.range), occupant));
             }
         }
         occupants
@@ -253,7 +252,7 @@ impl<D: Driver> Locked<'_, D> {
             settings: state.settings.clone(),
         };
         // The next one tells of this one.
-        state.record_event(Action::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
+        state.record_event(EventKind::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
         rows
     }
 }

@@ -4,18 +4,18 @@ use super::accounts::Accounts;
 use super::attempts::Attempt;
 use super::capture_state::{CaptureState, Captures, CapturingThread};
 use super::config::Config;
-use super::deferred::Deferrals;
 use super::errands::Errands;
 use super::flaws::Flaw;
 use super::history::{Ring, SegmentOrigins};
 use super::learning::Lessons;
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
-use super::pools::{Graphs, Pool, Pools};
+use super::pools::{Graphs, PoolRow, Pools};
 use super::sharing::Imports;
 use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
 use super::verdicts::Verdicts;
+use super::waits::WaitTable;
 use super::Error;
 use crate::capture::{Capture, Foresight, StreamIndex};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) pools: Pools,
     pub(super) captures: Captures,
     pub(super) blocks: Blocks,
-    pub(super) deferred: Deferrals,
+    pub(super) waiting: WaitTable,
     pub(super) timelines: Timelines,
     pub(super) caches: Arc<StreamCaches>,
     pub(super) accounts: Accounts,
@@ -76,7 +76,7 @@ impl State {
             pools: Pools::new(engine),
             captures: Captures::default(),
             blocks: Blocks::new(engine),
-            deferred: Deferrals::default(),
+            waiting: WaitTable::default(),
             timelines: Timelines::new(),
             caches,
             accounts: Accounts::default(),
@@ -98,7 +98,7 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
+    pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut PoolRow, Error> {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.
         match self.pools.get_mut(pool) {
             Some(row) => Ok(row),
@@ -159,16 +159,12 @@ impl State {
 
     /// What was given back in a pool and is not free for every stream: number, address and size.
     fn waiting_blocks(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
-        let Self { pools, captures, blocks, deferred, .. } = self;
+        let Self { pools, blocks, waiting, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let mut waiting_blocks = Vec::new();
-        let held = captures.held().map(|held| (held.block, held.heap, held.range));
-        let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
-        for (number, heap, range) in held.chain(waiting) {
-            if pools.find_pool(heap) == Some(pool) {
-                let (address, bytes) = pools.extent(heap, range);
-                waiting_blocks.push((number, address, bytes));
-            }
+        for wait in waiting.iter().filter(|wait| wait.pool == pool) {
+            let (address, bytes) = pools.extent(wait.heap, wait.range);
+            waiting_blocks.push((wait.number, address, bytes));
         }
         // What captures gave back is theirs until they end.
         let heaps = row.heaps().into_iter().filter(|_| row.captures() > 0);
@@ -209,7 +205,7 @@ impl State {
             Origin::Capture(home) => Some(home.slot),
             Origin::Outside | Origin::Past | Origin::Graph => None,
         };
-        let captures = self.pools.get(pool).map_or(0, Pool::captures);
+        let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
             let (address, bytes) = self.pools.extent(heap, range);
             self.captures.tell_all(pool, own, (number, address, bytes));
@@ -290,7 +286,7 @@ impl State {
         but: Option<CaptureSlot>,
         entry: Entry<'_>,
     ) {
-        let captures = self.pools.get(pool).map_or(0, Pool::captures);
+        let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(but.is_some()) {
             self.captures.write_journals(pool, but, entry);
         }
@@ -362,7 +358,7 @@ impl<D: Driver> Locked<'_, D> {
         self.join_pool(slot, pool);
         self.state.record_capture(capture, pool, true);
         // What waits and is used in it can be told so from now on.
-        self.poll_deferred(usize::MAX);
+        self.poll_waits(usize::MAX);
         self.state.terminals = terminals;
         if let Some(row) = self.state.pools.get(pool) {
             let alone = row.captures() == 1 && row.graphs() > 0;

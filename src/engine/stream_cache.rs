@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::history::{Action, Frames, Ring};
+use super::history::{EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::peaks::{row, CacheCounter, Counters, Peaks};
 use super::report::Block;
@@ -232,7 +232,7 @@ impl StreamCache {
         let block = Block { id, address: row.address, bytes: requested };
         if let Some(history) = &mut self.history {
             let place = (block.address, requested);
-            history.push(Action::Allocate, place, stream, pool, row.frames.clone());
+            history.push(EventKind::Allocate, place, stream, pool, row.frames.clone());
         }
         let within = !self.counts || self.counted.rise(count).take(bytes, requested);
         Taken::Block { block, may_peak: !within }
@@ -282,7 +282,7 @@ impl StreamCache {
         self.latest = row.bucket;
         if let Some(history) = &mut self.history {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
-            history.push(Action::FreeCompleted, place, stream, bucket.pool, frames);
+            history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
         }
         let within = !self.counts || self.counted.rise(count).give(bytes, row.requested);
         Given::Done { may_peak: !within }

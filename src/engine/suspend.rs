@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::history::Action;
+use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::with_heap;
@@ -407,7 +407,6 @@ impl State {
                 self.reopen(&heaps);
                 self.pools.set_keeper(pool, None);
             }
-            heaps.iter().copied().for_each(|heap| self.touch(heap));
         }
     }
 
@@ -467,21 +466,21 @@ impl State {
 
     /// To the history the blocks of a suspended pool are gone, with all that they held.
     fn record_leaving(&mut self, heaps: &[u32]) {
-        self.record_occupants(heaps, |_| &[Action::FreeCompleted]);
+        self.record_occupants(heaps, |_| &[EventKind::FreeCompleted]);
     }
 
     /// And they are new when it is resumed.
     fn record_return(&mut self, heaps: &[u32]) {
         self.record_occupants(heaps, |state| match state {
-            BlockState::ActivePendingFree => &[Action::Allocate, Action::Free],
-            _ => &[Action::Allocate],
+            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
+            _ => &[EventKind::Allocate],
         });
     }
 
     fn record_occupants(
         &mut self,
         heaps: &[u32],
-        actions: impl Fn(BlockState) -> &'static [Action],
+        actions: impl Fn(BlockState) -> &'static [EventKind],
     ) {
         if self.history.is_none() {
             return;
@@ -607,7 +606,6 @@ impl<D: Driver> Locked<'_, D> {
             // Of one that is short of a part not all can be read.
             self.state.must_be_awake(pool, call)?;
         }
-        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
         self.must_be_quiet(pool, call)?;
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
@@ -659,7 +657,6 @@ impl<D: Driver> Locked<'_, D> {
     fn compact_pool(&mut self, pool: PoolId, call: &'static str) -> Result<u64, Error> {
         self.state.must_be_awake(pool, call)?;
         let Some(heap) = self.state.pool(pool, call)?.planned() else { return Ok(0) };
-        self.state.touch(heap);
         self.must_be_quiet(pool, call)?;
         let unit = unit(self.driver.memory_support());
         let planned = self.state.pools.planned_mut(heap);
@@ -721,7 +718,6 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_leaving(&heaps);
         }
         self.state.set_presence(&heaps, Presence::shut);
-        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
     }
 
     /// Brings the memory of those of the pools back that are shut: of all, or of none. `None` where the call is to
@@ -740,7 +736,6 @@ impl<D: Driver> Locked<'_, D> {
             let heaps = self.state.pool(pool, call)?.all_heaps();
             self.must_be_kept_by(pool, contents.as_ref().map(|it| it.number()), call)?;
             if self.state.pools.is_shut(pool) {
-                heaps.iter().copied().for_each(|heap| self.state.touch(heap));
                 shut.push((pool, heaps));
             }
         }

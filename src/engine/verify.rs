@@ -12,20 +12,20 @@
 //! of them instead. All are taken here.
 
 use super::capture_state::CaptureState;
-use super::deferred::Deferred;
-use super::live_blocks::{LiveBlock, Origin};
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::peaks::{
     row, Amounts, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS,
     SPLIT, SPLIT_BYTES, SUSPENDED,
 };
-use super::pools::{with_heap, Pool, Pools};
+use super::pools::{with_heap, PoolRow, Pools};
 use super::state::State;
 use super::stream_cache::StreamCache;
 use super::streams::Position;
+use super::waits::Wait;
 use super::Engine;
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{Presence, RangeId, State as RangeState};
+use crate::heap::{Presence, RangeId, State as RangeState, Users};
 use crate::sync::{MutexGuard, Ordering};
 
 /// The state with every lock held.
@@ -129,7 +129,7 @@ impl Page<'_> {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
             for lease in cache.each_lease() {
                 let block = blocks.leased(lease.row).filter(|block| {
-                    let lent = block.lent.is_some() || block.borrower.is_some();
+                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Borrowed(_));
                     let streams = lease.stream.is_none_or(|stream| stream == block.stream);
                     let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)
@@ -152,17 +152,12 @@ impl Page<'_> {
     /// a fence behind it is there, or owed, or asked for. A range may be ordered by a
     /// position of a timeline whose stream is gone: that is completed. What a pool waits for names each timeline once.
     fn timelines(&self) -> Verdict {
-        let State { timelines, pools, deferred, blocks, captures, .. } = self.state;
+        let State { timelines, pools, waiting, blocks, captures, .. } = self.state;
         timelines.verify()?;
-        let waiting = deferred.iter().flat_map(|it| it.positions.iter().copied().chain(it.own));
-        let held = captures.held().flat_map(|held| held.positions.iter().copied());
+        let waiting = waiting.iter().flat_map(|it| it.positions.iter().copied().chain(it.own));
         let gone = blocks.iter().filter_map(|block| block.gone.as_deref().copied());
         let expected = captures.iter().filter_map(|capture| capture.expected);
-        waiting
-            .chain(held)
-            .chain(gone)
-            .chain(expected)
-            .try_for_each(|it| timelines.verify_mark(it))?;
+        waiting.chain(gone).chain(expected).try_for_each(|it| timelines.verify_mark(it))?;
         for pool in pools.iter() {
             for marks in [pool.settling(), pool.borrowers()] {
                 marks.iter().try_for_each(|&mark| timelines.verify_mark(mark))?;
@@ -180,29 +175,28 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What waits is looked at in turn, or parked at the one mark that it waits for; it waits for something. It is a
+    /// What waits is looked at in turn, or parked at the one mark that it waits for, or held by one capture under way; it
+    /// waits for something. It is a
     /// range of its pool's, and of the captures that are known to use it each is under way.
     fn what_waits(&self) -> Verdict {
-        let State { timelines, pools, deferred, captures, .. } = self.state;
-        deferred.verify(timelines.parked())?;
-        for waiting in deferred.iter() {
-            let Deferred { pool, heap, users, number, .. } = waiting;
+        let State { timelines, pools, waiting, captures, .. } = self.state;
+        waiting.verify(timelines.parked(), captures.iter().flat_map(|it| &it.held).copied())?;
+        for wait in waiting.iter() {
+            let Wait { pool, heap, used_in, number, .. } = wait;
             let homed = pools.find_pool(*heap) == Some(*pool);
-            let used = users.iter().all(|&capture| captures.slot(capture).is_some());
+            let used = used_in.iter().all(|&capture| captures.slot(capture).is_some());
             let named = *number < self.state.blocks.next_number();
-            holds!(homed && used && named, "what waits is no pool's, or no capture's: {waiting:?}");
+            holds!(homed && used && named, "what waits is no pool's, or no capture's: {wait:?}");
         }
         Ok(())
     }
 
-    /// A range that is in a block is one live block's; a range that waits is held by one capture until that ends, or is
-    /// one of what waits.
+    /// A range that is in a block is one live block's; a range that waits is one of what waits.
     fn ranges_have_holders(&self) -> Verdict {
-        let State { pools, blocks, deferred, captures, .. } = self.state;
+        let State { pools, blocks, waiting, .. } = self.state;
         let live = blocks.iter().map(|block| (block.heap, block.range, Holder::Block));
-        let waiting = deferred.iter().map(|it| (it.heap, it.range, Holder::Waits));
-        let held = captures.held().map(|held| (held.heap, held.range, Holder::Waits));
-        let mut holders: Vec<_> = live.chain(waiting).chain(held).collect();
+        let waiting = waiting.iter().map(|it| (it.heap, it.range, Holder::Waits));
+        let mut holders: Vec<_> = live.chain(waiting).collect();
         holders.sort_unstable();
         let mut ranges: Vec<(u32, RangeId, Holder)> = Vec::with_capacity(holders.len());
         for (_, heap) in pools.each_heap() {
@@ -274,7 +268,7 @@ impl Page<'_> {
     /// A pool counts its graphs. Without any, and without a capture that may become one, nothing of it is graphs' but
     /// what a capture that was not announced may have used: no live block, nothing lent, and nothing that waits.
     fn graphs(&self) -> Verdict {
-        let State { pools, graphs, blocks, deferred, .. } = self.state;
+        let State { pools, graphs, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
             let label = pool.label();
             let users = graphs.each().flat_map(|graph| &graph.pools);
@@ -288,17 +282,17 @@ impl Page<'_> {
                 continue;
             }
             let of_graphs = |block: &&LiveBlock| {
-                let lent = block.lent.is_some() || block.adopted;
-                block.graphs || lent || matches!(block.origin, Origin::Graph)
+                block.tenure.users().are_graphs() || matches!(block.origin, Origin::Graph)
             };
             let block = blocks.of(label.id).find(of_graphs);
             holds!(block.is_none(), "{label} has no graphs, and a block of theirs: {block:?}");
-            let mut waiting = deferred.iter().filter(|it| it.pool == label.id);
-            let waiting = waiting.find(|it| it.graphs || it.lent);
+            let mut waiting = waiting.iter().filter(|it| it.pool == label.id);
+            let waiting = waiting.find(|it| it.users.are_graphs());
             holds!(waiting.is_none(), "{label} has no graphs, and of theirs waits {waiting:?}");
             let heaps = pool.heaps().into_iter().flat_map(|heap| pools.heap(heap).each_range());
             let mut lent = heaps.map(|(_, range)| range.state);
-            let lent = lent.any(|it| matches!(it, RangeState::StreamOrdered { lent: true, .. }));
+            let lent =
+                lent.any(|it| matches!(it, RangeState::StreamOrdered { users: Users::Lent, .. }));
             let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();
             holds!(!lent && ends, "{label} has no graphs, and lends their memory");
         }
@@ -314,7 +308,7 @@ impl Page<'_> {
         let State { pools, blocks, .. } = self.state;
         for pool in pools.iter() {
             let label = pool.label();
-            let lent = blocks.of(label.id).filter(|block| block.lent.is_some());
+            let lent = blocks.of(label.id).filter(|block| matches!(block.tenure, Tenure::Lent(_)));
             let lent = lent.fold((0, 0), |all, block| (all.0 + 1, all.1 + block.bytes));
             holds!(lent == pool.lent(), "{label} has lent {lent:?} and counts {:?}", pool.lent());
             let idle = lent.0 == 0 && pool.borrowers().is_empty();
@@ -403,14 +397,14 @@ impl Page<'_> {
     /// What the engine's counter of a pool's small or large blocks says, given the live ones.
     fn counters_of(
         &self,
-        pool: &Pool,
+        pool: &PoolRow,
         small: bool,
         [count, bytes, requested]: [u64; 3],
     ) -> Verdict {
         let State { pools, accounts, .. } = self.state;
         let first = if small { pool.small() } else { pool.large() };
         let planned = pool.planned().filter(|_| !small);
-        if accounts.is_touched(first) || planned.is_some_and(|heap| accounts.is_touched(heap)) {
+        if pools.is_changed(first) || planned.is_some_and(|heap| pools.is_changed(heap)) {
             return Ok(());
         }
         let heap = pools.heap(first);

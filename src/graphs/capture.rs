@@ -12,7 +12,7 @@ use super::graph::Graph;
 use super::judging::Judging;
 use super::lease::Lease;
 use super::memory::Memory;
-use super::pool::{Pool, Shared};
+use super::pool::{Pool, PoolCore};
 use super::{Error, PoolRefusal};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
@@ -29,7 +29,7 @@ pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
     /// The pools that it uses, the first one first.
-    pools: RefCell<SmallVec<[Arc<Shared<D>>; 1]>>,
+    pools: RefCell<SmallVec<[Arc<PoolCore<D>>; 1]>>,
     kept: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
     attempt: Attempt,
     /// Whether it was begun here, so that it is to be ended here.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::lease::{owned_pools, Accepted, Lease};
-use super::pool::Shared;
+use super::pool::PoolCore;
 use super::Error;
 use crate::driver::{CaptureId, HostApi};
 use crate::engine::CaptureReport;
@@ -20,14 +20,14 @@ use crate::engine::CaptureReport;
 pub struct Judging<D: HostApi> {
     capture: CaptureId,
     /// The pools that it uses, the first one first. Taken with the verdict.
-    pools: SmallVec<[Arc<Shared<D>>; 1]>,
+    pools: SmallVec<[Arc<PoolCore<D>>; 1]>,
     kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<D: HostApi> Judging<D> {
     pub(super) fn new(
         capture: CaptureId,
-        pools: SmallVec<[Arc<Shared<D>>; 1]>,
+        pools: SmallVec<[Arc<PoolCore<D>>; 1]>,
         kept: Vec<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         Self { capture, pools, kept }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::order::{Launched, Order};
-use super::pool::Shared;
+use super::pool::PoolCore;
 use super::retired::{Claim, Retired};
 use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
@@ -60,7 +60,7 @@ impl<D: HostApi> Lease<D> {
         self.handles = Some((graph, executable));
     }
 
-    pub(super) fn pools(&self) -> impl Iterator<Item = &Arc<Shared<D>>> {
+    pub(super) fn pools(&self) -> impl Iterator<Item = &Arc<PoolCore<D>>> {
         self.pools.iter().map(|(pool, _)| pool)
     }
 
@@ -124,7 +124,7 @@ impl<D: HostApi> Lease<D> {
 }
 
 /// Pools with a graph's name in their engines.
-pub(super) type Accepted<D> = SmallVec<[(Arc<Shared<D>>, GraphId); 1]>;
+pub(super) type Accepted<D> = SmallVec<[(Arc<PoolCore<D>>, GraphId); 1]>;
 
 /// The pools that a graph uses, as its engine knows, and that have an owner.
 pub(super) fn owned_pools<D: HostApi>(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::memory::Memory;
 use super::order::Launched;
-use super::pool::{Pool, Shared};
+use super::pool::{Pool, PoolCore};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
@@ -18,7 +18,7 @@ use crate::engine::Lent;
 /// its stream is, so that launches on other threads can come after that. It stays on its thread, which is
 /// the stream's.
 pub struct Lending<D: HostApi> {
-    pool: Arc<Shared<D>>,
+    pool: Arc<PoolCore<D>>,
     stream: StreamHandle,
     /// How many launches of the pool the stream is known to come after, and the driver's number of it.
     followed: Cell<Option<(u64, u64)>>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::pool::{Pool, Shared};
+use super::pool::{Pool, PoolCore};
 use super::Error;
 use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
@@ -15,11 +15,11 @@ use crate::engine::{Block, BlockId, Engine};
 pub struct Memory<D: HostApi> {
     block: Block,
     /// Keeps the pool.
-    pool: Arc<Shared<D>>,
+    pool: Arc<PoolCore<D>>,
 }
 
 impl<D: HostApi> Memory<D> {
-    pub(super) fn new(block: Block, pool: Arc<Shared<D>>) -> Self {
+    pub(super) fn new(block: Block, pool: Arc<PoolCore<D>>) -> Self {
         Self { block, pool }
     }
 

@@ -20,10 +20,10 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
 ///
 /// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
 /// when another pool is made after that, or by [`Engine::empty_cache`].
-pub struct Pool<D: HostApi>(Arc<Shared<D>>);
+pub struct Pool<D: HostApi>(Arc<PoolCore<D>>);
 
 /// What all holders of a pool share.
-pub(crate) struct Shared<D: HostApi> {
+pub(crate) struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
@@ -31,7 +31,7 @@ pub(crate) struct Shared<D: HostApi> {
     driver_bytes: AtomicU64,
 }
 
-impl<D: HostApi> Shared<D> {
+impl<D: HostApi> PoolCore<D> {
     pub(super) fn engine(&self) -> &Arc<Engine<D>> {
         &self.engine
     }
@@ -60,7 +60,7 @@ impl<D: HostApi> Shared<D> {
     }
 }
 
-impl<D: HostApi> Drop for Shared<D> {
+impl<D: HostApi> Drop for PoolCore<D> {
     fn drop(&mut self) {
         let order = self.order.get_mut();
         for retired in order.retired.drain(..) {
@@ -77,23 +77,23 @@ impl<D: HostApi> Pool<D> {
     /// A new pool without memory: that comes with the first block.
     pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
         let id = engine.create_pool(config);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolCore {
             engine: engine.clone(),
             id,
             order: Mutex::new(Rank::Order, Order::new(engine, id)),
             driver_bytes: AtomicU64::new(0),
         });
         // For captures that use the pool without having joined it.
-        let owner: Weak<Shared<D>> = Arc::downgrade(&shared);
+        let owner: Weak<PoolCore<D>> = Arc::downgrade(&shared);
         engine.own_pool(shared.id, owner);
         Self(shared)
     }
 
-    pub(super) fn of(shared: Arc<Shared<D>>) -> Self {
+    pub(super) fn of(shared: Arc<PoolCore<D>>) -> Self {
         Self(shared)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared<D>> {
+    pub(super) fn shared(&self) -> &Arc<PoolCore<D>> {
         &self.0
     }
 
@@ -297,11 +297,11 @@ impl<D: HostApi> fmt::Debug for Pool<D> {
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],
-) -> (Vec<Arc<Shared<D>>>, Option<PoolId>) {
+) -> (Vec<Arc<PoolCore<D>>>, Option<PoolId>) {
     let (mut owned, mut going) = (Vec::new(), None);
     for &pool in pools {
         let Some(owner) = engine.owner_of(pool) else { continue };
-        match owner.upgrade().and_then(|owner| owner.downcast::<Shared<D>>().ok()) {
+        match owner.upgrade().and_then(|owner| owner.downcast::<PoolCore<D>>().ok()) {
             Some(shared) => owned.push(shared),
             None => going = Some(pool),
         }
@@ -313,7 +313,7 @@ pub(crate) fn owned<D: HostApi>(
 /// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
 /// launched. Where one runs it is waited for, or refused.
 pub(crate) fn hold_launches<D: HostApi, R>(
-    pools: &[Arc<Shared<D>>],
+    pools: &[Arc<PoolCore<D>>],
     wait: bool,
     change: impl FnOnce() -> R,
 ) -> Result<R, Error> {
@@ -330,7 +330,7 @@ pub(crate) fn hold_launches<D: HostApi, R>(
 
 /// Brings the memory of pools back, given in the order in which they are locked.
 pub(crate) fn resume_launches<D: HostApi, R>(
-    pools: &[Arc<Shared<D>>],
+    pools: &[Arc<PoolCore<D>>],
     resume: impl FnOnce() -> R,
 ) -> Result<R, Error> {
     mirror(pools, pools.iter().map(|shared| shared.order()).collect(), resume)
@@ -338,7 +338,7 @@ pub(crate) fn resume_launches<D: HostApi, R>(
 
 /// Changes pools, and notes which of them have their memory then.
 fn mirror<D: HostApi, R>(
-    pools: &[Arc<Shared<D>>],
+    pools: &[Arc<PoolCore<D>>],
     mut orders: Vec<MutexGuard<'_, Order<D>>>,
     change: impl FnOnce() -> R,
 ) -> Result<R, Error> {

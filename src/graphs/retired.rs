@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::order::Event;
-use super::pool::Shared;
+use super::pool::PoolCore;
 use crate::driver::{ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::{Engine, GraphId};
 
@@ -24,7 +24,7 @@ pub(super) struct Retired<D: HostApi> {
     pub(super) kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
     /// Its pools but for the one that it is put aside in. That is the first by address, so that no
     /// two keep each other.
-    pub(super) others: SmallVec<[Arc<Shared<D>>; 1]>,
+    pub(super) others: SmallVec<[Arc<PoolCore<D>>; 1]>,
     /// Behind its last launch, in each of its pools that had one under way.
     pub(super) events: SmallVec<[Arc<Event<D>>; 1]>,
 }

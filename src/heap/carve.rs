@@ -3,6 +3,7 @@
 use super::place::Placed;
 use super::range::{Range, RangeId, State};
 use super::runs::Position;
+use super::users::Users;
 use super::Heap;
 
 impl Heap {
@@ -17,7 +18,7 @@ impl Heap {
     #[inline]
     pub(super) fn carve_in(&mut self, run: Position, first: RangeId, bytes: u64) -> Placed {
         let Range { address, bytes: held, segment, previous, state, .. } = self.ranges[first];
-        let mut graphs = uses_graphs(state);
+        let mut users = users_of(state);
         self.in_blocks += bytes;
         let (range, after) = if held > bytes {
             // The block gets a row of its own, and the rest keeps its row, markers and names.
@@ -33,7 +34,7 @@ impl Heap {
                 let next = self.ranges[first].next;
                 let next = next.unwrap_or_else(|| unreachable!("the neighbours were large enough"));
                 let Range { bytes: held, state, .. } = self.ranges[next];
-                graphs |= uses_graphs(state);
+                users = users.or_graphs(users_of(state).are_graphs());
                 self.ranges.unite_markers(first, next);
                 if held > missing {
                     self.ranges.shorten(next, missing);
@@ -48,15 +49,11 @@ impl Heap {
             (first, range.next)
         };
         self.runs.cut(run, (address, bytes), after);
-        Placed { range, address, bytes, graphs }
+        Placed { range, address, bytes, users }
     }
 }
 
-/// Whether a finished graph uses what a free range holds.
-fn uses_graphs(state: State) -> bool {
-    match state {
-        State::Idle { graphs, .. } | State::Pending { graphs, .. } => graphs,
-        State::StreamOrdered { lent, .. } => lent,
-        _ => false,
-    }
+/// Whose memory a block is in what a free range holds.
+fn users_of(state: State) -> Users {
+    state.users().map_or(Users::Eager, Users::of_block)
 }

@@ -5,14 +5,15 @@
 //! range of the heap may be taken. What is in a block, or has no memory, never is.
 
 use super::range::{Range, RangeId, State};
+use super::users::Users;
 use super::Heap;
 
 /// A place that was taken.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) range: RangeId,
-    /// Whether a finished graph uses any of it.
-    pub(crate) graphs: bool,
+    /// Eager, or graphs where a finished graph uses any of it.
+    pub(crate) users: Users,
     /// The waiting ranges that it has taken, or a part of.
     pub(crate) cuts: Vec<Cut>,
 }
@@ -93,7 +94,7 @@ impl Heap {
             first = self.ranges[first].next.expect(HELD);
         }
         let mut cuts: Vec<Cut> = Vec::new();
-        let mut graphs = false;
+        let mut users = Users::Eager;
         let mut lower = None;
         if self.ranges[first].address < address {
             let place = self.extent(first);
@@ -111,12 +112,10 @@ impl Heap {
                     cuts.push(Cut { from, place, below: lower.is_some(), above });
                     self.leave(at);
                 }
-                State::Idle { graphs: used, .. } => {
-                    graphs |= used;
-                    self.unlist(at);
-                }
-                State::StreamOrdered { lent, .. } => {
-                    graphs |= lent;
+                State::Idle { users: of }
+                | State::Closed { users: of }
+                | State::StreamOrdered { users: of, .. } => {
+                    users = users.or_graphs(of.are_graphs());
                     self.unlist(at);
                 }
                 state => unreachable!("a block that is given back leaves no such range: {state:?}"),
@@ -134,7 +133,7 @@ impl Heap {
             self.absorb_next(first, next);
         }
         self.in_blocks += bytes;
-        Claimed { range: first, graphs, cuts }
+        Claimed { range: first, users, cuts }
     }
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.

@@ -6,6 +6,7 @@
 
 use super::range::{Range, RangeId, State};
 use super::segment::Segment;
+use super::users::Users;
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError};
 
@@ -27,11 +28,14 @@ impl Heap {
         if self.presence().is_shut() {
             return Vec::new();
         }
-        let surplus = self.idle(|graphs, _| !graphs).into_iter().map(|id| {
-            let range = &self.ranges[id];
-            let bytes = self.segment_of(range).whole(range.address, range.end());
-            Surplus { id, bytes, since: range.since, address: range.address }
-        });
+        let surplus = self
+            .ids_where(|state| state.idle_users() == Some(Users::Eager))
+            .into_iter()
+            .map(|id| {
+                let range = &self.ranges[id];
+                let bytes = self.segment_of(range).whole(range.address, range.end());
+                Surplus { id, bytes, since: range.since, address: range.address }
+            });
         surplus.filter(|surplus| surplus.bytes > 0).collect()
     }
 
@@ -43,7 +47,7 @@ impl Heap {
         id: RangeId,
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
-        debug_assert!(matches!(self.ranges[id].state, State::Idle { graphs: false, .. }));
+        debug_assert!(self.ranges[id].state.idle_users() == Some(Users::Eager));
         if self.presence().is_shut() {
             return (0, Ok(()));
         }

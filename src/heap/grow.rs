@@ -10,6 +10,7 @@ use super::place::{Placed, Requester};
 use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{enter_segment, unit, Segment, Shape};
+use super::users::Users;
 use super::{Change, Heap, Supply};
 use crate::capture::Proof;
 use crate::driver::{Driver, DriverError, ErrorKind, Source, StreamHandle};
@@ -233,7 +234,7 @@ impl Heap {
         let whole = missing == range.bytes;
         self.segment(segment).map(driver, address, missing)?;
         self.note_change(mapping(address, missing));
-        let idle = State::Idle { graphs: false, closed: false, kept: false };
+        let idle = State::Idle { users: Users::Eager };
         let id = if whole {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
@@ -254,7 +255,7 @@ impl Heap {
     /// Enters bytes that came into use behind a segment's last range.
     pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
         let &Segment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = State::Idle { graphs: false, closed: false, kept: false };
+        let state = State::Idle { users: Users::Eager };
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);

@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use super::range::{RangeId, State};
-use super::Heap;
+use super::users::Users;
+use super::{idle, Heap};
 
 /// Stretches of addresses, none of which touches another: where each begins, and its end.
 #[derive(Debug, Default)]
@@ -62,9 +63,7 @@ impl Heap {
 
     /// Free memory of graphs in which they keep nothing between launches: addresses and sizes in bytes.
     pub(crate) fn temporary_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let temporary = |&id: &RangeId| {
-            matches!(self.ranges[id].state, State::Idle { graphs: true, kept: false, .. })
-        };
+        let temporary = |id: &RangeId| self.ranges[*id].state.idle_users() == Some(Users::Graphs);
         let ids = self.free_ids().filter(temporary);
         ids.map(|id| (self.ranges[id].address, self.ranges[id].bytes))
     }
@@ -74,8 +73,8 @@ impl Heap {
         self.kept.0.clear();
     }
 
-    /// Makes a range idle that is in no list and of no kind, as graphs' memory: cut where graphs begin or cease
-    /// to keep it.
+    /// Makes a range idle that is in no list and of no kind, as graphs' memory, and closes it if it is to be `closed`:
+    /// cut where graphs begin or cease to keep it.
     pub(super) fn settle_cut(&mut self, id: RangeId, closed: bool) {
         self.ranges.set_state(id, State::Allocated);
         let since = self.clock;
@@ -85,7 +84,8 @@ impl Heap {
             let (kept, until) = self.kept.at(address);
             // What lies above is in no list yet, and of no kind that a neighbour could take in.
             at = (until < end).then(|| self.split(part, until));
-            self.ranges.set_state(part, State::Idle { graphs: true, closed, kept });
+            let users = if kept { Users::Kept } else { Users::Graphs };
+            self.ranges.set_state(part, idle(users, closed));
             self.ranges[part].since = since;
             self.list(part);
             self.merge(part);

@@ -34,6 +34,7 @@ mod sharing;
 mod stream_ordered;
 mod suspend;
 mod takeable;
+mod users;
 #[cfg(debug_assertions)]
 pub(crate) mod verify;
 
@@ -50,6 +51,8 @@ pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 pub(crate) use suspend::{Keeper, NothingKept, Presence};
+pub use users::Lent;
+pub(crate) use users::Users;
 
 use std::sync::Arc;
 
@@ -218,13 +221,9 @@ impl Heap {
         })
     }
 
-    /// The idle ranges that a test picks.
-    fn idle(&self, picks: impl Fn(bool, bool) -> bool) -> Vec<RangeId> {
-        let idle = self.free_ids().filter(|&id| match self.ranges[id].state {
-            State::Idle { graphs, closed, .. } => picks(graphs, closed),
-            _ => false,
-        });
-        idle.collect()
+    /// The free ranges whose state a test picks, in address order.
+    fn ids_where(&self, picks: impl Fn(State) -> bool) -> Vec<RangeId> {
+        self.free_ids().filter(|&id| picks(self.ranges[id].state)).collect()
     }
 
     /// Where the memory around an allocated range begins, and how far it goes on without a hole.
@@ -250,11 +249,8 @@ impl Heap {
         let (mut largest, mut run, mut end) = (0, 0, 0);
         for id in self.free_ids() {
             let range = &self.ranges[id];
-            let takes = match range.state {
-                State::Idle { graphs, .. } => !graphs,
-                State::StreamOrdered { lent, .. } => !lent,
-                _ => false,
-            };
+            let takes = range.state.users() == Some(Users::Eager)
+                && !matches!(range.state, State::Pending { .. });
             let joins = takes && range.address == end && range.previous.is_some();
             run = match takes {
                 true if joins && !self.plan.whole => run + range.bytes,
@@ -357,9 +353,9 @@ impl Heap {
     }
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
-    pub(crate) fn free_idle(&mut self, id: RangeId, graphs: bool, block: BlockNumber) {
+    pub(crate) fn free_idle(&mut self, id: RangeId, users: Users, block: BlockNumber) {
         self.ranges[id].block = Some(block);
-        self.settle(id, graphs);
+        self.settle(id, users);
     }
 
     /// Whether anything came from the driver or went back since [`Heap::take_changes`].
@@ -398,16 +394,16 @@ impl Heap {
         markers: Option<&[NodeIndex]>,
         block: BlockNumber,
     ) -> bool {
-        let Freed { capture, owner, graphs } = freed;
+        let Freed { capture, owner, users } = freed;
         if let Some(markers) = markers {
             self.ranges.set_markers(id, markers);
         }
         if self.ranges.markers(id).is_empty() {
-            self.free_idle(id, graphs, block);
+            self.free_idle(id, users, block);
             return true;
         }
         self.leave(id);
-        let range = self.ranges.set_state(id, State::Pending { capture, owner, graphs });
+        let range = self.ranges.set_state(id, State::Pending { capture, owner, users });
         range.block = Some(block);
         let Range { address, bytes, previous, next, .. } = *range;
         self.add_run(id, (address, bytes), (previous, next));
@@ -426,12 +422,12 @@ impl Heap {
     }
 
     /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back. Graphs keep what they
-    /// use of it, but for what was only `lent`.
-    pub(crate) fn free_held(&mut self, id: RangeId, graphs: bool, lent: bool) {
-        if graphs && !lent {
+    /// use of it, but for what was only [lent](Users::Lent).
+    pub(crate) fn free_held(&mut self, id: RangeId, users: Users) {
+        if users == Users::Graphs {
             self.keep(id);
         }
-        self.settle_outside(id, graphs);
+        self.settle_outside(id, users.of_block());
     }
 
     /// Ends a capture: its free ranges become idle. With `graphs` they belong to a finished graph
@@ -442,24 +438,24 @@ impl Heap {
         capture: CaptureSlot,
         graphs: bool,
         hold: bool,
-    ) -> Vec<(RangeId, bool)> {
+    ) -> Vec<(RangeId, Users)> {
         self.vain.clear();
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
-            let State::Pending { capture: of, graphs: used, .. } = self.ranges[id].state else {
+            let State::Pending { capture: of, users, .. } = self.ranges[id].state else {
                 continue;
             };
             if of != capture {
                 continue;
             }
-            let graphs = graphs || used;
+            let users = users.or_graphs(graphs);
             self.unlist(id);
             if hold {
                 self.hold(id);
-                held.push((id, graphs));
+                held.push((id, users));
             } else {
-                self.settle(id, graphs);
+                self.settle(id, users);
             }
         }
         held
@@ -470,9 +466,9 @@ impl Heap {
         self.open_all();
         self.forget_kept();
         self.end_lending();
-        for id in self.idle(|graphs, _| graphs) {
+        for id in self.ids_where(|state| state.idle_users().is_some_and(Users::are_graphs)) {
             self.unlist(id);
-            self.settle(id, false);
+            self.settle(id, Users::Eager);
         }
     }
 
@@ -519,27 +515,30 @@ impl Heap {
     }
 
     /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
-    fn settle(&mut self, id: RangeId, graphs: bool) {
-        self.settle_as(id, graphs, false);
+    fn settle(&mut self, id: RangeId, users: Users) {
+        self.settle_as(id, users, false);
     }
 
     /// Makes an unlisted range idle that work outside captures used, and merges it with idle neighbours of its kind.
     /// Beside closed memory it is closed too, so that whole pieces can go back to the driver.
-    fn settle_outside(&mut self, id: RangeId, graphs: bool) {
+    fn settle_outside(&mut self, id: RangeId, users: Users) {
         let Range { previous, next, .. } = self.ranges[id];
-        let is_closed = |id: RangeId| matches!(self.ranges[id].state, State::Idle { graphs: of, closed: true, .. } if of == graphs);
+        let is_closed = |id: RangeId| match self.ranges[id].state {
+            State::Closed { users: of } => of.are_graphs() == users.are_graphs(),
+            _ => false,
+        };
         let closed = previous.is_some_and(is_closed) || next.is_some_and(is_closed);
-        self.settle_as(id, graphs, closed);
+        self.settle_as(id, users, closed);
     }
 
-    fn settle_as(&mut self, id: RangeId, graphs: bool, closed: bool) {
+    fn settle_as(&mut self, id: RangeId, users: Users, closed: bool) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let Range { address, .. } = self.ranges[id];
-        if graphs && self.is_kept((address, self.ranges[id].end())) {
+        if users.are_graphs() && self.is_kept((address, self.ranges[id].end())) {
             return self.settle_cut(id, closed);
         }
-        self.ranges.set_state(id, State::Idle { graphs, closed, kept: false });
+        self.ranges.set_state(id, idle(users, closed));
         self.ranges[id].since = self.clock;
         self.list(id);
         self.merge(id);
@@ -618,6 +617,14 @@ impl Heap {
     }
 }
 
+/// What an idle range is, closed or not.
+fn idle(users: Users, closed: bool) -> State {
+    match closed {
+        true => State::Closed { users },
+        false => State::Idle { users },
+    }
+}
+
 /// How a block is given back to its capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Freed {
@@ -625,6 +632,6 @@ pub(crate) struct Freed {
     pub(crate) capture: CaptureSlot,
     /// The stream that had the block.
     pub(crate) owner: StreamIndex,
-    /// Whether a finished graph used the memory before the capture did.
-    pub(crate) graphs: bool,
+    /// Whose memory it was before the capture.
+    pub(crate) users: Users,
 }

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 256;
 
 /// Closed neighbours that a block would reach into.
 #[derive(Clone, Copy, Debug)]
-struct Site {
+struct Opening {
     /// How much of them must be opened, in bytes.
     missing: u64,
     /// Where the first of them begins.
@@ -34,9 +34,11 @@ impl Heap {
         if self.in_blocks + self.waiting.1 > 0 || self.plan.whole {
             return;
         }
-        for id in self.idle(|_, closed| !closed) {
-            self.set_closed(id, true);
-            self.has_closed = true;
+        for id in self.ids_where(|state| matches!(state, State::Idle { .. })) {
+            if let State::Idle { users } = self.ranges[id].state {
+                self.ranges.set_state(id, State::Closed { users });
+                self.has_closed = true;
+            }
         }
     }
 
@@ -45,18 +47,12 @@ impl Heap {
         if !std::mem::take(&mut self.has_closed) {
             return;
         }
-        for id in self.idle(|_, closed| closed) {
+        for id in self.ids_where(|state| matches!(state, State::Closed { .. })) {
             // It may have been merged into the one before.
-            if self.is_closed(id) {
-                self.set_closed(id, false);
+            if let State::Closed { users } = self.ranges[id].state {
+                self.ranges.set_state(id, State::Idle { users });
                 self.merge(id);
             }
-        }
-    }
-
-    fn set_closed(&mut self, id: RangeId, closed: bool) {
-        if let State::Idle { graphs, kept, .. } = self.ranges[id].state {
-            self.ranges.set_state(id, State::Idle { graphs, closed, kept });
         }
     }
 
@@ -88,7 +84,7 @@ impl Heap {
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
-    ) -> Option<Site> {
+    ) -> Option<Opening> {
         let Range { address, previous, .. } = self.ranges[id];
         if previous.is_some_and(|previous| self.is_closed(previous)) {
             return None;
@@ -102,7 +98,7 @@ impl Heap {
             at = self.ranges[closed].next;
         }
         let first = first.unwrap_or(id);
-        (held >= missing).then_some(Site { missing, address, first_closed: id, first })
+        (held >= missing).then_some(Opening { missing, address, first_closed: id, first })
     }
 
     /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment.
@@ -113,24 +109,24 @@ impl Heap {
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
             let Range { address, bytes, next, .. } = self.ranges[id];
-            let State::Idle { graphs, kept, .. } = self.ranges[id].state else { return };
+            let State::Closed { users } = self.ranges[id].state else { return };
             let opened = bytes.min(end - address);
             if opened < bytes {
                 self.ranges[id].bytes = opened;
                 let rest = (address + opened, bytes - opened);
-                let state = State::Idle { graphs, closed: true, kept };
+                let state = State::Closed { users };
                 let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
                 self.ranges[rest].since = self.ranges[id].since;
                 if next.is_none() {
                     self.segment(segment).last = Some(rest);
                 }
             }
-            self.ranges.set_state(id, State::Idle { graphs, closed: false, kept });
+            self.ranges.set_state(id, State::Idle { users });
             at = next;
         }
     }
 
     fn is_closed(&self, id: RangeId) -> bool {
-        matches!(self.ranges[id].state, State::Idle { closed: true, .. })
+        matches!(self.ranges[id].state, State::Closed { .. })
     }
 }

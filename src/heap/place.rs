@@ -15,6 +15,7 @@
 
 use super::range::{CaptureSlot, Range, RangeId, TimelineId};
 use super::runs::Position;
+use super::users::{Lent, Users};
 use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
@@ -35,8 +36,8 @@ pub(crate) enum Requester {
     /// Work outside captures: only what no graph uses, and what its own timeline gave back.
     Outside { timeline: Option<TimelineId> },
     /// Work outside captures that borrows: only what graphs use, and what its own timeline gave back of it. With
-    /// `kept` also what they keep between launches.
-    Lent { timeline: TimelineId, kept: bool },
+    /// [`Lent::AllFree`] also what they keep between launches.
+    Lent { timeline: TimelineId, lent: Lent },
 }
 
 /// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
@@ -46,8 +47,8 @@ pub(crate) struct Placed {
     pub(crate) range: RangeId,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    /// Whether a finished graph uses any of it.
-    pub(crate) graphs: bool,
+    /// Eager, or graphs where a finished graph uses any of it.
+    pub(crate) users: Users,
 }
 
 /// What a requester's searches that gave up came to.
@@ -104,8 +105,8 @@ impl Heap {
             Requester::Outside { timeline } => {
                 self.search_tight(bytes, tries, |range| self.takes_outside(range, timeline, false))
             }
-            Requester::Lent { timeline, kept } => {
-                self.search_tight(bytes, tries, |range| self.takes_lent(range, timeline, kept))
+            Requester::Lent { timeline, lent } => {
+                self.search_tight(bytes, tries, |range| self.takes_lent(range, timeline, lent))
             }
         };
         let (first, run) = match found? {

@@ -18,6 +18,7 @@
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{Piece, Segment};
 use super::suspend::{Absent, AbsentStage};
+use super::users::Users;
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -224,7 +225,7 @@ impl Heap {
         let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.premapped -= bytes;
         self.exact = true;
-        let state = State::Idle { graphs: false, closed: false, kept: false };
+        let state = State::Idle { users: Users::Eager };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
         self.ranges[id].since = self.clock;

@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 use super::markers::{Line, Spills};
+use super::users::Users;
 #[cfg(debug_assertions)]
 use super::verify::{holds, times, Verdict};
 use crate::capture::{NodeIndex, StreamIndex};
@@ -50,20 +51,15 @@ pub(crate) enum State {
     /// In a block.
     Allocated,
     /// Free, and nothing of any capture under way ever used it.
-    Idle {
-        /// Whether a finished graph of the pool uses this memory: then only captures may take it.
-        graphs: bool,
-        /// Whether captures leave it alone until they would need more memory.
-        closed: bool,
-        /// Whether graphs may find something here that they did not write ([`kept`](super::kept)).
-        kept: bool,
-    },
+    Idle { users: Users },
+    /// Idle, and captures leave it alone until they would need more memory ([`open`](super::open)).
+    Closed { users: Users },
     /// Free for work that this timeline submits from now on: it comes after all that used the range.
     /// For all streams once the timeline has completed the range's position.
     StreamOrdered {
         timeline: TimelineId,
-        /// Whether it is graphs' memory that was lent.
-        lent: bool,
+        /// Eager, or graphs' memory that was lent.
+        users: Users,
     },
     /// Free for a stream of a capture that proves the range's free markers; there is at least one.
     Pending {
@@ -71,8 +67,8 @@ pub(crate) enum State {
         capture: CaptureSlot,
         /// The stream that had the block.
         owner: StreamIndex,
-        /// Whether a finished graph of the pool used this memory before the capture did.
-        graphs: bool,
+        /// Of before the capture.
+        users: Users,
     },
     /// Given back, but not free for any stream yet.
     Waiting,
@@ -84,7 +80,28 @@ impl State {
     /// Whether a block may be placed here, at once or later, without further steps of the host.
     #[inline]
     pub(crate) fn is_free(self) -> bool {
-        matches!(self, Self::Idle { .. } | Self::StreamOrdered { .. } | Self::Pending { .. })
+        self.users().is_some()
+    }
+
+    /// Whose memory a free range is; none of what is not free.
+    #[inline]
+    pub(crate) fn users(self) -> Option<Users> {
+        match self {
+            Self::Idle { users }
+            | Self::Closed { users }
+            | Self::StreamOrdered { users, .. }
+            | Self::Pending { users, .. } => Some(users),
+            Self::Vacant | Self::Allocated | Self::Waiting | Self::Hole => None,
+        }
+    }
+
+    /// Whose memory an idle range is, closed or not; none of others.
+    #[inline]
+    pub(crate) fn idle_users(self) -> Option<Users> {
+        match self {
+            Self::Idle { users } | Self::Closed { users } => Some(users),
+            _ => None,
+        }
     }
 }
 

@@ -1,28 +1,29 @@
 //! What streams gave back outside captures.
 
 use super::range::{Range, RangeId, State, TimelineId};
+use super::users::Users;
 use super::Heap;
 
 impl Heap {
     /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits
-    /// from now on, and for all streams once the timeline has completed the position; what was `lent` for work
-    /// that borrows, and for graphs.
+    /// from now on, and for all streams once the timeline has completed the position; what was [`Users::Lent`] for
+    /// work that borrows, and for graphs.
     pub(crate) fn free_stream_ordered(
         &mut self,
         id: RangeId,
         (timeline, position): (TimelineId, u64),
-        lent: bool,
+        users: Users,
     ) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let Range { bytes: freed, previous, next, .. } = self.ranges[id];
         let above =
-            next.and_then(|next| Some((next, self.mergeable(next, (timeline, lent), freed)?)));
+            next.and_then(|next| Some((next, self.mergeable(next, (timeline, users), freed)?)));
         let below =
-            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, lent), freed)?)));
+            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
-        self.ranges.set_state(id, State::StreamOrdered { timeline, lent });
+        self.ranges.set_state(id, State::StreamOrdered { timeline, users });
         self.ranges[id].position = position;
         self.list(id);
         if let Some((next, _)) = above {
@@ -32,7 +33,7 @@ impl Heap {
         if let Some((previous, _)) = below {
             // The lower one goes on; the upper one's row may be in the middle of a free.
             self.note_taken(self.ranges[previous].state);
-            self.ranges.set_state(previous, State::StreamOrdered { timeline, lent });
+            self.ranges.set_state(previous, State::StreamOrdered { timeline, users });
             self.ranges[previous].position = position;
             self.absorb_next(previous, id);
         }
@@ -42,19 +43,21 @@ impl Heap {
     fn mergeable(
         &self,
         id: RangeId,
-        (timeline, lent): (TimelineId, bool),
+        (timeline, users): (TimelineId, Users),
         freed: u64,
     ) -> Option<u64> {
         match self.ranges[id].state {
-            State::StreamOrdered { timeline: other, lent: of }
-                if (other, of) == (timeline, lent) =>
+            State::StreamOrdered { timeline: other, users: of }
+                if (other, of) == (timeline, users) =>
             {
                 Some(self.ranges[id].position)
             }
             // It is free for all streams, and will be again; until then a whole range is worth more
             // to its timeline than a small one to others.
-            State::Idle { graphs: false, .. } if !lent && self.ranges[id].bytes <= freed => Some(0),
-            _ => None,
+            state => {
+                let eager = (state.idle_users(), users) == (Some(Users::Eager), Users::Eager);
+                (eager && self.ranges[id].bytes <= freed).then_some(0)
+            }
         }
     }
 
@@ -72,9 +75,9 @@ impl Heap {
         };
         let done: Vec<RangeId> = self.free_ids().filter(done).collect();
         for &id in &done {
-            let lent = matches!(self.ranges[id].state, State::StreamOrdered { lent: true, .. });
+            let users = self.ranges[id].state.users().map_or(Users::Eager, Users::of_block);
             self.unlist(id);
-            self.settle_outside(id, lent);
+            self.settle_outside(id, users);
         }
         !done.is_empty()
     }
@@ -84,13 +87,10 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return;
         }
-        let lent = |&id: &RangeId| {
-            matches!(self.ranges[id].state, State::StreamOrdered { lent: true, .. })
-        };
-        let lent: Vec<RangeId> = self.free_ids().filter(lent).collect();
-        for id in lent {
+        let lent = |state| matches!(state, State::StreamOrdered { users: Users::Lent, .. });
+        for id in self.ids_where(lent) {
             self.unlist(id);
-            self.settle_outside(id, true);
+            self.settle_outside(id, Users::Graphs);
         }
     }
 
@@ -128,28 +128,26 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return;
         }
-        let ids: Vec<RangeId> = self.free_ids().collect();
-        for id in ids {
-            if let State::StreamOrdered { timeline, lent: true } = self.ranges[id].state {
-                self.ranges.set_state(id, State::StreamOrdered { timeline, lent: false });
+        for id in self.ids_where(|state| matches!(state, State::StreamOrdered { .. })) {
+            if let State::StreamOrdered { timeline, .. } = self.ranges[id].state {
+                self.ranges.set_state(id, State::StreamOrdered { timeline, users: Users::Eager });
             }
         }
     }
 
     /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
-    /// what they wait for and whether they were lent.
-    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), bool)> {
+    /// what they wait for and whose they are: eager, or lent.
+    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
         let mut held = Vec::new();
         if self.stream_ordered_ranges() == 0 {
             return held;
         }
-        let ids: Vec<RangeId> = self.free_ids().collect();
-        for id in ids {
+        for id in self.ids_where(|state| matches!(state, State::StreamOrdered { .. })) {
             let Range { state, position, .. } = self.ranges[id];
-            let State::StreamOrdered { timeline, lent } = state else { continue };
+            let State::StreamOrdered { timeline, users } = state else { continue };
             self.unlist(id);
             self.hold(id);
-            held.push((id, (timeline, position), lent));
+            held.push((id, (timeline, position), users));
         }
         held
     }

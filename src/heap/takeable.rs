@@ -2,6 +2,7 @@
 
 use super::place::Requester;
 use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
+use super::users::{Lent, Users};
 use super::Heap;
 use crate::capture::{Proof, StreamIndex};
 
@@ -24,7 +25,7 @@ impl Heap {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
             }
             Requester::Outside { timeline } => self.takes_outside(range, timeline, false),
-            Requester::Lent { timeline, kept } => self.takes_lent(range, timeline, kept),
+            Requester::Lent { timeline, lent } => self.takes_lent(range, timeline, lent),
         }
     }
 
@@ -43,7 +44,7 @@ impl Heap {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
                 Some(asked && proof.covers(self.ranges.markers_of(range)))
             }
-            State::Idle { closed, .. } => Some(!closed),
+            State::Idle { .. } => Some(true),
             state => state.is_free().then_some(false),
         }
     }
@@ -59,8 +60,10 @@ impl Heap {
     ) -> Option<bool> {
         let fits = || whole || self.may_split(range.bytes);
         match range.state {
-            State::Idle { graphs, .. } => Some(!graphs && fits()),
-            State::StreamOrdered { timeline: of, lent: false } => {
+            State::Idle { users } | State::Closed { users } => {
+                Some(users == Users::Eager && fits())
+            }
+            State::StreamOrdered { timeline: of, users: Users::Eager } => {
                 Some(timeline == Some(of) && fits())
             }
             state => state.is_free().then_some(false),
@@ -68,18 +71,21 @@ impl Heap {
     }
 
     /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
-    /// before all that come: what these do not keep, or with `kept` all that they use.
+    /// before all that come: what these do not keep, or with [`Lent::AllFree`] all that they use.
     #[inline]
     pub(super) fn takes_lent(
         &self,
         range: &Range,
         timeline: TimelineId,
-        kept: bool,
+        lent: Lent,
     ) -> Option<bool> {
+        let all = lent == Lent::AllFree;
         match range.state {
-            State::Idle { graphs, kept: keeps, .. } => Some(graphs && (kept || !keeps)),
-            State::StreamOrdered { timeline: of, lent: true } => {
-                Some(of == timeline && (kept || !self.is_kept((range.address, range.end()))))
+            State::Idle { users } | State::Closed { users } => {
+                Some(users == Users::Graphs || (users == Users::Kept && all))
+            }
+            State::StreamOrdered { timeline: of, users: Users::Lent } => {
+                Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
             }
             state => state.is_free().then_some(false),
         }

@@ -3,6 +3,7 @@
 use super::range::{Range, RangeId, State};
 use super::segment::Segment;
 use super::suspend::runs;
+use super::users::Users;
 use super::Heap;
 
 /// Nothing, or what does not hold.
@@ -107,14 +108,23 @@ impl Heap {
             let is_hole = |id: RangeId| matches!(self.ranges[id].state, State::Hole);
             let place = (range.address, range.end());
             let right = match range.state {
-                State::Idle { graphs, closed, kept } => {
-                    let (known, until) = self.kept.at(range.address);
-                    let known = !graphs || (known == kept && until >= range.end());
-                    let timely = range.since <= self.clock;
-                    bare && known && timely && (graphs || !kept) && (self.has_closed || !closed)
+                State::Idle { users } | State::Closed { users } => {
+                    let (kept, until) = self.kept.at(range.address);
+                    let known = match users {
+                        Users::Eager => true,
+                        Users::Graphs => !kept && until >= range.end(),
+                        Users::Kept => kept && until >= range.end(),
+                        Users::Lent => false,
+                    };
+                    let open = matches!(range.state, State::Idle { .. });
+                    bare && known && range.since <= self.clock && (self.has_closed || open)
                 }
-                State::StreamOrdered { .. } => bare,
-                State::Pending { .. } => !bare,
+                State::StreamOrdered { users, .. } => {
+                    bare && matches!(users, Users::Eager | Users::Lent)
+                }
+                State::Pending { users, .. } => {
+                    !bare && matches!(users, Users::Eager | Users::Graphs)
+                }
                 State::Allocated | State::Waiting => true,
                 State::Hole => {
                     let growable = self.segments[range.segment.index()].as_ref();
@@ -138,8 +148,8 @@ impl Heap {
     /// a stream's own may stay apart: it may have been lent before, in other ranges, when the pool's last graph went.
     fn free_neighbours_are_merged(&self) -> Verdict {
         for (id, range) in self.each_range() {
-            let merges =
-                matches!(range.state, State::Idle { .. } | State::StreamOrdered { lent: true, .. });
+            let lent = matches!(range.state, State::StreamOrdered { users: Users::Lent, .. });
+            let merges = lent || range.state.idle_users().is_some();
             let next = range.next.filter(|&next| merges && self.ranges[next].state == range.state);
             holds!(next.is_none(), "{id:?} and {next:?} should be one range: {range:?}");
         }

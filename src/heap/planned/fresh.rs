@@ -10,6 +10,7 @@ use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
 use crate::heap::range::{SegmentId, State};
 use crate::heap::segment::{create, unit, Segment, Shape};
+use crate::heap::users::Users;
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -176,7 +177,7 @@ impl PlannedHeap {
         // Its segment is its capture's.
         let no_segment = SegmentId::new(0);
         let range = self.ranges.insert(place, no_segment, (None, None), State::Allocated);
-        Placed { range, address, bytes, graphs: false }
+        Placed { range, address, bytes, users: Users::Eager }
     }
 
     /// Maps some of what is missing of `bytes` behind where a run is, in the run or in a new one. Returns

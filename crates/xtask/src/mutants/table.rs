@@ -65,21 +65,21 @@ pub const MUTANTS: &[Mutant] = &[
         name: "restored-graphs",
         rule: "What a restoration frees in a pool with graphs is the graphs'.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("let graphs = graphs || has_graphs;", "let graphs = false;")],
+        edits: &[("let users = tenure.users().of_block().or_graphs(has_graphs);", "let users = crate::heap::Users::Eager;")],
         test: "simulated checkpoints::every_path_of_a_tree_holds_its_own",
     },
     Mutant {
         name: "restored-later",
         rule: "A restored block, once freed, is the graphs' that were captured after the restoration.",
         file: "src/engine/free.rs",
-        edits: &[("if block.restored {", "if false {")],
+        edits: &[("block.tenure = block.tenure.or_graphs(graphs);", "let _ = graphs;")],
         test: "simulated checkpoints::restored_blocks_are_the_graphs_that_come_later",
     },
     Mutant {
         name: "restored-borrowed",
         rule: "A restoration ends no block that another pool has borrowed.",
         file: "src/engine/allocate.rs",
-        edits: &[("            borrower,\n            frames", "            borrower: None,\n            frames")],
+        edits: &[("Tenure::Borrowed(request.pool),", "Tenure::Own(users),")],
         test: "simulated checkpoints::a_borrowed_block_is_not_freed_by_a_restoration",
     },
     // Compaction.
@@ -101,22 +101,22 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lent-kept",
         rule: "Memory that graphs keep between launches is not lent.",
-        file: "src/engine/lending.rs",
-        edits: &[("let kept = lent == Lent::AllFree;", "let kept = true;")],
+        file: "src/heap/takeable.rs",
+        edits: &[("let all = lent == Lent::AllFree;", "let all = true; let _ = lent;")],
         test: "simulated lending::a_capture_begins_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-kept-again",
         rule: "What a stream borrowed of all that is free, and gave back, is lent as what graphs keep.",
         file: "src/heap/takeable.rs",
-        edits: &[("(kept || !self.is_kept((range.address, range.end())))", "true")],
+        edits: &[("(all || !self.is_kept((range.address, range.end())))", "true")],
         test: "simulated lending::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
     },
     Mutant {
         name: "kept-outputs",
         rule: "Graphs keep outputs that were freed.",
-        file: "src/engine/deferred.rs",
-        edits: &[("heap.free_held(range, graphs, lent)", "heap.free_held(range, graphs, true)")],
+        file: "src/heap/mod.rs",
+        edits: &[("if users == Users::Graphs {\n            self.keep(id);", "if false {\n            self.keep(id);")],
         test: "simulated lending::a_host_may_lend_all_that_is_free",
     },
     Mutant {
@@ -130,14 +130,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "kept-restored",
         rule: "Graphs keep what a restoration freed.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("if graphs {\n            heap.keep(range);", "if false {\n            heap.keep(range);")],
+        edits: &[("if users.are_graphs() {\n            heap.keep(range);", "if false {\n            heap.keep(range);")],
         test: "simulated lending::an_output_that_a_restoration_freed_is_not_lent",
     },
     Mutant {
         name: "kept-used",
         rule: "Graphs keep a lent block that a capture used until it was freed.",
-        file: "src/engine/end.rs",
-        edits: &[("waiting.lent &= !uses;", "")],
+        file: "src/engine/waits.rs",
+        edits: &[("self.users = Users::Graphs;", "self.users = self.users.or_graphs(true);")],
         test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     // Launches and what is lent.
@@ -212,8 +212,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on a block that a capture has taken over, up to its free.",
         file: "src/engine/free.rs",
         edits: &[(
-            "if block.lent.is_some() || block.adopted {",
-            "if block.lent.is_some() {",
+            "if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {",
+            "if matches!(block.tenure, Tenure::Lent(_)) {",
         )],
         test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
     },
@@ -279,8 +279,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A capture takes over what was lent of all that is free, not what was lent until the next launch.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "block.pool == pool && block.lent == Some(Lent::AllFree)",
-            "block.pool == pool && block.lent.is_some()",
+            "block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree)",
+            "block.pool == pool && matches!(block.tenure, Tenure::Lent(_))",
         )],
         test: "simulated lending::a_capture_begins_while_blocks_are_lent",
     },
@@ -355,12 +355,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Lent memory is the graphs' again when it is given back.",
         file: "src/engine/allocate.rs",
         edits: &[(
-            "        if lent.is_some() {
-            row.add_lent(bytes);
-        }
-",
-            "        let (graphs, lent) = (graphs && lent.is_none(), None);
-",
+            "Requester::Lent { lent, .. } => Tenure::Lent(lent),",
+            "Requester::Lent { .. } => Tenure::Own(crate::heap::Users::Eager),",
         )],
         test: "simulated borrowing::a_loan_ends_on_any_thread",
     },
@@ -369,16 +365,16 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Stream caches keep no lent memory.",
         file: "src/engine/allocate.rs",
         edits: &[(
-            "let may_lease = lent.is_none() && borrower.is_none();",
-            "let may_lease = borrower.is_none();",
+            "let may_lease = matches!(tenure, Tenure::Own(_));",
+            "let may_lease = !matches!(tenure, Tenure::Borrowed(_));",
         )],
         test: "simulated borrowing::a_loan_ends_on_any_thread",
     },
     Mutant {
         name: "lent-place",
         rule: "What lies where graphs work is known to be theirs while it is lent.",
-        file: "src/engine/allocate.rs",
-        edits: &[("            graphs,\n            leased,", "            graphs: false,\n            leased,")],
+        file: "src/engine/live_blocks.rs",
+        edits: &[("Self::Lent(_) => Users::Lent,", "Self::Lent(_) => Users::Eager,")],
         test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     // Pools that lend.

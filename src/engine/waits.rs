@@ -22,12 +22,12 @@ use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{Cut, Ended, RangeId};
+use crate::heap::{Cut, Ended, RangeId, Users};
 use crate::journal::{BlockNumber, Entry};
 
 /// A range that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Deferred {
+pub(super) struct Wait {
     pub(super) pool: PoolId,
     pub(super) heap: u32,
     pub(super) range: RangeId,
@@ -38,20 +38,15 @@ pub(super) struct Deferred {
     pub(super) positions: SmallVec<[Position; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
-    /// Whether a graph of the pool uses the memory.
-    pub(super) graphs: bool,
-    /// Whether it is graphs' memory that was lent.
-    pub(super) lent: bool,
-    /// Whether one of its streams may have been in a capture that was not announced, so that its
-    /// graph may use the memory.
-    pub(super) captured: bool,
-    /// Whether one of its streams was last seen capturing, in an unknown capture, when no capture was
-    /// under way as far as the engine knew.
-    pub(super) unclear: bool,
+    /// Where it was freed in a capture that cannot prove it free: why. It is not looked at before that capture ends.
+    pub(super) held: Option<WaitReason>,
+    /// Eager, graphs' memory, or memory of graphs that was lent.
+    pub(super) users: Users,
+    pub(super) unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
     pub(super) looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
-    pub(super) users: SmallVec<[CaptureId; 1]>,
+    pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Its own stream, where that was no reason to wait: what it submits comes after all that it
     /// did with the block, which it had done by this mark.
     pub(super) own: Option<Position>,
@@ -59,13 +54,22 @@ pub(super) struct Deferred {
     pub(super) asked: Option<Asked>,
 }
 
-impl Deferred {
+/// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unannounced {
+    No,
+    /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
+    Perhaps,
+    Yes,
+}
+
+impl Wait {
     /// A range that waits for nothing yet.
     pub(super) fn new(
         (pool, heap): (PoolId, u32),
         range: RangeId,
         number: BlockNumber,
-        graphs: bool,
+        users: Users,
     ) -> Self {
         Self {
             pool,
@@ -75,12 +79,11 @@ impl Deferred {
             streams: SmallVec::new(),
             positions: SmallVec::new(),
             captures: SmallVec::new(),
-            graphs,
-            lent: false,
-            captured: false,
-            unclear: false,
+            held: None,
+            users,
+            unannounced: Unannounced::No,
             looked: false,
-            users: SmallVec::new(),
+            used_in: SmallVec::new(),
             own: None,
             asked: None,
         }
@@ -101,7 +104,7 @@ impl Deferred {
         let (concurrent, all) = (under_way.ids_of(self.pool), under_way.ids());
         self.captures
             .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
-        let Self { streams, positions, captures, captured, unclear, looked, users: by, .. } = self;
+        let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
         let first = !*looked;
         *looked = true;
         let mut wait_for = |found: &[CaptureId]| {
@@ -120,15 +123,17 @@ impl Deferred {
                 match under_way.phase(capture, timelines) {
                     CapturePhase::UnderWay => {
                         users.push(capture);
-                        if !by.contains(&capture) {
-                            by.push(capture);
+                        if !used_in.contains(&capture) {
+                            used_in.push(capture);
                         }
                         wait_for(&[capture]);
                         wait_for(&concurrent);
                     }
                     CapturePhase::Unknown => {
                         // The host has not said whose graph it will be.
-                        *captured |= first;
+                        if first {
+                            *unannounced = Unannounced::Yes;
+                        }
                         wait_for(&concurrent);
                     }
                     CapturePhase::Ended => {}
@@ -138,12 +143,17 @@ impl Deferred {
             StreamStatus::Barred => true,
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                *unclear = all.is_empty() && (first || *unclear);
+                let perhaps = first || *unannounced == Unannounced::Perhaps;
+                *unannounced = match *unannounced {
+                    Unannounced::Yes => Unannounced::Yes,
+                    _ if all.is_empty() && perhaps => Unannounced::Perhaps,
+                    _ => Unannounced::No,
+                };
                 *looked &= !first;
                 for &capture in &all {
                     users.push(capture);
-                    if !by.contains(&capture) {
-                        by.push(capture);
+                    if !used_in.contains(&capture) {
+                        used_in.push(capture);
                     }
                 }
                 wait_for(&all);
@@ -154,14 +164,27 @@ impl Deferred {
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
-    /// Whether a graph uses the memory, or may.
-    fn is_of_graphs(&self) -> bool {
-        self.graphs || self.captured || self.unclear
+    /// Whose the memory is once it is free: that of a graph that uses it, or may; else whose it was.
+    fn users(&self) -> Users {
+        let unannounced = self.unannounced != Unannounced::No;
+        match self.users {
+            Users::Lent if unannounced || !self.used_in.is_empty() => Users::Graphs,
+            users => users.or_graphs(unannounced),
+        }
     }
 
-    /// Whether it was lent, and no graph used it meanwhile.
-    fn is_lent(&self) -> bool {
-        self.lent && !self.captured && !self.unclear && self.users.is_empty()
+    /// Makes it the memory of a graph, which is no loan.
+    pub(super) fn give_to_graph(&mut self) {
+        self.users = Users::Graphs;
+    }
+
+    /// The pool has no graph any more, and no capture that may become one.
+    pub(super) fn forget_graphs(&mut self) {
+        self.users = Users::Eager;
+        // One with a stream that captures may be in use in a capture that was not announced.
+        if self.streams.is_empty() {
+            self.unannounced = Unannounced::No;
+        }
     }
 
     /// The mark that it waits for, where it waits for marks alone.
@@ -172,6 +195,9 @@ impl Deferred {
 
     /// What it waits for.
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
+        if let Some(reason) = &self.held {
+            return reason.clone();
+        }
         if let Some(&capture) = self.captures.first() {
             return WaitReason::Capture(capture);
         }
@@ -185,43 +211,62 @@ impl Deferred {
 
 /// Everything that waits.
 #[derive(Debug, Default)]
-pub(super) struct Deferrals {
-    rows: Vec<Option<Deferred>>,
+pub(super) struct WaitTable {
+    rows: Vec<Option<Wait>>,
     vacant: Vec<u32>,
     /// Those that must be looked at, in the order in which that happens next; the rest is parked
-    /// at a timeline.
+    /// at a timeline, or held by a capture.
     polled: VecDeque<u32>,
 }
 
-impl Deferrals {
+impl WaitTable {
     /// Takes one in, to be looked at later.
-    pub(super) fn add(&mut self, deferred: Deferred) {
-        let number = self.insert(deferred);
+    pub(super) fn add(&mut self, wait: Wait) {
+        let number = self.insert(wait);
+        self.polled.push_back(number);
+    }
+
+    /// Takes one in that a capture holds, and returns its number, for [`WaitTable::let_go`].
+    pub(super) fn hold(&mut self, wait: Wait, why: WaitReason) -> u32 {
+        self.insert(Wait { held: Some(why), ..wait })
+    }
+
+    /// The capture that has held one has ended: it waits for these captures, and is looked at from now on.
+    pub(super) fn let_go(
+        &mut self,
+        number: u32,
+        accepted: bool,
+        captures: impl FnOnce(PoolId) -> SmallVec<[CaptureId; 2]>,
+    ) {
+        let Some(wait) = &mut self.rows[number as usize] else { return };
+        wait.held = None;
+        wait.users = wait.users.or_graphs(accepted);
+        wait.captures = captures(wait.pool);
         self.polled.push_back(number);
     }
 
     /// Takes one in and gives it a number.
-    fn insert(&mut self, deferred: Deferred) -> u32 {
+    fn insert(&mut self, wait: Wait) -> u32 {
         match self.vacant.pop() {
             Some(number) => {
-                self.rows[number as usize] = Some(deferred);
+                self.rows[number as usize] = Some(wait);
                 number
             }
             None => {
-                self.rows.push(Some(deferred));
+                self.rows.push(Some(wait));
                 u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 blocks wait")
             }
         }
     }
 
     /// Takes one out, for good or to be put back.
-    fn take(&mut self, number: u32) -> Option<Deferred> {
+    fn take(&mut self, number: u32) -> Option<Wait> {
         self.rows.get_mut(number as usize)?.take()
     }
 
-    /// Puts back what [`Deferrals::take`] took out.
-    fn put_back(&mut self, number: u32, deferred: Deferred) {
-        self.rows[number as usize] = Some(deferred);
+    /// Puts back what [`WaitTable::take`] took out.
+    fn put_back(&mut self, number: u32, wait: Wait) {
+        self.rows[number as usize] = Some(wait);
     }
 
     /// Lets a number that was taken out be used again.
@@ -238,34 +283,46 @@ impl Deferrals {
         row.map(|row| row as u32)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Deferred> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Wait> {
         self.rows.iter().flatten()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Deferred> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Wait> {
         self.rows.iter_mut().flatten()
     }
 }
 
 #[cfg(debug_assertions)]
-impl Deferrals {
-    /// What [`verify`](super::verify) says of the table itself, with the numbers that timelines have parked.
-    pub(super) fn verify(&self, parked: impl Iterator<Item = (Position, u32)>) -> Verdict {
+impl WaitTable {
+    /// What [`verify`](super::verify) says of the table itself, with the numbers that timelines have parked and those that
+    /// captures hold.
+    pub(super) fn verify(
+        &self,
+        parked: impl Iterator<Item = (Position, u32)>,
+        held: impl Iterator<Item = u32>,
+    ) -> Verdict {
         let row = |&number: &u32| number as usize;
         let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
-        let mut looked = times(self.polled.iter().map(row), self.rows.len())?;
+        let mut listed = times(self.polled.iter().map(row), self.rows.len())?;
         for (mark, number) in parked {
-            let waiting = self.rows.get(number as usize).and_then(Option::as_ref);
-            let awaits = waiting.is_some_and(|waiting| waiting.awaits() == Some(mark));
-            holds!(awaits, "number {number} waits at {mark:?}, and is {waiting:?}");
-            looked[number as usize] += 1;
+            let wait = self.rows.get(number as usize).and_then(Option::as_ref);
+            let awaits = wait.is_some_and(|wait| wait.awaits() == Some(mark));
+            holds!(awaits, "number {number} waits at {mark:?}, and is {wait:?}");
+            listed[number as usize] += 1;
         }
-        for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(looked)) {
-            let right = row.as_ref().map_or(times == (1, 0), |waiting| {
-                let Deferred { streams, positions, captures, .. } = waiting;
-                times == (0, 1) && streams.len() + positions.len() + captures.len() > 0
-            });
-            holds!(right, "vacant, and looked at or parked, so often: {times:?} of {row:?}");
+        let held = times(held.map(|number| number as usize), self.rows.len())?;
+        let lists = vacant.into_iter().zip(listed).zip(held);
+        for (row, ((vacant, listed), held)) in self.rows.iter().zip(lists) {
+            let right = match row {
+                None => (vacant, listed, held) == (1, 0, 0),
+                Some(Wait { held: Some(_), .. }) => (vacant, listed, held) == (0, 0, 1),
+                Some(Wait { streams, positions, captures, .. }) => {
+                    let causes = streams.len() + positions.len() + captures.len();
+                    (vacant, listed, held) == (0, 1, 0) && causes > 0
+                }
+            };
+            let times = (vacant, listed, held);
+            holds!(right, "vacant, looked at or parked, and held, so often: {times:?} of {row:?}");
         }
         Ok(())
     }
@@ -283,40 +340,40 @@ impl State {
 
 impl State {
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
-    /// what is left goes on waiting for the same. Returns whether a graph uses the memory, or may.
-    pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> bool {
+    /// what is left goes on waiting for the same. Returns whose the memory is.
+    pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
         let Cut { from, place: (address, _), below, above } = cut;
-        let Some(number) = self.deferred.number_of(heap, from) else { return false };
-        let Some(mut waiting) = self.deferred.take(number) else { return false };
+        let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
+        let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
             self.record_completed(address, asked, waiting.pool);
         }
-        let graphs = waiting.is_of_graphs();
+        let users = waiting.users();
         match (below, above) {
             (true, Some(range)) => {
                 // Records of captures to come know each by its own number.
                 let own = self.blocks.number();
-                self.deferred.add(Deferred { range, number: own, ..waiting.clone() });
-                self.deferred.put_back(number, waiting);
+                self.waiting.add(Wait { range, number: own, ..waiting.clone() });
+                self.waiting.put_back(number, waiting);
             }
-            (true, None) => self.deferred.put_back(number, waiting),
-            (false, Some(range)) => self.deferred.put_back(number, Deferred { range, ..waiting }),
+            (true, None) => self.waiting.put_back(number, waiting),
+            (false, Some(range)) => self.waiting.put_back(number, Wait { range, ..waiting }),
             (false, None) => {
                 if let Some(mark) = waiting.awaits() {
                     self.timelines.unpark(mark, number);
                 }
-                self.deferred.polled.retain(|&it| it != number);
-                self.deferred.forget(number);
+                self.waiting.polled.retain(|&it| it != number);
+                self.waiting.forget(number);
             }
         }
-        graphs
+        users
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
     /// Lets a range wait, after a first look at it. Returns whether it is free already.
-    pub(super) fn defer(&mut self, waiting: Deferred) -> bool {
-        let number = self.state.deferred.insert(waiting);
+    pub(super) fn defer(&mut self, waiting: Wait) -> bool {
+        let number = self.state.waiting.insert(waiting);
         let terminals = std::mem::take(&mut self.state.terminals);
         let free = self.look_at(number);
         self.state.terminals = terminals;
@@ -325,11 +382,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Looks at up to `most` timelines and `most` of the ranges that wait for something else, frees
     /// those that wait no longer, and tells the captures under way. Returns whether any was freed.
-    pub(super) fn poll_deferred(&mut self, most: usize) -> bool {
+    pub(super) fn poll_waits(&mut self, most: usize) -> bool {
         let terminals = std::mem::take(&mut self.state.terminals);
         let mut freed = false;
-        for _ in 0..most.min(self.state.deferred.polled.len()) {
-            let Some(number) = self.state.deferred.polled.pop_front() else { break };
+        for _ in 0..most.min(self.state.waiting.polled.len()) {
+            let Some(number) = self.state.waiting.polled.pop_front() else { break };
             freed |= self.look_at(number);
         }
         // After that, since a look may have recorded an event that has completed by now.
@@ -349,24 +406,24 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Looks at a range that waits; true if it is free now, else it goes on waiting.
     fn look_at(&mut self, number: u32) -> bool {
-        let Some(mut waiting) = self.state.deferred.take(number) else { return false };
+        let Some(mut waiting) = self.state.waiting.take(number) else { return false };
         let mut users = Vec::new();
         let State { timelines, captures, .. } = &mut *self.state;
         let mut free = waiting.poll(self.driver, timelines, captures, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
             let pool = waiting.pool;
-            self.state.deferred.put_back(number, waiting);
+            self.state.waiting.put_back(number, waiting);
             for capture in users {
                 if let Some(slot) = self.state.captures.slot(capture) {
                     self.join_pool(slot, pool);
                 }
             }
-            let Some(again) = self.state.deferred.take(number) else { return false };
+            let Some(again) = self.state.waiting.take(number) else { return false };
             waiting = again;
         }
         if free {
-            let orders = !waiting.is_of_graphs() || waiting.is_lent();
+            let orders = waiting.users() != Users::Graphs;
             let may_order = orders && self.state.may_order(waiting.pool);
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
@@ -377,22 +434,22 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         if free {
-            self.state.deferred.forget(number);
+            self.state.waiting.forget(number);
             self.release_waiting(waiting);
             return true;
         }
         match waiting.awaits() {
             Some(mark) => self.state.timelines.park(mark, number),
-            None => self.state.deferred.polled.push_back(number),
+            None => self.state.waiting.polled.push_back(number),
         }
-        self.state.deferred.put_back(number, waiting);
+        self.state.waiting.put_back(number, waiting);
         false
     }
 
     /// Frees a range that waits for nothing any more.
-    fn release_waiting(&mut self, waiting: Deferred) {
-        let (graphs, lent) = (waiting.is_of_graphs(), waiting.is_lent());
-        let Deferred { pool, heap, range, number, asked, own, .. } = waiting;
+    fn release_waiting(&mut self, waiting: Wait) {
+        let users = waiting.users();
+        let Wait { pool, heap, range, number, asked, own, .. } = waiting;
         if let Some(asked) = asked {
             let (address, _) = self.state.pools.extent(heap, range);
             self.state.record_completed(address, asked, pool);
@@ -400,17 +457,16 @@ impl<D: Driver> Locked<'_, D> {
         match own {
             Some(own) => {
                 let mark = (own.timeline, own.position);
-                self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, lent);
+                self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, users);
             }
             None => {
                 match self.state.pools.find_heap_mut(heap) {
-                    Some(heap) => heap.free_held(range, graphs, lent),
+                    Some(heap) => heap.free_held(range, users),
                     None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
                 }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
             }
         }
-        self.state.touch(heap);
         self.drop_uncached(heap);
     }
 
@@ -422,14 +478,13 @@ impl<D: Driver> Locked<'_, D> {
             if held.is_empty() {
                 continue;
             }
-            self.state.touch(heap);
-            for (range, (timeline, position), lent) in held {
+            for (range, (timeline, position), users) in held {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Deferred::new((pool, heap), range, number, lent);
+                let waiting = Wait::new((pool, heap), range, number, users);
                 let positions = std::iter::once(mark).collect();
-                self.state.deferred.add(Deferred { positions, lent, ..waiting });
+                self.state.waiting.add(Wait { positions, ..waiting });
             }
         }
     }
