@@ -62,12 +62,10 @@ impl ReplayError {
     /// What the checker found wrong, where it refused a capture.
     pub fn violation(&self) -> Option<&Violation> {
         match self {
-            Self::Engine { source, .. } => match source {
-                engine::Error::Refused(violation) | engine::Error::CaptureAgain(violation) => {
-                    Some(violation)
-                }
-                _ => None,
-            },
+            Self::Engine {
+                source: engine::Error::Refused(violation) | engine::Error::CaptureAgain(violation),
+                ..
+            } => Some(violation),
             _ => None,
         }
     }
