@@ -217,7 +217,7 @@ fn a_refused_capture_is_drawn_with_what_is_wrong() {
 #[test]
 fn another_capture_than_the_refused_one_is_drawn_too() {
     let capture = |early| {
-        let all = [
+        [
             Operation::Begin { stream: 0, pool: 0 },
             Operation::Alloc { id: 2 * u32::from(early), bytes: 512, stream: 0 },
             kernel(0, false),
@@ -226,8 +226,7 @@ fn another_capture_than_the_refused_one_is_drawn_too() {
             kernel(0, early),
             Operation::Free { id: 2 * u32::from(early) + 1 },
             Operation::End {},
-        ];
-        all
+        ]
     };
     let trace = Trace::new([capture(false), capture(true)].concat()).unwrap();
     let mut text = Vec::new();
