@@ -84,8 +84,6 @@ pub use explain::{FreeRange, Refusal, WaitReason};
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
 pub use flaws::Flaw;
-#[cfg(not(feature = "flaws"))]
-pub(crate) use flaws::Flaw;
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
 pub use memory::Leak;

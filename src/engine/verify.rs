@@ -6,7 +6,7 @@
 //!
 //! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step, the C library's calls
 //! in its own tests' builds. It costs a look at each row of each table. An engine without one of its safety rules
-//! ([`Flaw`](super::Flaw)) need not hold to it.
+//! ([`Flaw`](super::flaws::Flaw)) need not hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.

@@ -538,56 +538,29 @@ fn memory_of_graphs_that_are_gone_is_there_for_others() {
     bench.engine.release_graph(report.graph).unwrap();
 }
 
-/// What this thread has had of the processor: other tests may be at work.
-fn processor_time() -> std::time::Duration {
-    let all = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    let nanoseconds = all.split_whitespace().next().unwrap().parse().unwrap();
-    std::time::Duration::from_nanos(nanoseconds)
-}
-
-/// Nothing is proven behind a programmatic edge, so there are as many chains of nodes as launches.
-/// Planning and the least memory take time that is quadratic at worst all the same.
+/// Nothing is proven behind a programmatic edge, so no block has the memory of another, planned or in the least memory.
 #[test]
-fn programmatic_launches_take_no_cubic_time() {
-    let once = |count: usize| {
-        let support = MemorySupport::Mapped { granularity: PAGE };
-        let driver = Arc::new(SimDriver::new(SimConfig { support, ..SimConfig::default() }));
-        let engine =
-            Engine::new(driver.clone(), Config::default().programmatic(Programmatic::Deny));
-        let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
-        let s = driver.create_stream().unwrap();
-        driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-        let capture = engine.begin_capture(pool, s).unwrap();
-        let blocks: Vec<Block> = (0..count)
-            .map(|_| {
-                let block = engine.allocate(pool, PAGE, s).unwrap();
-                driver.launch(s, Work::default(), true).unwrap();
-                block
-            })
-            .collect();
-        blocks.into_iter().for_each(|block| engine.free(block.id).unwrap());
-        let started = processor_time();
-        let plans = engine.preview_plan(capture).unwrap();
-        let planning = processor_time() - started;
-        assert_eq!(plans[0].1.bytes(), count as u64 * PAGE);
-        let graph = driver.end_capture(s).unwrap();
-        let report = engine.end_capture(capture, graph).unwrap();
-        let started = processor_time();
-        report.minimum().unwrap();
-        (planning, processor_time() - started)
-    };
-    let time = |count| {
-        let all = [(); 3].map(|()| once(count));
-        (
-            all.map(|it| it.0).into_iter().min().unwrap(),
-            all.map(|it| it.1).into_iter().min().unwrap(),
-        )
-    };
-    let (few, many) = (time(150), time(600));
-    // Four times as many: 16 times the work, where it was 64 times.
-    let slack = std::time::Duration::from_millis(20);
-    assert!(many.0 < 40 * few.0 + slack, "planning: {few:?}, {many:?}");
-    assert!(many.1 < 40 * few.1 + slack, "least memory: {few:?}, {many:?}");
+fn blocks_of_programmatic_launches_share_nothing() {
+    let count = 150;
+    let support = MemorySupport::Mapped { granularity: PAGE };
+    let driver = Arc::new(SimDriver::new(SimConfig { support, ..SimConfig::default() }));
+    let engine = Engine::new(driver.clone(), Config::default().programmatic(Programmatic::Deny));
+    let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let s = driver.create_stream().unwrap();
+    driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = engine.begin_capture(pool, s).unwrap();
+    let blocks: Vec<Block> = (0..count)
+        .map(|_| {
+            let block = engine.allocate(pool, PAGE, s).unwrap();
+            driver.launch(s, Work::default(), true).unwrap();
+            block
+        })
+        .collect();
+    blocks.into_iter().for_each(|block| engine.free(block.id).unwrap());
+    assert_eq!(engine.preview_plan(capture).unwrap()[0].1.bytes(), count * PAGE);
+    let graph = driver.end_capture(s).unwrap();
+    let report = engine.end_capture(capture, graph).unwrap();
+    assert_eq!(report.minimum().unwrap().bytes, count * PAGE);
 }
 
 /// Pieces are cut for later graphs; not those of the last that the host expects.
@@ -636,7 +609,6 @@ fn scratch_memory_takes_few_mappings() {
     let plan = report.plan.unwrap();
     assert_eq!(plan.bytes, 96 * PAGE);
     assert!((2..=10).contains(&plan.scratch_mappings), "{plan:?}");
-    assert!(plan.capturing_ns > 0);
 }
 
 #[test]

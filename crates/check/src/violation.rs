@@ -309,6 +309,29 @@ pub enum Violation {
 }
 
 impl Violation {
+    /// The blocks that it speaks of, the earlier one first.
+    pub fn places(&self) -> Vec<Place> {
+        match *self {
+            Self::LiveOverlap { earlier, later, .. }
+            | Self::NotOrdered { earlier, later, .. }
+            | Self::OutsideUse { earlier, later, .. }
+            | Self::Unattributed { earlier, later, .. } => vec![earlier, later],
+            Self::Standing { standing, block, .. } => vec![standing, block],
+            Self::Folded { block, .. } | Self::Overwritten { block, .. } => vec![block],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The nodes that it speaks of: of two blocks without an order a user of each, the earlier one's first.
+    pub fn nodes(&self) -> Vec<NodeHandle> {
+        match self {
+            Self::NotOrdered { users, .. } => users.iter().map(|user| user.node).collect(),
+            Self::Unattributed { node, .. } => vec![node.node],
+            Self::UnknownNode { node } | Self::Cyclic { node } => vec![*node],
+            _ => Vec::new(),
+        }
+    }
+
     /// Adds the names of the kernels that it speaks of, where the driver tells.
     pub fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
         match &mut self {

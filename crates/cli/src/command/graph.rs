@@ -9,13 +9,17 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
-use regraph_cli::replay::{replay, Options};
+use regraph::Violation;
+use regraph_cli::replay::{place, Options, Placed, Plan, Refusal};
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_trace::graph::{self, Dag, Window};
+use regraph_trace::graph::{self, Dag, Window, Wrong};
 
 use super::failure::Failure;
 use super::load::{self, load};
 use super::progress;
+
+/// How many nodes before what is wrong are drawn.
+const BEFORE: u32 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -35,9 +39,9 @@ pub struct Arguments {
     /// What is written; by default what the file's name ends in, else DOT.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// The first node, in launch order from 0.
-    #[arg(long, default_value_t = 0, value_name = "NODE")]
-    from: u32,
+    /// The first node, in launch order from 0; by default 0, or of a refused capture a few before what is wrong.
+    #[arg(long, value_name = "NODE")]
+    from: Option<u32>,
     /// The greatest number of nodes to draw.
     #[arg(long, default_value_t = 300, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
@@ -47,6 +51,9 @@ pub struct Arguments {
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
+    /// How blocks get their places.
+    #[arg(long, value_enum, default_value_t)]
+    plan: Plan,
     /// The file to write, over one that is there; by default standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -62,8 +69,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         )));
     };
     let count = dag.graph().node_count();
-    if count > 0 && arguments.from as usize >= count {
-        let from = arguments.from;
+    if let Some(from) = arguments.from.filter(|&from| count > 0 && from as usize >= count) {
         return Err(Failure::Input(format!(
             "{name}: expected a node {from} to begin with, found {count} of them (counted from 0)"
         )));
@@ -73,32 +79,58 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     config.settings.reuse = arguments.policy;
     config.settings.programmatic = arguments.programmatic;
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let run = replay(&driver, &trace, &Options { config, ..Options::default() });
-    let run = run.map_err(|error| Failure::replay(&name, &error))?;
+    let options = Options { config, plan: arguments.plan, ..Options::default() };
+    let placed = place(&driver, &trace, &options);
+    let Placed { placements, refusal } = placed.map_err(|error| Failure::replay(&name, &error))?;
     let addresses: HashMap<_, _> =
-        run.placements.iter().map(|block| (block.id, block.address)).collect();
+        placements.iter().map(|block| (block.id, block.address)).collect();
     let reuses = dag.reuses(|block| addresses.get(&block).copied(), arguments.programmatic);
     spinner.finish_and_clear();
-    let window = Window(arguments.from..arguments.from.saturating_add(arguments.nodes));
+    let own = refusal.as_ref().filter(|refusal| refusal.capture == arguments.capture);
+    let wrong = own.and_then(wrong);
+    let first = wrong.as_ref().and_then(|wrong| wrong.nodes.iter().min());
+    let from = arguments.from.or(first.map(|node| node.saturating_sub(BEFORE))).unwrap_or(0);
+    let window = Window(from..from.saturating_add(arguments.nodes));
     let ends_in_svg = |path: &PathBuf| path.extension().is_some_and(|it| it == "svg");
     let by_name = || match arguments.output.as_ref().is_some_and(ends_in_svg) {
         true => Format::Svg,
         false => Format::Dot,
     };
     let text = match arguments.format.unwrap_or_else(by_name) {
-        Format::Dot => graph::dot(&dag, &reuses, &window),
-        Format::Svg => graph::svg(&dag, &reuses, &window),
+        Format::Dot => graph::dot(&dag, &reuses, &window, wrong.as_ref()),
+        Format::Svg => graph::svg(&dag, &reuses, &window, wrong.as_ref()),
     };
     let mut output = io::stdout().lock();
-    let Some(path) = &arguments.output else {
-        output.write_all(text.as_bytes())?;
-        output.flush()?;
-        return Ok(());
-    };
-    load::differs(&arguments.trace, path)?;
-    fs::write(path, text)
-        .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
-    writeln!(output, "written to {}", path.display())?;
+    match &arguments.output {
+        None => output.write_all(text.as_bytes())?,
+        Some(path) => {
+            load::differs(&arguments.trace, path)?;
+            fs::write(path, text)
+                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+            writeln!(output, "written to {}", path.display())?;
+        }
+    }
     output.flush()?;
-    Ok(())
+    refusal.map_or(Ok(()), |refusal| {
+        let what = format!("{name}: capture {}", refusal.capture);
+        Err(Failure::replay(&what, &refusal.error))
+    })
+}
+
+/// What a capture was refused for, by the trace's numbers.
+fn wrong(refusal: &Refusal) -> Option<Wrong> {
+    let violation = refusal.error.violation()?;
+    let (blocks, nodes) = (refusal.blocks.clone(), refusal.nodes.clone());
+    let text = match (violation, blocks.as_slice(), nodes.as_slice()) {
+        (Violation::NotOrdered { common, .. }, [earlier, later], [one, other]) => format!(
+            "refused: blocks {earlier} and {later} share {common}, and nothing makes node {other}, which may use the \
+             second, wait for node {one}, which may use the first"
+        ),
+        (Violation::Unattributed { common, .. }, [earlier, later], [node]) => format!(
+            "refused: node {node} came from no stream that was looked at, so it may use block {earlier} or {later}, which \
+             share {common}"
+        ),
+        _ => format!("refused: {violation}"),
+    };
+    Some(Wrong { text, blocks, nodes })
 }

@@ -53,7 +53,8 @@ enum Command {
     Plot(plot::Arguments),
     /// Draw a capture as a graph: nodes by streams, blocks, and the path that lets each be used again.
     ///
-    /// The trace runs on the simulated driver. Exit status: as of `replay`.
+    /// The trace runs on the simulated driver. A capture that the checker refuses is drawn too, with the blocks and
+    /// nodes that it is refused for in red. Exit status: as of `replay`, so 3 with such a picture.
     Graph(graph::Arguments),
     /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
     ///

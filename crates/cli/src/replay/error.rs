@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use regraph::driver::DriverError;
 use regraph::engine;
+use regraph::Violation;
 use regraph_trace::BlockIndex;
 
 /// What a replay failed with.
@@ -58,15 +59,22 @@ pub enum ReplayError {
 }
 
 impl ReplayError {
-    /// The checker's words, where it refused a capture.
-    pub fn refusal(&self) -> Option<&engine::Error> {
+    /// What the checker found wrong, where it refused a capture.
+    pub fn violation(&self) -> Option<&Violation> {
         match self {
-            Self::Engine { source, .. } if is_refusal(source) => Some(source),
+            Self::Engine {
+                source: engine::Error::Refused(violation) | engine::Error::CaptureAgain(violation),
+                ..
+            } => Some(violation),
             _ => None,
         }
     }
-}
 
-fn is_refusal(error: &engine::Error) -> bool {
-    matches!(error, engine::Error::Refused(_) | engine::Error::CaptureAgain(_))
+    /// The engine's words, where the checker refused a capture.
+    pub fn refusal(&self) -> Option<&engine::Error> {
+        match self {
+            Self::Engine { source, .. } => self.violation().map(|_| source),
+            _ => None,
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod clock;
 mod error;
 mod lifetime;
 mod model;
+mod refusal;
 mod runner;
 mod sample;
 mod tags;
@@ -27,6 +28,7 @@ use regraph_tagged::Program;
 use regraph_trace::{BlockIndex, Trace};
 
 pub use error::ReplayError;
+pub use refusal::{Placed, Refusal};
 pub use sample::Sample;
 
 /// How a capture's blocks get their places, in the order of what that costs a capture.
@@ -172,6 +174,29 @@ pub fn replay<P: Program>(
     options: &Options,
 ) -> Result<Replayed, ReplayError> {
     run(runner::Runner::new(driver, trace, options, None))
+}
+
+/// Runs a trace as [`replay`] does, for where its blocks are placed: also those of a capture that the checker refuses.
+///
+/// # Errors
+/// As of [`replay`], but for a refusal.
+pub fn place<P: Program>(
+    driver: &Arc<P>,
+    trace: &Trace,
+    options: &Options,
+) -> Result<Placed, ReplayError> {
+    let mut runner = runner::Runner::new(driver, trace, options, None);
+    let run = match runner.run() {
+        Ok(run) => Ok(Placed { placements: run.placements, refusal: None }),
+        Err(error) => runner.refusal(error).map(|refusal| {
+            let placements = std::mem::take(&mut runner.placements);
+            Placed { placements, refusal: Some(refusal) }
+        }),
+    };
+    let cleaned = runner.clean();
+    let placed = run?;
+    cleaned?;
+    Ok(placed)
 }
 
 /// Runs a trace as [`replay`] does, and calls `take` behind each operation with what memory came

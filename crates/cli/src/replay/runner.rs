@@ -37,8 +37,8 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) pool: PoolIndex,
     pub(super) blocks: BTreeMap<BlockIndex, Block>,
     tagged: BTreeSet<BlockIndex>,
-    /// Every block that there was; empty without [`Options::lint`].
-    placed: BTreeMap<BlockIndex, Block>,
+    /// Every block that there was.
+    pub(super) placed: BTreeMap<BlockIndex, Block>,
     findings: Vec<Finding>,
     pub(super) capture: Option<Capture>,
     pub(super) graphs: Vec<Graph>,
@@ -62,7 +62,7 @@ pub(super) struct Capture {
     pub(super) origin: StreamIndex,
     /// `None` once the engine has ended it.
     pub(super) id: Option<CaptureId>,
-    graph: GraphHandle,
+    pub(super) graph: GraphHandle,
     members: Members,
     /// By number; empty unless the raw form needs them.
     nodes: Vec<NodeHandle>,
@@ -520,9 +520,7 @@ impl<'a, P: Program> Runner<'a, P> {
         let block = self.alloc.time(|| self.engine.allocate(pool, bytes, stream));
         let block = block.map_err(|e| self.engine_failed(e))?;
         self.blocks.insert(id, block);
-        if self.options.lint {
-            self.placed.insert(id, block);
-        }
+        self.placed.insert(id, block);
         self.placements.push(Placement { id, address: block.address, bytes });
         Ok(())
     }

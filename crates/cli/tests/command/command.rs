@@ -452,7 +452,7 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
         assert_eq!(figure(&row, "planned_minimum_bytes"), minimum, "{row}");
         assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
         assert_eq!(row["planned_ratio"], 1.0, "{row}");
-        assert!(figure(&row, "mappings") > 0 && figure(&row, "planning_ns") > 0, "{row}");
+        assert!(figure(&row, "mappings") > 0 && row["planning_ns"].is_u64(), "{row}");
         assert!(row["binding_ns"].is_u64() && row["planned_replay_ns"].is_null(), "{row}");
     }
     // In pipelines streams never wait for those behind them.

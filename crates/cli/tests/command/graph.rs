@@ -7,7 +7,7 @@ use petgraph::algo::{dominators, has_path_connecting, toposort};
 use petgraph::graph::NodeIndex as Place;
 use petgraph::visit::EdgeFiltered;
 use regraph::settings::Programmatic;
-use regraph_cli::replay::{replay, Options};
+use regraph_cli::replay::{place, replay, Options};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::graph::{dot, svg, Dag, Edge, Kind, Window};
 use regraph_trace::{Operation, Trace};
@@ -129,9 +129,117 @@ fn what_nothing_proves_is_told() {
         }
     }
     assert!(proven > 0 && wrong > 0, "{proven} {wrong}");
-    let text = svg(&dag, &reuses, &Window(0..u32::MAX));
+    let text = svg(&dag, &reuses, &Window(0..u32::MAX), None);
     assert!(text.contains("no path proves it"));
-    assert!(dot(&dag, &reuses, &Window(0..u32::MAX)).contains("#d93025"));
+    assert!(dot(&dag, &reuses, &Window(0..u32::MAX), None).contains("#d93025"));
+}
+
+/// The trace, but the nodes of the operations that `keep` leaves out do without the first of their edges.
+fn without_edges(name: &str, keep: impl Fn(usize) -> bool) -> Trace {
+    let lines = load(name).operations().to_vec().into_iter().enumerate().map(|(at, operation)| {
+        match operation {
+            Operation::Node { node, after, kind, uses, programmatic } if !keep(at) => {
+                let after = after[1..].to_vec();
+                let programmatic = programmatic.into_iter().filter(|it| after.contains(it));
+                Operation::Node { node, kind, uses, programmatic: programmatic.collect(), after }
+            }
+            other => other,
+        }
+    });
+    Trace::new(lines.collect()).unwrap()
+}
+
+/// What a refused capture is refused for are two nodes of the picture without a path between them, and two blocks that
+/// they may use, at one place.
+#[test]
+fn a_refused_capture_is_drawn_with_what_is_wrong() {
+    let mut refused = 0;
+    for name in ["googlenet_s4", "pipeline_s5", "moe_s6"] {
+        let all = load(name);
+        let node = |(_, it): &(usize, &Operation)| matches!(it, Operation::Node { after, .. } if !after.is_empty());
+        let nodes = all.operations().iter().enumerate().filter(node).map(|(at, _)| at);
+        for dropped in nodes.step_by(150) {
+            let trace = without_edges(name, |at| at != dropped);
+            let driver = std::sync::Arc::new(SimDriver::new(SimConfig::default()));
+            let placed = place(&driver, &trace, &Options::default()).unwrap();
+            let Some(refusal) = placed.refusal else { continue };
+            let dag = Dag::new(&trace, 0).unwrap();
+            // Two without an order, or one that may use any block.
+            let pair = <[u32; 2]>::try_from(refusal.nodes.as_slice()).ok();
+            if let Some(pair) = pair {
+                refused += 1;
+                let [one, other] = pair.map(|node| Place::new(node as usize));
+                assert!(!has_path_connecting(dag.graph(), one, other, None), "{name} {dropped}");
+            }
+            assert_eq!((refusal.capture, refusal.blocks.len()), (0, 2));
+            let places = [0, 1].map(|end| {
+                let block = dag.blocks().iter().find(|it| it.id == refusal.blocks[end]).unwrap();
+                assert!(
+                    pair.is_none_or(|pair| block.users.contains(&pair[end])),
+                    "{name} {dropped}"
+                );
+                let at = placed.placements.iter().find(|it| it.id == block.id).unwrap().address;
+                at..at + block.bytes
+            });
+            assert!(places[0].start < places[1].end && places[1].start < places[0].end);
+
+            let mut text = Vec::new();
+            regraph_trace::write(&trace, &mut text).unwrap();
+            let file = format!("graph_refused_{name}_{dropped}.jsonl");
+            let path = scratch(&file, std::str::from_utf8(&text).unwrap()).display().to_string();
+            let picture = regraph(&["graph", &path, "--format", "svg"]);
+            assert_eq!(picture.status.code(), Some(3), "{}", stderr(&picture));
+            assert!(stderr(&picture).contains(": capture 0: "), "{}", stderr(&picture));
+            let svg = stdout(&picture);
+            let svg = roxmltree::Document::parse(&svg).unwrap();
+            let red =
+                |class| svg.descendants().filter(|it| it.attribute("class") == Some(class)).count();
+            let (nodes, links) = (refusal.nodes.len(), usize::from(pair.is_some()));
+            assert_eq!(
+                (red("node wrong"), red("block wrong"), red("unordered")),
+                (nodes, 2, links)
+            );
+            assert_eq!(red("wrong"), 1, "the head says why");
+            let dot = regraph(&["graph", &path]);
+            assert_eq!(dot.status.code(), Some(3));
+            let dot = stdout(&dot);
+            if let Some([one, other]) = pair {
+                let link = format!("  n{one} -> n{other} [style=bold, dir=none");
+                assert!(dot.contains(&link) && dot.contains("label=\"refused: blocks "), "{dot}");
+            }
+            assert_eq!(dot.matches("penwidth=3").count(), nodes, "{dot}");
+        }
+    }
+    assert!(refused >= 4, "{refused}");
+}
+
+/// A capture is drawn though a later one is refused, with nothing in red.
+#[test]
+fn another_capture_than_the_refused_one_is_drawn_too() {
+    let capture = |early| {
+        [
+            Operation::Begin { stream: 0, pool: 0 },
+            Operation::Alloc { id: 2 * u32::from(early), bytes: 512, stream: 0 },
+            kernel(0, false),
+            Operation::Free { id: 2 * u32::from(early) },
+            Operation::Alloc { id: 2 * u32::from(early) + 1, bytes: 512, stream: 0 },
+            kernel(0, early),
+            Operation::Free { id: 2 * u32::from(early) + 1 },
+            Operation::End {},
+        ]
+    };
+    let trace = Trace::new([capture(false), capture(true)].concat()).unwrap();
+    let mut text = Vec::new();
+    regraph_trace::write(&trace, &mut text).unwrap();
+    let path = scratch("graph_second.jsonl", std::str::from_utf8(&text).unwrap());
+    let path = path.display().to_string();
+    for (number, red) in [("0", 0), ("1", 2)] {
+        let arguments = ["graph", &path, "--capture", number, "--programmatic", "deny"];
+        let output = regraph(&arguments);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("graph_second.jsonl: capture 1: "), "{}", stderr(&output));
+        assert_eq!(stdout(&output).matches("penwidth=3").count(), red);
+    }
 }
 
 /// An edge that others imply proves no more than they do: paths are as in the transitive reduction.

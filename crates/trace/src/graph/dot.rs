@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use petgraph::visit::EdgeRef;
 
-use super::{at, Dag, Edge, Reuse, Window};
+use super::{at, Dag, Edge, Reuse, Window, Wrong};
 
 /// The nodes of a window in DOT, a cluster for each stream, with the blocks that begin and end at each node. Edges
-/// that prove a reuse are green, programmatic ones dashed; reuses that nothing proves are red.
-pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
+/// that prove a reuse are green, programmatic ones dashed; reuses that nothing proves are red, and so is what is
+/// `wrong`.
+pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) -> String {
     let shown = window.of(dag);
     let mut text =
         String::from("digraph capture {\n  node [shape=box, fontname=\"sans-serif\"];\n");
@@ -21,9 +22,6 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
     // Writing to a string never fails.
     let mut line =
         |arguments: std::fmt::Arguments<'_>| _ = text.write_fmt(format_args!("{arguments}\n"));
-    if let Some(remark) = window.remark(dag) {
-        line(format_args!("  label=\"{remark}\";"));
-    }
     for (stream, numbers) in streams {
         if let Some(stream) = stream {
             line(format_args!("  subgraph cluster_{stream} {{\n    label=\"stream {stream}\";"));
@@ -39,7 +37,9 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
                 }
             };
             let (from, until) = (blocks("+", &node.allocated), blocks("-", &node.freed));
-            line(format_args!("    n{number} [label=\"{number} {name}{from}{until}\"];"));
+            let red = wrong.is_some_and(|wrong| wrong.nodes.contains(&number));
+            let red = if red { ", color=\"#d93025\", penwidth=3" } else { "" };
+            line(format_args!("    n{number} [label=\"{number} {name}{from}{until}\"{red}];"));
         }
         if stream.is_some() {
             line(format_args!("  }}"));
@@ -67,6 +67,19 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
                  fontcolor=\"{color}\", label=\"b{one} to b{other}\"];"
             ));
         }
+    }
+    if let Some([one, other]) = wrong.and_then(|wrong| wrong.pair(&shown)) {
+        line(format_args!(
+            "  n{one} -> n{other} [style=bold, dir=none, constraint=false, color=\"#d93025\", \
+             fontcolor=\"#d93025\", label=\"not ordered\"];"
+        ));
+    }
+    // Behind the clusters, which would have the color too.
+    let told = wrong.map(|wrong| wrong.text.replace('\\', "\\\\").replace('"', "\\\""));
+    let remarks: Vec<_> = told.into_iter().chain(window.remark(dag)).collect();
+    if !remarks.is_empty() {
+        let color = if wrong.is_some() { "  fontcolor=\"#d93025\";" } else { "" };
+        line(format_args!("  label=\"{}\";{color}", remarks.join("\\n")));
     }
     text.push_str("}\n");
     text

@@ -173,6 +173,25 @@ impl Window {
     }
 }
 
+/// What is wrong with a capture: drawn in red.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wrong {
+    /// In words.
+    pub text: String,
+    /// The blocks that it is about.
+    pub blocks: Vec<BlockIndex>,
+    /// The nodes that it is about. Two of them have no order.
+    pub nodes: Vec<NodeIndex>,
+}
+
+impl Wrong {
+    /// Two nodes without an order, where both are shown.
+    fn pair(&self, shown: &Range<u32>) -> Option<[NodeIndex; 2]> {
+        let pair = <[NodeIndex; 2]>::try_from(self.nodes.as_slice()).ok()?;
+        pair.iter().all(|node| shown.contains(node)).then_some(pair)
+    }
+}
+
 /// A node's place in the graph.
 fn at(number: NodeIndex) -> Place {
     Place::new(number as usize)

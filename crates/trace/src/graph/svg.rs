@@ -7,7 +7,7 @@ use std::ops::Range;
 use petgraph::visit::EdgeRef;
 use petgraph::Direction;
 
-use super::{at, dot, Dag, Edge, Reuse, Window};
+use super::{at, dot, Dag, Edge, Reuse, Window, Wrong};
 use crate::{BlockIndex, StreamIndex};
 
 /// Sizes, in pixels.
@@ -24,17 +24,19 @@ const COLORS: [&str; 8] =
     ["#aecbfa", "#fdd663", "#ccff90", "#fbbc9b", "#d7aefb", "#a7ffeb", "#fdcfe8", "#e6c9a8"];
 
 const STYLE: &str = "text{font:11px sans-serif;fill:#202124}.small{font-size:9px}.head{font-size:13px;font-weight:bold}\
-.node{fill:#fff;stroke:#5f6368}.stream{fill:#f6f8fa}.edge{fill:none;stroke:#9aa0a6;marker-end:url(#a)}\
+.node{fill:#fff;stroke:#5f6368}.block{stroke:#80868b}.stream{fill:#f6f8fa}.edge{fill:none;stroke:#9aa0a6;marker-end:url(#a)}\
 .edge.proof{stroke:#188038;stroke-width:2;marker-end:url(#g)}.edge.early{stroke-dasharray:5 3}\
 .reuse{fill:none;stroke:#188038;stroke-width:1.2;stroke-dasharray:2 3;marker-end:url(#g)}\
-.reuse.wrong{stroke:#d93025;marker-end:url(#r)}.reuse:hover,.edge:hover{stroke-width:4}";
+.reuse.wrong{stroke:#d93025;marker-end:url(#r)}.unordered{fill:none;stroke:#d93025;stroke-width:3}\
+text.wrong{fill:#d93025}.node.wrong,.block.wrong{stroke:#d93025;stroke-width:3}.reuse:hover,.edge:hover{stroke-width:4}";
 
 /// The nodes of a window as SVG: a column for each stream, launch order down, and beside the nodes a bar for each block
 /// of the stream, from its first user to the last node that has to be completed before its memory is used again. Green
 /// edges prove that; a dotted line leads from each block to the next one with its memory, in red where nothing
-/// proves it. What a line, bar or node stands for is told where a pointer rests on it.
-pub fn svg(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
-    Picture::new(dag, window).draw(reuses, window.remark(dag))
+/// proves it. What is `wrong` is red too, and told in the head. What a line, bar or node stands for is told where a
+/// pointer rests on it.
+pub fn svg(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) -> String {
+    Picture::new(dag, window).draw(reuses, window.remark(dag), wrong)
 }
 
 /// A block's bar: its lane, and the rows of its ends.
@@ -139,7 +141,7 @@ impl<'a> Picture<'a> {
         (x, TOP + row as f64 * ROW)
     }
 
-    fn draw(&self, reuses: &[Reuse], remark: Option<String>) -> String {
+    fn draw(&self, reuses: &[Reuse], remark: Option<String>, wrong: Option<&Wrong>) -> String {
         let mut text = String::new();
         // Writing to a string never fails.
         let mut line =
@@ -157,6 +159,12 @@ impl<'a> Picture<'a> {
         }
         line(format_args!("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"));
         self.head(&mut line, reuses, remark);
+        if let Some(wrong) = wrong {
+            let text = wrong.text.replace('&', "&amp;").replace('<', "&lt;");
+            line(format_args!(
+                "<g><title>{text}</title><text class=\"wrong\" x=\"16\" y=\"57\">{text}</text></g>"
+            ));
+        }
         for (stream, &(x, lanes)) in &self.columns {
             let width = NODE.0 + 16.0 + LANE * lanes as f64;
             line(format_args!(
@@ -168,17 +176,30 @@ impl<'a> Picture<'a> {
             line(format_args!("<text class=\"head\" x=\"{x}\" y=\"77\">{name}</text>"));
         }
         self.edges(&mut line, reuses);
-        self.blocks(&mut line);
+        self.blocks(&mut line, wrong);
         self.links(&mut line, reuses);
+        if let Some(pair) = wrong.and_then(|wrong| wrong.pair(&self.shown)) {
+            let [(x, y), (to_x, to_y)] = pair.map(|number| self.place(number));
+            let (x, y, to_x, to_y) = (x + 6.0, y + NODE.1 / 2.0, to_x + 6.0, to_y + NODE.1 / 2.0);
+            line(format_args!(
+                "<path class=\"unordered\" d=\"M{x} {y}C{} {y} {} {to_y} {to_x} {to_y}\"><title>{} and {}: not ordered\
+                 </title></path>",
+                x - 40.0,
+                to_x - 40.0,
+                pair[0],
+                pair[1]
+            ));
+        }
         for number in self.shown.clone() {
             let (x, y) = self.place(number);
             let node = &self.dag.graph[at(number)];
             let name = node.kind.name();
             let (allocated, used, freed) =
                 (names(&node.allocated), names(&node.used), names(&node.freed));
+            let red = red(wrong.map(|wrong| &wrong.nodes), number);
             line(format_args!(
                 "<g><title>{number} {name}\nallocated: {allocated}\ncan use: {used}\nfreed behind it: {freed}</title>\
-                 <rect class=\"node\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/>\
+                 <rect class=\"node{red}\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/>\
                  <text x=\"{}\" y=\"{}\">{number} {name}</text></g>",
                 NODE.0,
                 NODE.1,
@@ -248,19 +269,20 @@ impl<'a> Picture<'a> {
         }
     }
 
-    fn blocks(&self, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    fn blocks(&self, line: &mut impl FnMut(std::fmt::Arguments<'_>), wrong: Option<&Wrong>) {
         for block in &self.dag.blocks {
             let Some(Bar { x, top, bottom }) = self.bars.get(&block.id).copied() else { continue };
             let color = COLORS[block.id as usize % COLORS.len()];
             let (width, height) = (LANE - 3.0, bottom - top);
             let (id, bytes) = (block.id, size(block.bytes));
+            let red = red(wrong.map(|wrong| &wrong.blocks), id);
             let freed = match &block.markers {
                 None => "not freed".to_owned(),
                 Some(markers) => format!("free once completed: {}", numbers(markers)),
             };
             line(format_args!(
-                "<g><title>block {id}, {bytes}\nused by {}\n{freed}</title><rect x=\"{x}\" y=\"{top}\" width=\"{width}\" \
-                 height=\"{height}\" rx=\"3\" fill=\"{color}\" stroke=\"#80868b\"/>",
+                "<g><title>block {id}, {bytes}\nused by {}\n{freed}</title><rect class=\"block{red}\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
+                 height=\"{height}\" rx=\"3\" fill=\"{color}\"/>",
                 numbers(&block.users)
             ));
             let (x, y) = (x + 9.0, top + 3.0);
@@ -300,6 +322,15 @@ impl<'a> Picture<'a> {
             }
             line(format_args!("</title></path>"));
         }
+    }
+}
+
+/// The class of what is wrong.
+fn red(wrong: Option<&Vec<u32>>, number: u32) -> &'static str {
+    if wrong.is_some_and(|wrong| wrong.contains(&number)) {
+        " wrong"
+    } else {
+        ""
     }
 }
 
