@@ -618,14 +618,9 @@ typedef struct regraph_plan_options {
      */
     uint64_t pool_graphs;
     /**
-     * Zero, or one if two addresses may have one page of memory at the same time, with other bytes of it in use at
-     * each; any other value is refused. CUDA does not promise that this works.
-     */
-    uint64_t share_bytes;
-    /**
      * Zero. Later versions may give these names.
      */
-    uint64_t unused[3];
+    uint64_t unused[4];
 } regraph_plan_options;
 
 /**

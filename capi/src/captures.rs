@@ -4,7 +4,6 @@ use std::ffi::c_char;
 
 use regraph::engine::{Attempt, CaptureReport, PlanReport};
 use regraph::plan::Options;
-use regraph::settings::PlanShare;
 
 use crate::arguments::text;
 use crate::engine::regraph_engine;
@@ -72,28 +71,19 @@ pub struct regraph_plan_options {
     /// How many graphs with plans the pool is to have at one time, this one too; zero means any number.
     /// Memory is cut into pieces for later graphs, which takes mappings: not that of the last.
     pub pool_graphs: u64,
-    /// Zero, or one if two addresses may have one page of memory at the same time, with other bytes of it in use at
-    /// each; any other value is refused. CUDA does not promise that this works.
-    pub share_bytes: u64,
     /// Zero. Later versions may give these names.
-    pub unused: [u64; 3],
+    pub unused: [u64; 4],
 }
 
 impl regraph_plan_options {
-    fn options(&self) -> Fallible<Options> {
-        let share = match self.share_bytes {
-            0 => PlanShare::Pages,
-            1 => PlanShare::Bytes,
-            other => return Err(Failure::argument("share_bytes", other, "0 or 1")),
-        };
+    fn options(&self) -> Options {
         let some = |value: u64| (value > 0).then_some(value);
         let count = |value: u64| some(value).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
-        Ok(Options::default()
+        Options::default()
             .max_mappings(count(self.max_mappings))
             .max_piece_bytes(some(self.max_piece_bytes))
             .max_share_percent(some(self.max_share_percent))
             .pool_graphs(count(self.pool_graphs))
-            .share(share))
     }
 }
 
@@ -166,7 +156,7 @@ pub unsafe extern "C" fn regraph_plan_capture(
     options: *const regraph_plan_options,
 ) -> regraph_error {
     call!(engine, {
-        let options = options.as_ref().map(|told| told.options()).transpose()?;
+        let options = options.as_ref().map(|told| told.options());
         engine.plan_capture(numbered(capture), options)?
     })
 }

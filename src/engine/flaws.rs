@@ -38,7 +38,7 @@ pub enum Flaw {
     /// What a pool lends is free for every stream, on whichever stream it was freed.
     Lending,
     /// Addresses lie on a piece that others lie on, also where a block there is in use.
-    JointPages,
+    SharedPieces,
     /// Two pieces of a plan, one of them mapped more than once, take each other's places at two addresses.
     SwappedPieces,
 }

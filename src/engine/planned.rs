@@ -25,7 +25,6 @@ use crate::heap::{Asker, CaptureSlot, Others, Placed, Placement, Prepared, Reque
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Mapping, Options, Plan};
-use crate::policy::PlanShare;
 
 /// The plan for one heap.
 pub(super) struct Ready {
@@ -87,7 +86,6 @@ struct Unplanned {
     unbound: HashSet<u64>,
     options: Options,
     sharable: Sharable,
-    joint: Vec<Vec<u64>>,
     /// Whether no other capture of the pool is planned after this one.
     is_last: bool,
 }
@@ -108,7 +106,8 @@ fn plans<D: Driver + ?Sized>(
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
         let mine = mine.held_to(journal, config.settings.reuse);
         let held = &it.sharable.held;
-        let mut plan = Plan::joint(&mine, granularity, held, &it.options, &it.joint, !it.is_last);
+        let plan = if it.is_last { Plan::new } else { Plan::for_pool };
+        let mut plan = plan(&mine, granularity, held, &it.options);
         spoil(&mut plan, config);
         (it, plan)
     };
@@ -117,8 +116,8 @@ fn plans<D: Driver + ?Sized>(
 
 /// Has a plan wrong where the configuration asks for that: never, outside tests.
 fn spoil(plan: &mut Plan, config: &Config) {
-    let (joint, swapped) = (Flaw::JointPages, Flaw::SwappedPieces);
-    if !config.lacks(joint) && !config.lacks(swapped) {
+    let (shared, swapped) = (Flaw::SharedPieces, Flaw::SwappedPieces);
+    if !config.lacks(shared) && !config.lacks(swapped) {
         return;
     }
     let uses = |piece: u32| plan.mappings.iter().filter(|it| it.piece == piece).count();
@@ -147,9 +146,7 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
-        let options = self.options(slot, pool);
-        let beside = options.as_ref().is_some_and(|it| it.share == PlanShare::Bytes);
-        let planned = options.is_some();
+        let planned = self.is_planned(slot, pool);
         let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
         if !can_plan(self.driver, self.config) || !mapped || !(fixed || planned) {
             return Ok(Found::Unplanned);
@@ -171,7 +168,7 @@ impl<D: Driver> Locked<'_, D> {
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;
         let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
-        let asker = Asker { stream, shares: share, proof, order, beside };
+        let asker = Asker { stream, shares: share, proof, order };
         let heap_row = pools.planned_mut(heap);
         let mut placed = match foreseen {
             _ if fixed => heap_row.place_fixed(driver, capture, (bytes, exportable), limit),
@@ -261,8 +258,7 @@ impl<D: Driver> Locked<'_, D> {
             // turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
-            let (unbound, joint) = (unbound.collect(), row.joint(id));
-            Unplanned { heap, pool, unbound, options, sharable, joint, is_last }
+            Unplanned { heap, pool, unbound: unbound.collect(), options, sharable, is_last }
         };
         self.state.unbound(slot).into_iter().map(unplanned).collect()
     }

@@ -1,7 +1,7 @@
 //! Setters that can be chained.
 
 use super::{Rounding, Settings};
-use crate::policy::{PlanChoice, PlanShare, Programmatic, Reuse};
+use crate::policy::{PlanChoice, Programmatic, Reuse};
 
 impl Settings {
     /// Sets from which size on free blocks are never split, in bytes.
@@ -106,13 +106,6 @@ impl Settings {
     #[must_use]
     pub fn plan_search(mut self, times: usize) -> Self {
         self.plan_search = times;
-        self
-    }
-
-    /// Sets whether a plan lets two addresses have one page of memory at the same time.
-    #[must_use]
-    pub fn plan_share(mut self, share: PlanShare) -> Self {
-        self.plan_share = share;
         self
     }
 

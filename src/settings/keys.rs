@@ -129,7 +129,6 @@ pub(super) const KEYS: &[SettingKey] = &[
         "a whole number, at least 1: so many times as long",
         |settings| settings.plan_search != 0
     ),
-    key!("plan_share", Name, plan_share, "pages or bytes"),
     key!("programmatic", Name, programmatic, "auto, deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),
@@ -151,7 +150,7 @@ pub(super) fn nearest(text: &str) -> Option<&'static str> {
     const ALIKE: f64 = 0.8;
 
     KEYS.iter()
-        .map(|key| (strsim::jaro_winkler(text, key.name), key.name))
+        .map(|key| (strsim::normalized_damerau_levenshtein(text, key.name), key.name))
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .filter(|(alike, _)| *alike >= ALIKE)
         .map(|(_, name)| name)

@@ -21,7 +21,6 @@
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
 //! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for what was learned and for captures that are run twice. At least 1. |
-//! | `plan_share` | `pages` | Whether a plan lets two addresses have one page of memory at the same time ([`PlanShare`]): `pages`, never; `bytes`, where other bytes of it are in use at each. CUDA does not promise that this works. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -61,7 +60,7 @@ pub use error::SettingsError;
 pub use rounding::Rounding;
 
 use crate::plan::Options;
-pub use crate::policy::{PlanChoice, PlanShare, Programmatic, Reuse};
+pub use crate::policy::{PlanChoice, Programmatic, Reuse};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;
@@ -132,12 +131,6 @@ pub struct Settings {
     /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
     /// learned, and holds the engine's lock then.
     pub plan_search: usize,
-    /// `plan_share`. Default: pages.
-    ///
-    /// With [`PlanShare::Bytes`] a plan needs less memory and more mappings, and rests on what CUDA does not
-    /// promise: that writes through two addresses of one page of memory, to other lines of 512 bytes, leave each
-    /// other alone.
-    pub plan_share: PlanShare,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -186,7 +179,6 @@ impl Default for Settings {
             plan_max_share_percent: None,
             plan_pool_graphs: None,
             plan_search: 1,
-            plan_share: PlanShare::default(),
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,
@@ -220,8 +212,7 @@ impl Settings {
             .max_mappings(self.plan_max_mappings.map(count))
             .max_piece_bytes(self.plan_max_piece_bytes)
             .max_share_percent(self.plan_max_share_percent)
-            .pool_graphs(self.plan_pool_graphs.map(count))
-            .share(self.plan_share);
+            .pool_graphs(self.plan_pool_graphs.map(count));
         (self.plan == PlanChoice::Exact).then_some(options)
     }
 

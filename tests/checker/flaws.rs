@@ -1,7 +1,7 @@
 //! The checker notices when the engine leaves out a safety rule: for every rule a program that the
 //! flawed engine gets wrong and the sound one does not, and a search by random programs. For work
 //! outside captures, which no checker judges, tagged kernels and the model of the random programs
-//! notice. Plans that are wrong are in `tests/plans/by_bytes.rs`; rules that only the source can leave out are in
+//! notice. Plans that are wrong are in `tests/plans/plan_safety.rs`; rules that only the source can leave out are in
 //! `mutants.rs`.
 
 use crate::common::{bench, Bench};

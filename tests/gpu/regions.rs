@@ -8,7 +8,6 @@ use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions};
-use regraph::settings::PlanShare;
 use regraph_tagged::Tagged;
 
 const MIB: u64 = 1 << 20;
@@ -19,8 +18,8 @@ const TAGS: [(&str, Backup); 4] = [
     ("resident", Backup::Device),
 ];
 
-/// A region's pools: one without a plan, one with, and one whose plans share by bytes.
-const KINDS: usize = 3;
+/// A region's pools: one without a plan, and one with.
+const KINDS: usize = 2;
 
 /// A block with what it holds, if that is known.
 struct Kept<P: Device> {
@@ -70,10 +69,7 @@ impl<P: Device> Host<P> {
         let mut pools = Vec::new();
         for (number, (tag, backup)) in TAGS.into_iter().enumerate() {
             regions.set_backup(tag, backup);
-            let by_bytes = Options::default().share(PlanShare::Bytes);
-            for plan in [None, Some(Options::default()), Some(by_bytes)] {
-                let config =
-                    plan.map_or_else(PoolConfig::default, |plan| PoolConfig::default().plan(plan));
+            for config in [PoolConfig::default(), PoolConfig::default().plan(Options::default())] {
                 pools.push((number, Pool::new(&engine, config.tag(tag))));
             }
         }

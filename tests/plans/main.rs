@@ -9,7 +9,6 @@ mod common;
 mod device;
 
 mod batch_sizes;
-mod by_bytes;
 mod compact;
 mod cover;
 mod layout;

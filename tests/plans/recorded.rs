@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use regraph::engine::Config;
-use regraph::settings::{PlanShare, Programmatic};
+use regraph::settings::Programmatic;
 use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_sim::SimDriver;
 use regraph_trace::Trace;
@@ -24,12 +24,6 @@ fn run(trace: &Trace, plan: Plan, config: Config, tags: bool) -> Replayed {
     found
 }
 
-fn shared(share: PlanShare) -> Config {
-    let mut config = Config::default();
-    config.settings.plan_share = share;
-    config
-}
-
 /// What a capture holds, over the least in whole pages.
 fn ratio(trace: &Trace, found: &Replayed) -> f64 {
     let minimum = regraph_trace::minimum::of_trace(trace, Programmatic::default());
@@ -41,40 +35,33 @@ fn mean(ratios: &[f64]) -> f64 {
 }
 
 /// All captures come near the least that whole pages can do, whatever their sizes are; what kernels find in their
-/// blocks is right. The bounds are those of today, rounded up.
+/// blocks is right. The bound is that of today, rounded up.
 #[test]
 fn memory_stays_near_the_least_for_other_sizes() {
-    for (share, most) in [(PlanShare::Pages, 1.08), (PlanShare::Bytes, 1.06)] {
-        let mut ratios = Vec::new();
-        for name in NAMES {
-            for percent in PERCENT {
-                let trace = trace(name).scaled(percent).unwrap();
-                let found = run(&trace, Plan::Exact, shared(share), true);
-                ratios.push(ratio(&trace, &found));
-            }
+    let mut ratios = Vec::new();
+    for name in NAMES {
+        for percent in PERCENT {
+            let trace = trace(name).scaled(percent).unwrap();
+            let found = run(&trace, Plan::Exact, Config::default(), true);
+            ratios.push(ratio(&trace, &found));
         }
-        let mean = mean(&ratios);
-        assert!(mean <= most, "{share}: {mean:.4}, {ratios:.2?}");
     }
+    let mean = mean(&ratios);
+    assert!(mean <= 1.08, "{mean:.4}, {ratios:.2?}");
 }
 
 /// The figures of `design/plan.md`.
 #[test]
 #[ignore = "prints a table"]
 fn table_of_other_sizes() {
-    println!("capture | as asked for | by pages | mappings | by bytes | mappings");
+    println!("capture | as asked for | exact | mappings");
     for name in NAMES {
         let mut row = name.to_owned();
-        let plans = [
-            (Plan::None, PlanShare::Pages),
-            (Plan::Exact, PlanShare::Pages),
-            (Plan::Exact, PlanShare::Bytes),
-        ];
-        for (plan, share) in plans {
+        for plan in [Plan::None, Plan::Exact] {
             let (mut ratios, mut mappings) = (Vec::new(), 0);
             for percent in PERCENT {
                 let trace = trace(name).scaled(percent).unwrap();
-                let found = run(&trace, plan, shared(share), false);
+                let found = run(&trace, plan, Config::default(), false);
                 ratios.push(ratio(&trace, &found));
                 mappings += found.plans.iter().map(|plan| plan.mappings).sum::<usize>();
             }

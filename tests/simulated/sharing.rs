@@ -12,7 +12,7 @@ use regraph::engine::{
     SharedPiece, WhyNotShared,
 };
 use regraph::regions::Regions;
-use regraph::settings::{PlanChoice, PlanShare, Settings};
+use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -400,52 +400,48 @@ fn shared_blocks_sleep_and_others_keep_the_old_memory() {
     assert!(holds(&b, there, 7), "which others do not see any more");
 }
 
-/// Memory that comes at a capture's end, by pages or with pages at two addresses, is exchanged by later captures, so it
-/// is not promised to others.
+/// Memory that comes at a capture's end is exchanged by later captures, so it is not promised to others.
 #[test]
 fn planned_memory_is_not_kept_for_others() {
-    for share in [PlanShare::Pages, PlanShare::Bytes] {
-        let settings = Settings::default().exportable(true);
-        let settings = settings.plan(PlanChoice::Exact).plan_share(share);
-        let b = bench(Config::default().settings(settings));
-        let [s] = b.streams();
-        let capture = b.begin(s);
-        let block = b.allocate(s);
-        b.launch(s);
-        let refused = || {
-            let error = b.engine.keep_exported(block.address, block.bytes).unwrap_err();
-            assert!(matches!(error, Error::NotKept { why: WhyNotShared::Planned, .. }));
-            assert!(error.to_string().contains("plan:none"), "{error}");
-        };
-        refused();
-        let graph = b.driver.end_capture(s).unwrap();
-        b.engine.end_capture(capture, graph).unwrap();
-        refused();
-        b.driver.synchronize().unwrap();
-        // A block that has its memory at once, made for others to map, keeps it; also through a suspension before.
-        let capture = b.begin(s);
-        let fixed = b.engine.allocate_fixed(b.pool, 4 * MIB, s).unwrap();
-        b.launch(s);
-        b.engine.free(fixed.id).unwrap();
-        let graph = b.driver.end_capture(s).unwrap();
-        let graph = b.engine.end_capture(capture, graph).unwrap().graph;
-        assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
-        let error = b.engine.keep_exported(fixed.address, fixed.bytes).unwrap_err();
-        assert!(matches!(error, Error::NotKept { .. }), "{error}");
-        b.engine.resume_pool(b.pool).unwrap();
-        let before = b.driver.behind(fixed.address, fixed.bytes);
-        assert!(before.is_some() && b.driver.is_exportable(fixed.address));
-        assert!(b.engine.keep_exported(fixed.address, fixed.bytes).unwrap());
-        assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
-        b.engine.compact_pool(b.pool).unwrap();
-        assert_eq!(b.driver.behind(fixed.address, fixed.bytes), before);
-        // With its graph it goes.
-        b.engine.release_graph(graph).unwrap();
-        b.driver.synchronize().unwrap();
-        b.engine.empty_cache().unwrap();
-        assert_eq!(b.driver.behind(fixed.address, fixed.bytes), None);
-        assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
-    }
+    let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
+    let b = bench(Config::default().settings(settings));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    let refused = || {
+        let error = b.engine.keep_exported(block.address, block.bytes).unwrap_err();
+        assert!(matches!(error, Error::NotKept { why: WhyNotShared::Planned, .. }));
+        assert!(error.to_string().contains("plan:none"), "{error}");
+    };
+    refused();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    refused();
+    b.driver.synchronize().unwrap();
+    // A block that has its memory at once, made for others to map, keeps it; also through a suspension before.
+    let capture = b.begin(s);
+    let fixed = b.engine.allocate_fixed(b.pool, 4 * MIB, s).unwrap();
+    b.launch(s);
+    b.engine.free(fixed.id).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    let graph = b.engine.end_capture(capture, graph).unwrap().graph;
+    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+    let error = b.engine.keep_exported(fixed.address, fixed.bytes).unwrap_err();
+    assert!(matches!(error, Error::NotKept { .. }), "{error}");
+    b.engine.resume_pool(b.pool).unwrap();
+    let before = b.driver.behind(fixed.address, fixed.bytes);
+    assert!(before.is_some() && b.driver.is_exportable(fixed.address));
+    assert!(b.engine.keep_exported(fixed.address, fixed.bytes).unwrap());
+    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
+    b.engine.compact_pool(b.pool).unwrap();
+    assert_eq!(b.driver.behind(fixed.address, fixed.bytes), before);
+    // With its graph it goes.
+    b.engine.release_graph(graph).unwrap();
+    b.driver.synchronize().unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.driver.behind(fixed.address, fixed.bytes), None);
+    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
 }
 
 /// The arena of learned and repeated captures is memory as any other.

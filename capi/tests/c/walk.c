@@ -667,19 +667,6 @@ static void plans(void) {
     CHECK(report.planned_bytes >= 8 * MIB && report.mappings <= 2);
     regraph_engine_destroy(it.engine);
 
-    /* By bytes; nothing here is in use beside anything else, so the memory is the same. */
-    it = begin("", false);
-    options.max_mappings = 0;
-    options.share_bytes = 2;
-    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_plan_capture(it.engine, it.capture, &options));
-    SAYS("share_bytes");
-    options.share_bytes = 1;
-    OK(regraph_plan_capture(it.engine, it.capture, &options));
-    OK(planned(it, &report));
-    CHECK(report.verified && report.planned_bytes == 8 * MIB);
-    options.share_bytes = 0;
-    regraph_engine_destroy(it.engine);
-
     /* By the settings; and not, although they say so. */
     it = begin("plan:exact,plan_max_piece_mb:2", false);
     OK(planned(it, &report));

@@ -80,7 +80,7 @@
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.
 //! - That bytes of one memory that lie at two addresses at the same time keep what is written through each: only
-//!   bytes that blocks have in common are judged.
+//!   bytes that blocks have in common are judged. The engine's plans use no page of memory at two addresses at once.
 //! - That of the blocks which stand in its pools the journal tells each over which a block is handed out
 //!   (`design/safety.md` has why it does); that numbers of blocks rise.
 //! - That the journal's bindings are what was mapped, and that they stay, and which blocks were outputs and

@@ -48,17 +48,6 @@ pub enum PlanChoice {
     Learned,
 }
 
-/// Whether a plan lets two pages of addresses lie on one page of memory at the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PlanShare {
-    /// Never: who has a page of memory has it alone.
-    #[default]
-    Pages,
-    /// Where blocks of both are in use in different lines of 512 bytes. CUDA does not promise that this works; it was
-    /// measured on one H200.
-    Bytes,
-}
-
 macro_rules! names {
     ($kind:ident { $($variant:ident = $name:literal),* }) => {
         impl $kind {
@@ -89,5 +78,4 @@ macro_rules! names {
 
 names!(Programmatic { Auto = "auto", Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
-names!(PlanShare { Pages = "pages", Bytes = "bytes" });
 names!(PlanChoice { None = "none", Exact = "exact", Learned = "learned" });

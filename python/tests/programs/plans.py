@@ -99,19 +99,14 @@ def random_replays_of_planned_graphs(folder):
     _replays("plan:exact")
 
 
-def random_replays_by_bytes(folder):
-    """The same where pages of memory lie at several addresses at once."""
-    _replays("plan:exact,plan_share:bytes")
-
-
 def random_replays_of_learned_graphs(folder):
-    """The same where captures follow what a run and earlier captures have asked for."""
+    """Graphs of one pool that follow what a run and earlier captures have asked for, in random order."""
     _replays("plan:learned")
 
 
-def training_by_bytes(folder):
-    """Training steps whose blocks share pages by bytes lead to the weights of eager code."""
-    enable(settings="plan:exact,plan_share:bytes")
+def training_of_planned_graphs(folder):
+    """Training steps with a plan lead to the weights of eager code."""
+    enable(settings="plan:exact")
     eager, graphed = TwoBranches().cuda(), TwoBranches().cuda()
     networks = (eager, graphed)
     optimizers = [torch.optim.SGD(network.parameters(), lr=0.05) for network in networks]
@@ -148,9 +143,8 @@ PROGRAMS = {
     program.__name__: program
     for program in (
         random_replays_of_planned_graphs,
-        random_replays_by_bytes,
         random_replays_of_learned_graphs,
-        training_by_bytes,
+        training_of_planned_graphs,
     )
 }
 

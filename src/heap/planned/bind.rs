@@ -68,11 +68,6 @@ impl PlannedHeap {
         })
     }
 
-    /// Sets of pages of a capture that were to lie on one page of memory each.
-    pub(crate) fn joint(&self, capture: CaptureId) -> Vec<Vec<u64>> {
-        self.bindings.capture(capture).map_or_else(Vec::new, |planned| planned.space.joint())
-    }
-
     /// Pieces that graphs of the pool use and that hold nothing which must last. What lasts may lie on
     /// those that no graph overwrites but graphs whose output there the host has freed.
     pub(crate) fn sharable(&self) -> Sharable {

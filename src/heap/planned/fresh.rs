@@ -47,9 +47,9 @@ impl PlannedHeap {
         };
         let planned = self.enter_capture(capture, unit);
         planned.run(stream).at += spot.new;
-        let beneath = planned.space.take(stream, bytes, spot);
-        planned.space.forget(&asker, spot.new_memory(unit));
         let place = (spot.address, bytes);
+        let beneath = planned.space.take(stream, place);
+        planned.space.forget(&asker, spot.new);
         Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
     }
 

@@ -1,6 +1,6 @@
 //! Addresses of a layout: what lies where in them is known beforehand.
 
-use super::space::{Asker, Space, Spot as Place};
+use super::space::{Asker, Space};
 use super::PlannedHeap;
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
@@ -8,7 +8,7 @@ use crate::heap::segment::unit;
 
 /// Where a layout has a block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct LaidSpot {
     /// From the layout's first address, in bytes.
     pub(crate) offset: u64,
     /// What all of the layout takes, in bytes of whole pages.
@@ -42,7 +42,7 @@ impl PlannedHeap {
         driver: &D,
         capture: CaptureId,
         asker: Asker<'_>,
-        (Spot { offset, span }, bytes): (Spot, u64),
+        (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
@@ -74,7 +74,7 @@ impl PlannedHeap {
         if !laid.space.is_for(&asker, place) {
             return Ok(None);
         }
-        let beneath = laid.space.take(asker.stream, place.1, Place::at(place.0, 0));
+        let beneath = laid.space.take(asker.stream, place);
         Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
 }

@@ -10,22 +10,17 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`], [`space`]: addresses for a block; [`stretch`], [`gaps`]: what lies on pages that blocks have had;
-//!   [`knowers`]: which streams may have free ones; [`learners`]: whose blocks share pages; [`laid`]: addresses of
-//!   a layout.
-//! * [`ends`], [`views`]: pages of addresses that are to lie on one page of memory at the same time; [`scratch`]: what
-//!   lies behind them for the time being.
+//! * [`fresh`], [`space`]: addresses for a block; [`stretch`]: what lies on pages that blocks have had; [`knowers`]:
+//!   which streams may have free ones, and whose blocks share pages; [`laid`]: addresses of a layout; [`scratch`]:
+//!   what lies behind the addresses for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
 //!   any more; [`suspend`]: no memory for a while; [`compact`]: less for graphs that are there.
 
 mod bind;
 mod compact;
-mod ends;
 mod fresh;
-mod gaps;
 mod knowers;
 mod laid;
-mod learners;
 mod release;
 mod scratch;
 mod space;
@@ -33,7 +28,6 @@ mod stretch;
 mod suspend;
 #[cfg(debug_assertions)]
 mod verify;
-mod views;
 
 use std::collections::BTreeMap;
 
@@ -41,7 +35,7 @@ use super::range::{RangeId, Ranges, State};
 use super::segment::Segment;
 use super::suspend::Presence;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
-pub(crate) use laid::Spot as LaidSpot;
+pub(crate) use laid::LaidSpot;
 pub(crate) use space::Asker;
 
 use crate::capture::{Markers, NodeIndex, StreamIndex};

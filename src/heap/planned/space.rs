@@ -2,7 +2,7 @@
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
 //! block that is live, or not proven to be done with, is in use anyway. Further blocks of its stream, and of those
-//! that it waits for and that wait for it (`learners`), go into its gaps: where something lies already that will
+//! that it waits for and that wait for it (`knowers`), go into its gaps: where something lies already that will
 //! never be known of, else beside the most live blocks. Or they begin in the gap at its end, or end in the one at
 //! its beginning. All other pages that a block needs are taken anew. Where a block takes as many of them either way, it
 //! begins at the beginning of a page and not in a gap, so that all its pages come free with it. It is the other way round
@@ -16,9 +16,6 @@
 //! pages of old ones are forgotten: those first that the fewest streams will come to know, as far as is known of who
 //! waits for whom.
 //!
-//! Where pages at other addresses may lie on the same memory (`beside`), the ends of a block at new addresses may
-//! lie on such pages too: its pages there are views of them (`views`). A block goes where the least is left over then.
-//!
 //! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
 //! each stream; besides, a block costs only what lies in its place.
 
@@ -26,20 +23,13 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::ends::{ways, Beside, End};
-use super::gaps::Gaps;
-use super::knowers::{Changes, Knowers};
-use super::learners::{bit, streams_of, Learners, Peers};
-use super::stretch::{add, Stretch};
-use super::views::Views;
+use super::knowers::{bit, streams_of, Changes, Knowers, Learners, Peers};
+use super::stretch::{add, Gaps, Stretch};
 use crate::capture::{Capture, Markers, Proof, StreamIndex};
 use crate::index::{new_map, Map};
 
 /// So many gaps in pages in use of each stream that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
-/// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
-/// first.
-const BESIDE: usize = 256;
 /// Where no page is to spare, a block that would leave over one of so many parts of its last page, or more, begins in a
 /// gap instead.
 const SPARE: u64 = 16;
@@ -58,8 +48,6 @@ pub(crate) struct Asker<'a> {
     pub(crate) proof: Proof<'a>,
     /// What others may have.
     pub(crate) order: &'a Capture,
-    /// Whether pages at other addresses may lie beside it on its pages of memory.
-    pub(crate) beside: bool,
 }
 
 /// Addresses of a capture with nothing live on some of their bytes.
@@ -80,8 +68,6 @@ pub(super) struct Space {
     alone: u64,
     /// The most pages that ever had live blocks.
     most_used: u64,
-    /// Pages that lie on the same memory: only one of each is above.
-    views: Views,
     learners: Learners,
     changes: Changes,
 }
@@ -99,22 +85,6 @@ pub(super) struct Spot {
     pub(super) address: u64,
     /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
     pub(super) new: u64,
-    /// Whether pages at other addresses may lie on its pages' memory.
-    joint: bool,
-    /// On whose pages its ends lie, where it has new addresses.
-    beside: Beside,
-}
-
-impl Spot {
-    /// A place at these addresses.
-    pub(super) fn at(address: u64, new: u64) -> Self {
-        Self { address, new, joint: false, beside: Beside::default() }
-    }
-
-    /// How many bytes of it in whole pages are memory that no block has had.
-    pub(super) fn new_memory(&self, unit: u64) -> u64 {
-        self.new.saturating_sub(self.beside.count() * unit)
-    }
 }
 
 /// What a spot costs, the worst first.
@@ -124,7 +94,7 @@ struct Cost {
     pages: u64,
     /// Those of them at new addresses.
     new: u64,
-    /// Where pages are not shared by bytes: how bad a page in use is that it goes into.
+    /// How bad a page in use is that it goes into.
     rank: usize,
     /// Bytes that are left over in the page where the block ends, or in the gap; 0 where that does not matter.
     waste: u64,
@@ -181,7 +151,6 @@ impl Space {
             seams: BTreeSet::new(),
             alone: 0,
             most_used: 0,
-            views: Views::default(),
             learners: Learners::default(),
             changes: Changes::default(),
         }
@@ -204,8 +173,8 @@ impl Space {
         let end = address + bytes;
         let mut at = address;
         while at < end {
-            let page = self.used.get(&(at / self.unit * self.unit));
-            let Some(stretch) = page.or_else(|| self.idle_around(at)) else { break };
+            let page = self.used_around(at).or_else(|| self.idle_around(at));
+            let Some(stretch) = page else { break };
             if !stretch.is_free((address, end), asker.proof) {
                 break;
             }
@@ -227,58 +196,38 @@ impl Space {
         free.retain(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
         let cost = Cost { pages, new: pages, rank: 0, waste: new - bytes, left: 0 };
-        let mut best = (cost, Spot::at(fresh, new));
+        let mut best = (cost, Spot { address: fresh, new });
         for stream in peers.streams().filter(|_| bytes < self.unit) {
             let gaps = self.gaps.of(stream, bytes).iter().take(LOOKS);
-            let used = gaps.map(|&(size, start)| (self.used_around(start), (start, start + size)));
-            let mixed = self.mixed_of(&mixed, stream).map(|page| (Some(page), page.extent()));
-            for (page, gap) in used.chain(mixed) {
-                if best.0 == Cost::default() {
-                    break;
-                }
-                let Some(page) = page else { continue };
-                look(page, gap, (asker, peers), bytes, &mut best);
+            let used =
+                gaps.filter_map(|&(size, at)| Some((self.used_around(at)?, (at, at + size))));
+            let mixed = mixed.iter().map(|&row| &self.idle[row].pages);
+            let mixed = mixed.filter(|it| it.owner().is_some_and(|own| own.index() == stream));
+            for (page, gap) in used.chain(mixed.map(|page| (page, page.extent()))) {
+                // What the asker may have of a gap in a page in use.
+                let Some(address) = page.fit(gap, bytes, asker.proof) else { continue };
+                let cost = Cost { rank: rank(page, asker, peers), ..Cost::default() };
+                consider(&mut best, cost, Spot { address, new: 0 });
             }
         }
-        for open in self.opens(&mut free, (asker, peers), fresh) {
-            self.offer(open, (bytes, asker.beside), fresh, &mut best);
+        for open in self.opens(&free, (asker, peers), fresh) {
+            self.offer(open, bytes, fresh, &mut best);
         }
-        if asker.beside {
-            self.look_beside((asker, peers, &mixed), bytes, fresh, &mut best);
-        }
-        Spot { joint: asker.beside, ..best.1 }
+        best.1
     }
 
     /// Free pages that lie one behind the other, with the gaps around them; such gaps without pages between them; and
     /// where new addresses begin.
-    fn opens(
-        &self,
-        free: &mut List<Free>,
-        (asker, peers): (&Asker<'_>, Peers),
-        fresh: u64,
-    ) -> List<Open> {
-        if asker.beside {
-            for home in 0..free.len() {
-                let of_home = free[home];
-                let views = self.views.of(of_home.address).iter();
-                free.extend(views.map(|&at| Free { address: at, end: at + self.unit, ..of_home }));
-            }
-            free.sort_unstable_by_key(|free| free.address);
-        }
+    fn opens(&self, free: &[Free], (asker, peers): (&Asker<'_>, Peers), fresh: u64) -> List<Open> {
         let none = |at: u64| Open { start: at, first: at, end: at, beyond: 0 };
         let mut open = none(fresh);
         let mut opens = List::new();
-        let mut homes = BTreeSet::new();
-        for pages in free.iter() {
-            // No block lies on one page twice.
-            let home = asker.beside.then(|| self.views.home(pages.address));
-            let again = home.is_some_and(|home| !homes.insert(home));
-            if open.end == pages.address && !again {
+        for pages in free {
+            if open.end == pages.address {
                 open.end = pages.end;
             } else {
                 opens.push(open);
                 open = Open { end: pages.end, ..none(pages.address) };
-                homes = home.into_iter().collect();
             }
         }
         opens.push(open);
@@ -292,45 +241,10 @@ impl Space {
             if let Some(stretch) = self.in_use(page, asker, peers) {
                 open.start = open.first - stretch.end_gap(asker.proof);
             }
-            if self.views.home(page) != self.views.home(open.end) {
-                let behind = self.in_use(open.end, asker, peers);
-                open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
-            }
+            let behind = self.in_use(open.end, asker, peers);
+            open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
         }
         opens
-    }
-
-    /// Looks at new addresses whose ends lie on pages that are in use.
-    fn look_beside(
-        &self,
-        (asker, peers, mixed): (&Asker<'_>, Peers, &[usize]),
-        bytes: u64,
-        fresh: u64,
-        best: &mut (Cost, Spot),
-    ) {
-        let mut seen = BTreeSet::new();
-        let in_use = peers.streams().flat_map(|stream| {
-            let gaps = self.gaps.of(stream, 1).iter().rev();
-            let used = gaps.filter_map(|&(_, start)| self.used_around(start));
-            self.mixed_of(mixed, stream).rev().chain(used)
-        });
-        let in_use = in_use.map(|page| (page.extent().0, page)).filter(|it| seen.insert(it.0));
-        let (mut starts, mut ends) = (Vec::new(), Vec::new());
-        for (page, stretch) in in_use.filter(|it| it.1.is_joint()).take(BESIDE) {
-            let start = End { page, bytes: stretch.start_gap(asker.proof) };
-            let end = End { page, bytes: stretch.end_gap(asker.proof) };
-            starts.extend((start.bytes > 0).then_some(start));
-            ends.extend((end.bytes > 0).then_some(end));
-        }
-        starts.sort_unstable_by_key(|end| (end.bytes, end.page));
-        ends.sort_unstable_by_key(|end| (end.bytes, end.page));
-        ways((bytes, self.unit), (&starts, &ends), |way| {
-            let (pages, new) = (way.pages, way.pages + way.beside.count());
-            let cost = Cost { pages, new, rank: 0, waste: way.waste, left: 0 };
-            let address = way.beside.head.map_or(fresh, |(_, bytes)| fresh + self.unit - bytes);
-            let spot = Spot { beside: way.beside, ..Spot::at(address, new * self.unit) };
-            consider(best, cost, spot);
-        });
     }
 
     /// How many pages have live blocks.
@@ -343,29 +257,18 @@ impl Space {
         self.used.get(&(address / self.unit * self.unit))
     }
 
-    /// Those of some rows of `idle` that are a stream's.
-    fn mixed_of<'a>(
-        &'a self,
-        mixed: &'a [usize],
-        stream: usize,
-    ) -> impl DoubleEndedIterator<Item = &'a Stretch> {
-        let mixed = mixed.iter().map(|&row| &self.idle[row].pages);
-        mixed.filter(move |pages| pages.owner().is_some_and(|owner| owner.index() == stream))
-    }
-
     /// A page that is in use, and that of one of these streams.
     fn in_use(&self, page: u64, asker: &Asker<'_>, peers: Peers) -> Option<&Stretch> {
-        let home = self.views.home(page);
-        let used = self.used.get(&home).or_else(|| {
+        let used = self.used.get(&page).or_else(|| {
             // Without a live block, but not proven to be done with.
-            let idle = self.idle_at(home).map(|at| &self.idle[at]);
+            let idle = self.idle_at(page).map(|at| &self.idle[at]);
             idle.filter(|idle| !idle.is_for(asker)).map(|idle| &idle.pages)
         });
         used.filter(|used| used.owner().is_some_and(|owner| peers.has(owner)))
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
-    fn offer(&self, open: Open, (bytes, beside): (u64, bool), fresh: u64, best: &mut (Cost, Spot)) {
+    fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
         let over = bytes.next_multiple_of(self.unit) - bytes;
@@ -374,7 +277,7 @@ impl Space {
         let mut at = |address: u64, waste: Option<u64>| {
             let there = (end - first) / self.unit;
             let last = address + bytes;
-            if !beside && (last <= first || address >= end) {
+            if last <= first || address >= end {
                 // It lies in one page in use, whose gaps were looked at.
                 return;
             }
@@ -385,17 +288,17 @@ impl Space {
                 let head = address.saturating_sub(from) + waste.unwrap_or(0);
                 let waste = end + beyond - last + head;
                 let cost = Cost { pages, new: 0, rank: 0, waste, left: there - pages };
-                consider(best, cost, Spot::at(address, 0));
+                consider(best, cost, Spot { address, new: 0 });
                 return;
             }
-            let pages = last.saturating_sub(first).div_ceil(self.unit);
-            if pages == 0 || (pages > there && end != fresh) {
+            let pages = (last - first).div_ceil(self.unit);
+            if pages > there && end != fresh {
                 return;
             }
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
             let waste = waste.unwrap_or(first + pages * self.unit - last);
             let waste = if grows { 0 } else { waste };
-            let spot = Spot::at(address, new * self.unit);
+            let spot = Spot { address, new: new * self.unit };
             consider(best, Cost { pages, new, rank: 0, waste, left }, spot);
         };
         at(first, None);
@@ -454,7 +357,6 @@ impl Space {
         for Free { address, end, .. } in free {
             let part = bytes.min(end - address);
             bytes -= part;
-            self.views.drop(address);
             self.cut(end - part);
             self.leave(end - part);
             if bytes == 0 {
@@ -464,19 +366,10 @@ impl Space {
     }
 
     /// A block lies there now. Returns what had to be proven for it.
-    pub(super) fn take(&mut self, stream: StreamIndex, bytes: u64, spot: Spot) -> Markers {
+    pub(super) fn take(&mut self, stream: StreamIndex, (address, bytes): (u64, u64)) -> Markers {
         let unit = self.unit;
-        let Spot { address, joint, beside, .. } = spot;
         let end = address + bytes;
         let mut beneath = Markers::new();
-        let (below, above) = (address / unit * unit, end.next_multiple_of(unit));
-        let tail = beside.tail.map(|home| (above - unit, home));
-        for (page, home) in beside.head.map(|(home, _)| (below, home)).into_iter().chain(tail) {
-            self.views.lie(page, home);
-        }
-        for view in self.views.within(below, above) {
-            self.turn_to(view);
-        }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
             self.alone += (last - first) / unit;
@@ -485,8 +378,6 @@ impl Space {
             let within = self.idle_from(first)..self.idle_from(last);
             let within = self.idle.drain(within);
             within.for_each(|idle| add(&mut beneath, idle.pages.given()));
-            // Pages that it has alone lie on no other's memory.
-            self.views.drop_within(first, last);
         }
         for page in partly((address, end), unit) {
             let place = (page.max(address), (page + unit).min(end));
@@ -496,7 +387,7 @@ impl Space {
                 // Else no block has had it.
                 let pages = self.leave(page).map(|idle| idle.pages);
                 let none = || Stretch::idle((page, page + unit), None, Markers::new());
-                let pages = pages.unwrap_or_else(none).owned_by(stream, joint);
+                let pages = pages.unwrap_or_else(none).owned_by(stream);
                 self.used.insert(page, pages);
             }
             let Some(it) = self.used.get_mut(&page) else { continue };
@@ -520,7 +411,6 @@ impl Space {
         let unit = self.unit;
         let end = address + bytes;
         for page in partly((address, end), unit) {
-            self.turn_to(page);
             let Some(it) = self.used.get_mut(&page) else { continue };
             let place = (page.max(address), (page + unit).min(end));
             let (owner, Some(gap)) = (it.owner(), it.vacate(place, &given)) else { continue };
@@ -538,21 +428,6 @@ impl Space {
             self.alone = self.alone.saturating_sub((last - first) / unit);
             self.enter(Idle::new(Stretch::idle((first, last), Some(stream), given)));
         }
-    }
-
-    /// Keeps what is free of a page under this of its addresses from now on.
-    fn turn_to(&mut self, page: u64) {
-        let Some(home) = self.views.turn_to(page) else { return };
-        if let Some(stretch) = self.used.remove(&home) {
-            stretch.gaps().for_each(|gap| self.gaps.remove(stretch.owner(), gap));
-            let stretch = stretch.moved_to(page);
-            stretch.gaps().for_each(|gap| self.gaps.insert(stretch.owner(), gap));
-            self.used.insert(page, stretch);
-        } else if let Some(Idle { pages, knowers }) = self.leave(home) {
-            self.enter(Idle { pages: pages.moved_to(page), knowers });
-        }
-        self.note_seams(home);
-        self.note_seams(page);
     }
 
     /// Notes of both ends of a page whether gaps meet there, as it is now.
@@ -573,14 +448,8 @@ impl Space {
             let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
             self.used.get(&page).or_else(idle)
         };
-        let before = in_part(page.wrapping_sub(self.unit));
-        before.is_some_and(|before| before.gaps().any(|gap| gap.1 == page))
-            && in_part(page).is_some_and(|behind| behind.gaps().any(|gap| gap.0 == page))
-    }
-
-    /// Sets of pages that were to lie on one page of memory each.
-    pub(super) fn joint(&self) -> Vec<Vec<u64>> {
-        self.views.sets()
+        in_part(page.wrapping_sub(self.unit)).is_some_and(Stretch::ends_free)
+            && in_part(page).is_some_and(Stretch::begins_free)
     }
 
     /// Parts the pages without a live block around the beginning of a page.
@@ -616,25 +485,6 @@ impl Space {
     fn idle_around(&self, address: u64) -> Option<&Stretch> {
         let last = self.idle_from(address + 1).checked_sub(1)?;
         Some(&self.idle[last].pages).filter(|pages| pages.extent().1 > address)
-    }
-}
-
-/// Looks at what the asker may have of a gap in a page in use.
-fn look(
-    page: &Stretch,
-    gap: (u64, u64),
-    (asker, peers): (&Asker<'_>, Peers),
-    bytes: u64,
-    best: &mut (Cost, Spot),
-) {
-    let mut fits = page.fits(gap, bytes, asker.proof);
-    if asker.beside {
-        for (address, waste) in fits {
-            consider(best, Cost { waste, ..Cost::default() }, Spot::at(address, 0));
-        }
-    } else if let Some((address, _)) = fits.next() {
-        let rank = rank(page, asker, peers);
-        consider(best, Cost { rank, ..Cost::default() }, Spot::at(address, 0));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whole pages of addresses, and what lies on each of their bytes.
+//! Whole pages of addresses, what lies on each of their bytes, and the gaps in them.
 
 use smallvec::SmallVec;
 
@@ -11,8 +11,6 @@ pub(super) struct Stretch {
     end: u64,
     /// Whose block it had first; `None` where there was none.
     owner: Option<StreamIndex>,
-    /// Whether pages at other addresses may lie on its memory.
-    joint: bool,
     /// All its bytes, by address. What is live lies between what is free.
     parts: SmallVec<[Part; 1]>,
 }
@@ -47,7 +45,7 @@ impl Stretch {
         given: Markers,
     ) -> Self {
         let parts = SmallVec::from_buf([Part { start, end, given: Some(given) }]);
-        Self { start, end, owner, joint: false, parts }
+        Self { start, end, owner, parts }
     }
 
     /// Where it begins and ends.
@@ -59,13 +57,9 @@ impl Stretch {
         self.owner
     }
 
-    pub(super) fn is_joint(&self) -> bool {
-        self.joint
-    }
-
     /// It is a stream's from now on.
-    pub(super) fn owned_by(self, owner: StreamIndex, joint: bool) -> Self {
-        Self { owner: Some(owner), joint, ..self }
+    pub(super) fn owned_by(self, owner: StreamIndex) -> Self {
+        Self { owner: Some(owner), ..self }
     }
 
     /// What has been given back, each with what must be proven to have it.
@@ -104,43 +98,33 @@ impl Stretch {
         self.parts.iter().rev().take_while(|part| part.is_for(proof)).map(Part::bytes).sum()
     }
 
-    /// What lies side by side without a live block: begins and ends.
-    pub(super) fn gaps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let sides = self.parts.chunk_by(|part, next| part.is_free() == next.is_free());
-        sides.filter_map(|side| match side {
-            [first, .., last] if first.is_free() => Some((first.start, last.end)),
-            [part] if part.is_free() => Some((part.start, part.end)),
-            _ => None,
-        })
+    /// Whether no live block lies at its beginning.
+    pub(super) fn begins_free(&self) -> bool {
+        self.parts.first().is_some_and(Part::is_free)
     }
 
-    /// Where `bytes` of a gap lie that a stream may have, and how many it may have behind them.
-    pub(super) fn fits<'a>(
-        &'a self,
+    /// Whether no live block lies at its end.
+    pub(super) fn ends_free(&self) -> bool {
+        self.parts.last().is_some_and(Part::is_free)
+    }
+
+    /// The first address of a gap at which a stream may have `bytes`.
+    pub(super) fn fit(
+        &self,
         (start, end): (u64, u64),
         bytes: u64,
-        proof: Proof<'a>,
-    ) -> impl Iterator<Item = (u64, u64)> + 'a {
+        proof: Proof<'_>,
+    ) -> Option<u64> {
         let mut begin = None;
         let gap = &self.parts[self.first_from(start)..self.first_from(end)];
-        gap.iter().filter_map(move |part| {
+        gap.iter().find_map(|part| {
             if !part.is_for(proof) {
                 begin = None;
                 return None;
             }
             let begin = *begin.get_or_insert(part.start);
-            Some((begin, (part.end - begin).checked_sub(bytes)?))
+            (part.end - begin >= bytes).then_some(begin)
         })
-    }
-
-    /// The stretch with its parts, moved to begin at another address.
-    pub(super) fn moved_to(mut self, to: u64) -> Self {
-        let there = |at: u64| at - self.start + to;
-        for part in &mut self.parts {
-            (part.start, part.end) = (there(part.start), there(part.end));
-        }
-        (self.start, self.end) = (to, there(self.end));
-        self
     }
 
     /// Cuts off what lies behind an address, where no live block does.
@@ -148,7 +132,7 @@ impl Stretch {
         self.part_at(at);
         let parts = self.parts.drain(self.first_from(at)..).collect();
         let end = std::mem::replace(&mut self.end, at);
-        Self { start: at, end, owner: self.owner, joint: self.joint, parts }
+        Self { start: at, end, owner: self.owner, parts }
     }
 
     /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
@@ -204,6 +188,42 @@ impl Stretch {
     /// Which part is the first that begins at an address or behind it.
     fn first_from(&self, at: u64) -> usize {
         self.parts.partition_point(|part| part.start < at)
+    }
+}
+
+/// Gaps in the pages of each stream, the smallest first. Those in pages that are no stream's are left out. A change
+/// takes some steps and a move of what lies behind in the row.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// By stream: sizes and addresses.
+    rows: Vec<Vec<(u64, u64)>>,
+}
+
+impl Gaps {
+    pub(super) fn insert(&mut self, owner: Option<StreamIndex>, (start, end): (u64, u64)) {
+        let Some(owner) = owner.filter(|_| start < end) else { return };
+        if self.rows.len() <= owner.index() {
+            self.rows.resize_with(owner.index() + 1, Vec::new);
+        }
+        let row = &mut self.rows[owner.index()];
+        if let Err(at) = row.binary_search(&(end - start, start)) {
+            row.insert(at, (end - start, start));
+        }
+    }
+
+    pub(super) fn remove(&mut self, owner: Option<StreamIndex>, (start, end): (u64, u64)) {
+        let row = owner.and_then(|owner| self.rows.get_mut(owner.index()));
+        if let Some(row) = row.filter(|_| start < end) {
+            if let Ok(at) = row.binary_search(&(end - start, start)) {
+                row.remove(at);
+            }
+        }
+    }
+
+    /// The sizes and addresses of those of a stream that have so many bytes, the smallest first.
+    pub(super) fn of(&self, owner: usize, bytes: u64) -> &[(u64, u64)] {
+        let row = self.rows.get(owner).map_or(&[][..], Vec::as_slice);
+        &row[row.partition_point(|gap| gap.0 < bytes)..]
     }
 }
 

@@ -96,10 +96,10 @@ fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<
 }
 
 /// Blocks with what lies in them.
-pub(super) type LiveBlocks<P> = Vec<(Block<P>, u64)>;
+type LiveBlocks<P> = Vec<(Block<P>, u64)>;
 
 /// A graph over three streams whose blocks are freed in random order.
-pub(super) fn wild<P: Device>(
+fn wild<P: Device>(
     bench: &Bench<P>,
     random: &mut Rng,
     tag: u64,

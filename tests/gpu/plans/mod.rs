@@ -6,12 +6,10 @@
 //!
 //! Every kernel checks tags that others wrote, so memory that is shared wrongly shows.
 //!
-//! * [`bytes`]: pages of memory that lie at two addresses at the same time;
 //! * [`many`]: graphs of one pool, in every order;
 //! * [`one`]: what one capture comes to, and what must not be shared or moved;
 //! * [`ends`]: captures that end badly, memory that is short, graphs and blocks that go.
 
-mod bytes;
 mod ends;
 mod many;
 mod one;

@@ -1,6 +1,5 @@
 //! Plans: valid, of the least memory, and of few mappings.
 
-mod joint;
 mod random;
 mod traces;
 mod valid;

@@ -6,7 +6,7 @@ use regraph::plan::{Held, Plan};
 use regraph_plan::lifetimes::Lifetimes;
 
 /// The blocks of every page that has to be mapped.
-pub fn pages(lifetimes: &Lifetimes, page: u64) -> BTreeMap<u64, Vec<usize>> {
+fn pages(lifetimes: &Lifetimes, page: u64) -> BTreeMap<u64, Vec<usize>> {
     let mut pages: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, block) in lifetimes.blocks().iter().enumerate() {
         if block.worked || !block.freed {
@@ -31,57 +31,15 @@ pub fn runs(lifetimes: &Lifetimes, page: u64) -> usize {
 }
 
 /// Whether all blocks of one page precede all of another.
-pub fn in_order(lifetimes: &Lifetimes, one: &[usize], other: &[usize]) -> bool {
+fn in_order(lifetimes: &Lifetimes, one: &[usize], other: &[usize]) -> bool {
     let all_precede = |one: &[usize], other: &[usize]| {
         one.iter().all(|one| other.iter().all(|other| lifetimes.precedes(*one, *other)))
     };
     all_precede(one, other) || all_precede(other, one)
 }
 
-/// Whether two pages of addresses may lie on one page of memory, with other lines in use at each.
-pub fn beside(
-    lifetimes: &Lifetimes,
-    pages: &BTreeMap<u64, Vec<usize>>,
-    (one, other): (u64, u64),
-    (page, line): (u64, u64),
-) -> bool {
-    let lines = |block: usize, at: u64| {
-        let (block, first) = (lifetimes.blocks()[block], at * page);
-        let within = |address: u64| address.clamp(first, first + page) - first;
-        within(block.address) / line..within(block.address + block.bytes).div_ceil(line)
-    };
-    pages[&one].iter().all(|&a| {
-        pages[&other].iter().all(|&b| {
-            let (of_a, of_b) = (lines(a, one), lines(b, other));
-            let apart = of_a.end <= of_b.start || of_b.end <= of_a.start;
-            apart || lifetimes.precedes(a, b) || lifetimes.precedes(b, a)
-        })
-    })
-}
-
-/// Checks everything that must hold of any plan that shares by pages.
+/// Checks everything that must hold of any plan.
 pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[Held]) {
-    let pages = pages(lifetimes, page);
-    check_all(plan, lifetimes, page, held, |one, other| {
-        in_order(lifetimes, &pages[&one], &pages[&other])
-    });
-}
-
-/// The same of one that shares by bytes, in lines of so many.
-pub fn check_bytes(plan: &Plan, lifetimes: &Lifetimes, (page, line): (u64, u64), held: &[Held]) {
-    let pages = pages(lifetimes, page);
-    check_all(plan, lifetimes, page, held, |one, other| {
-        beside(lifetimes, &pages, (one, other), (page, line))
-    });
-}
-
-fn check_all(
-    plan: &Plan,
-    lifetimes: &Lifetimes,
-    page: u64,
-    held: &[Held],
-    may_share: impl Fn(u64, u64) -> bool,
-) {
     let expected = pages(lifetimes, page);
     let mut mapped: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     for mapping in &plan.mappings {
@@ -113,7 +71,8 @@ fn check_all(
     for ((piece, _), users) in &users {
         for (nth, one) in users.iter().enumerate() {
             for other in &users[nth + 1..] {
-                assert!(may_share(*one, *other), "shared unordered");
+                let ordered = in_order(lifetimes, &expected[one], &expected[other]);
+                assert!(ordered, "shared unordered");
             }
         }
         let kept = |at: &u64| expected[at].iter().any(|it| !lifetimes.blocks()[*it].freed);

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::replay::{replay, Options, Plan, ReplayError};
 use regraph::driver::MemorySupport;
 use regraph::engine::Config;
-use regraph::settings::PlanShare;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_trace::minimum;
 use regraph_trace::Trace;
@@ -23,9 +22,6 @@ use regraph_trace::Trace;
 pub struct Outcome {
     /// The plan.
     pub plan: Plan,
-    /// Whether two addresses may have one page of memory at the same time. Only an exact plan comes by bytes too.
-    #[serde(serialize_with = "by_name")]
-    pub share: PlanShare,
     /// What the pools hold at the end, in bytes.
     pub reserved_bytes: u64,
     /// How often the driver is asked to map memory, or to allocate it where it cannot be mapped: for
@@ -57,37 +53,20 @@ pub fn possible(support: MemorySupport) -> impl Iterator<Item = Plan> {
     Plan::value_variants().iter().copied().filter(move |plan| maps || *plan != Plan::Exact)
 }
 
-fn by_name<S: Serializer>(share: &PlanShare, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(share)
-}
-
 impl Outcome {
-    /// Its name in a table: the plan's, or how it shares memory.
-    pub fn name(&self) -> String {
-        match self.share {
-            PlanShare::Pages => self.plan.to_string(),
-            share => share.to_string(),
-        }
-    }
-
     /// What a host does for it, in words.
     pub fn asks_for(&self) -> &'static str {
-        match (self.plan, self.share) {
-            (Plan::None, _) => "nothing",
-            (Plan::Learned, _) => {
-                "a run outside captures before (Engine::learn, regraph.torch.learn)"
-            }
-            (Plan::Exact, PlanShare::Bytes) => "the settings plan:exact,plan_share:bytes",
-            (Plan::Exact, _) => "the setting plan:exact",
-            (Plan::Twice, _) => {
-                "a second capture of the same work (Pool::capture_twice) and plan:exact"
-            }
+        match self.plan {
+            Plan::None => "nothing",
+            Plan::Learned => "a run outside captures before (Engine::learn, regraph.torch.learn)",
+            Plan::Exact => "the setting plan:exact",
+            Plan::Twice => "a second capture of the same work (Pool::capture_twice) and plan:exact",
         }
     }
 }
 
-/// Runs a trace without a plan, and once with each of `plans` that is possible on a device like `device`, an exact one
-/// by pages and by bytes, with an engine's other choices.
+/// Runs a trace without a plan, and once with each of `plans` that is possible on a device like `device`, with an
+/// engine's other choices.
 ///
 /// # Errors
 /// The first replay that fails.
@@ -97,21 +76,17 @@ pub fn compare(
     config: &Config,
     plans: &[Plan],
 ) -> Result<Comparison, ReplayError> {
-    let outcome = |(plan, share)| -> Result<Outcome, ReplayError> {
+    let outcome = |plan| -> Result<Outcome, ReplayError> {
         let driver = Arc::new(SimDriver::new(device));
-        let mut options = Options { config: config.clone(), plan, ..Options::default() };
-        options.config.settings.plan_share = share;
+        let options = Options { config: config.clone(), plan, ..Options::default() };
         let replayed = replay(&driver, trace, &options)?;
         let mappings = driver.calls(Call::Map) + driver.calls(Call::Allocate);
-        Ok(Outcome { plan, share, reserved_bytes: replayed.reserved_bytes, mappings })
+        Ok(Outcome { plan, reserved_bytes: replayed.reserved_bytes, mappings })
     };
     let certificates = minimum::of_trace(trace, config.settings.programmatic);
     let in_units = |unit| minimum::of_pools(trace, &certificates, unit);
     let wanted = |plan: &Plan| *plan != Plan::None && plans.contains(plan);
-    let planned = possible(device.support).filter(wanted).flat_map(|plan| {
-        let by_bytes = (plan == Plan::Exact).then_some((plan, PlanShare::Bytes));
-        std::iter::once((plan, PlanShare::Pages)).chain(by_bytes)
-    });
+    let planned = possible(device.support).filter(wanted);
     Ok(Comparison {
         captures: certificates.len(),
         minimum_bytes: in_units(1),
@@ -119,7 +94,7 @@ pub fn compare(
             MemorySupport::Mapped { granularity } => Some(in_units(granularity)),
             MemorySupport::Allocated => None,
         },
-        unplanned: outcome((Plan::None, PlanShare::Pages))?,
+        unplanned: outcome(Plan::None)?,
         planned: planned.map(outcome).collect::<Result<_, _>>()?,
     })
 }
@@ -136,12 +111,10 @@ impl Comparison {
     }
 
     /// The plan to use: the first that saves `worth_percent` of what is held without one, or a later
-    /// one that saves as much again beside it. One that saves nothing is not worth anything. An exact one
-    /// is to share memory as `share` says.
-    pub fn advised(&self, worth_percent: u64, share: PlanShare) -> &Outcome {
+    /// one that saves as much again beside it. One that saves nothing is not worth anything.
+    pub fn advised(&self, worth_percent: u64) -> &Outcome {
         let worth = u128::from(self.unplanned.reserved_bytes) * u128::from(worth_percent);
-        let usable = self.planned.iter().filter(|it| it.plan != Plan::Exact || it.share == share);
-        usable.fold(&self.unplanned, |best, outcome| {
+        self.planned.iter().fold(&self.unplanned, |best, outcome| {
             let saved = best.reserved_bytes.saturating_sub(outcome.reserved_bytes);
             let is_worth_it = saved > 0 && u128::from(saved) * 100 >= worth;
             if is_worth_it {

@@ -9,7 +9,7 @@ use clap::Args;
 use regraph::driver::MemorySupport;
 use regraph::engine::Config;
 use regraph::plan::Costs;
-use regraph::settings::{PlanShare, Programmatic};
+use regraph::settings::Programmatic;
 use regraph_cli::advice::{self, Comparison, Outcome};
 use regraph_cli::replay::Plan;
 use regraph_sim::probe::Mapping;
@@ -33,10 +33,6 @@ pub struct Arguments {
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
-    /// Which exact plan may be advised, of the two that are compared: pages, or bytes, which lets two addresses have other
-    /// bytes of one page of memory at the same time.
-    #[arg(long, default_value_t, value_name = "SHARE")]
-    plan_share: PlanShare,
     /// What one mapping takes, in microseconds; by default measured on the GPU, and without one what
     /// it took on an H200.
     #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds)]
@@ -86,8 +82,6 @@ struct Summary<'a> {
     comparison: Comparison,
     advised: Plan,
     #[serde(skip)]
-    share: PlanShare,
-    #[serde(skip)]
     device: &'a Device,
     #[serde(skip)]
     worth_percent: u64,
@@ -114,11 +108,10 @@ impl Job for Run<'_> {
             let comparison = advice::compare(like, trace, &config, &device.possible)
                 .map_err(|error| Failure::replay(name, &error))?;
             spinner.finish_and_clear();
-            let (worth_percent, share) = (arguments.worth_percent, arguments.plan_share);
-            let advised = comparison.advised(worth_percent, share).plan;
+            let worth_percent = arguments.worth_percent;
+            let advised = comparison.advised(worth_percent).plan;
             let device = &device;
-            let summary =
-                Summary { trace: name, comparison, advised, share, device, worth_percent };
+            let summary = Summary { trace: name, comparison, advised, device, worth_percent };
             self.print(&summary)?;
         }
         Ok(())
@@ -208,7 +201,7 @@ impl fmt::Display for Summary<'_> {
             writeln!(
                 f,
                 "{:<11}{:>12.1}{mappings:>10}{:>12.2}",
-                outcome.name(),
+                outcome.plan.to_string(),
                 mebibytes(reserved_bytes),
                 device.milliseconds(mappings)
             )?;
@@ -220,7 +213,7 @@ impl fmt::Display for Summary<'_> {
 impl Summary<'_> {
     fn advice(&self) -> String {
         let unplanned = self.comparison.unplanned();
-        let advised = self.comparison.advised(self.worth_percent, self.share);
+        let advised = self.comparison.advised(self.worth_percent);
         let held = mebibytes(unplanned.reserved_bytes);
         if advised.plan == Plan::None {
             return format!("none: no plan saves {} % of {held:.1} MiB", self.worth_percent);
@@ -233,7 +226,7 @@ impl Summary<'_> {
         let all = if self.comparison.captures > 1 { " in all captures" } else { "" };
         format!(
             "{}: saves {:.1} of {held:.1} MiB {cost}{all}, by {}",
-            advised.name(),
+            advised.plan,
             mebibytes(saved),
             advised.asks_for()
         )

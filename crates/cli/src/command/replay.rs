@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use regraph::engine::{Config, Followed, PlanReport};
-use regraph::settings::{PlanShare, Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Finding, Options, Placement, Plan, Replayed};
 use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
@@ -43,10 +43,6 @@ pub struct Arguments {
     /// How blocks get their places.
     #[arg(long, value_enum, default_value_t)]
     plan: Plan,
-    /// With --plan exact, whether two addresses may have one page of memory at the same time: pages (never) or
-    /// bytes (other bytes of it at each).
-    #[arg(long, default_value_t, value_name = "SHARE")]
-    plan_share: PlanShare,
     /// With --plan learned or twice, search so many times as long for a layout, at least once.
     #[arg(long, default_value = "1", value_name = "TIMES")]
     plan_search: NonZeroUsize,
@@ -152,7 +148,6 @@ impl Job for Run<'_> {
         let name = load::name(&arguments.trace);
         let mut config =
             Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
-        config.settings.plan_share = arguments.plan_share;
         config.settings.plan_search = arguments.plan_search.get();
         let options = Options {
             config,

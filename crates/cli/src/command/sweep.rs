@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
-use regraph::settings::PlanShare;
 use regraph_cli::replay::Plan;
 use regraph_cli::sweep::{self, Row, Shape, Sizes};
 use regraph_tagged::Program;
@@ -31,10 +30,6 @@ pub struct Arguments {
     /// Run each workload once more with this plan.
     #[arg(long, value_enum, default_value_t, value_name = "PLAN")]
     plan: Plan,
-    /// With --plan exact, whether two addresses may have one page of memory at the same time: pages (never) or
-    /// bytes (other bytes of it at each).
-    #[arg(long, default_value_t, value_name = "SHARE")]
-    plan_share: PlanShare,
     /// Print a JSON object a row.
     #[arg(long)]
     json: bool,
@@ -70,8 +65,7 @@ impl Job for Run<'_> {
             let trace = shape
                 .trace(workload)
                 .map_err(|error| Failure::Other(format!("{what}: {error}")))?;
-            let share = self.arguments.plan_share;
-            let row = sweep::run(driver, workload, &trace, launches, (plan, share))
+            let row = sweep::run(driver, workload, &trace, launches, plan)
                 .map_err(|error| Failure::replay(&what, &error))?;
             // A row at a time, so that a reader sees each as soon as it is there.
             bar.suspend(|| -> io::Result<()> {

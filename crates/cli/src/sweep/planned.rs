@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use crate::replay::{replay, Options, Plan, ReplayError};
 use regraph::driver::MemorySupport;
-use regraph::engine::{Config, PlanReport};
-use regraph::settings::PlanShare;
+use regraph::engine::PlanReport;
 use regraph_tagged::Program;
 use regraph_trace::Trace;
 
@@ -38,14 +37,12 @@ impl Planned {
         trace: &Trace,
         launches: u32,
         minimum_bytes: u64,
-        (plan, share): (Plan, PlanShare),
+        plan: Plan,
     ) -> Result<Option<Self>, ReplayError> {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
-        let mut config = Config::default();
-        config.settings.plan_share = share;
-        let options = Options { config, launches, plan, ..Options::default() };
+        let options = Options { launches, plan, ..Options::default() };
         let replayed = replay(driver, trace, &options)?;
         let sum = |figure: fn(&PlanReport) -> u64| replayed.plans.iter().map(figure).sum();
         let planned_minimum_bytes = minimum_bytes.next_multiple_of(granularity);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Planned, Workload};
 use crate::replay::{replay, Options, Plan, ReplayError, Replayed};
 use regraph::engine::Config;
-use regraph::settings::{PlanShare, Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_tagged::Program;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
@@ -65,7 +65,7 @@ pub fn run<P: Program>(
     workload: &Workload,
     trace: &Trace,
     launches: u32,
-    (plan, share): (Plan, PlanShare),
+    plan: Plan,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
         let config = Config::default().reuse(reuse);
@@ -79,7 +79,7 @@ pub fn run<P: Program>(
     let minimum_bytes = minimum::of_pools(trace, &certificates, 1);
     let planned = match plan {
         Plan::None => None,
-        plan => Planned::run(driver, trace, launches, minimum_bytes, (plan, share))?,
+        plan => Planned::run(driver, trace, launches, minimum_bytes, plan)?,
     };
     Ok(Row {
         streams: workload.streams,

@@ -5,8 +5,7 @@ use std::io::BufReader;
 
 use regraph::driver::MemorySupport;
 use regraph::engine::Config;
-use regraph::settings::PlanShare;
-use regraph_cli::advice::{compare, Comparison, Outcome};
+use regraph_cli::advice::{compare, Comparison};
 use regraph_cli::replay::Plan;
 use regraph_sim::SimConfig;
 use serde_json::Value;
@@ -35,10 +34,6 @@ fn read(path: &str) -> Comparison {
     compare(SimConfig::default(), &trace, &Config::default(), &ALL).unwrap()
 }
 
-fn advised(comparison: &Comparison, worth_percent: u64) -> &Outcome {
-    comparison.advised(worth_percent, PlanShare::Pages)
-}
-
 fn outcomes(line: &Value) -> Vec<Value> {
     let planned = line["planned"].as_array().unwrap();
     std::iter::once(&line["unplanned"]).chain(planned).cloned().collect()
@@ -55,12 +50,10 @@ fn every_plan_comes_to_what_a_replay_with_it_comes_to() {
     for (file, line) in files.iter().zip(&told[1..]) {
         assert_eq!(line["trace"], **file);
         let outcomes = outcomes(line);
-        assert_eq!(outcomes.len(), 5);
+        assert_eq!(outcomes.len(), 4);
         for outcome in outcomes {
             let plan = outcome["plan"].as_str().unwrap();
-            let share = outcome["share"].as_str().unwrap();
-            let arguments = [file, "--json", "--plan", plan, "--plan-share", share];
-            let output = replay_sim(&arguments);
+            let output = replay_sim(&[file, "--json", "--plan", plan]);
             let replayed: Value = serde_json::from_str(&stdout(&output)).unwrap();
             assert_eq!(outcome["reserved_bytes"], replayed["reserved_bytes"], "{file} {plan}");
             assert_eq!(line["minimum_bytes"], replayed["minimum_bytes"], "{file}");
@@ -84,22 +77,22 @@ fn advice_is_the_plan_that_saves_enough() {
         // The decoder has the least in whole units without a plan; what is learned serves the others
         // nearly best, and costs a capture nothing. Exact saves the pipeline 4.7 % beside it.
         let expected = if name == "decoder_s1" { Plan::None } else { Plan::Learned };
-        assert_eq!(advised(&comparison, 5).plan, expected, "{name}");
+        assert_eq!(comparison.advised(5).plan, expected, "{name}");
         if name == "pipeline_s5" {
-            assert_eq!(advised(&comparison, 4).plan, Plan::Exact);
+            assert_eq!(comparison.advised(4).plan, Plan::Exact);
         }
         // Saving nothing is never worth it, however little is asked for.
         let unplanned = comparison.unplanned().reserved_bytes;
-        let best = advised(&comparison, 0);
+        let best = comparison.advised(0);
         let least = comparison.outcomes().map(|outcome| outcome.reserved_bytes).min();
         assert_eq!(Some(best.reserved_bytes), least, "{name}");
         assert_eq!(best.plan == Plan::None, best.reserved_bytes == unplanned, "{name}");
-        assert_eq!(advised(&comparison, 100).plan, Plan::None, "{name}");
+        assert_eq!(comparison.advised(100).plan, Plan::None, "{name}");
         // The best plan is worth it up to what it saves, and no percent beyond.
         let percent = (unplanned - best.reserved_bytes) * 100 / unplanned;
-        assert_eq!(advised(&comparison, percent + 1).plan, Plan::None, "{name}");
+        assert_eq!(comparison.advised(percent + 1).plan, Plan::None, "{name}");
         if percent > 0 {
-            assert_ne!(advised(&comparison, percent).plan, Plan::None, "{name}");
+            assert_ne!(comparison.advised(percent).plan, Plan::None, "{name}");
         }
     }
 }
@@ -117,7 +110,7 @@ fn the_time_of_a_mapping_is_measured_or_given() {
     };
     let given = words(&[&file, "--mapping-us", "100", "--worth-percent", "4"]);
     assert!(given.contains("100.0 us a mapping (--mapping-us)"), "{given}");
-    for plan in ["none", "learned", "exact", "bytes", "twice"] {
+    for plan in ["none", "learned", "exact", "twice"] {
         let [reserved, mappings, milliseconds] = row(&given, plan);
         assert!((milliseconds - mappings / 10.0).abs() < 0.006, "{given}");
         assert_eq!([reserved, mappings], row(&usual, plan)[..2], "{usual}");
@@ -131,29 +124,6 @@ fn the_time_of_a_mapping_is_measured_or_given() {
     assert_eq!(advice, expected);
     let none = words(&[&file, "--worth-percent", "20"]);
     assert_eq!(none.lines().last(), Some("advice     none: no plan saves 20 % of 256.0 MiB"));
-}
-
-#[test]
-fn exact_plans_are_compared_by_pages_and_by_bytes() {
-    let file = trace("moe_s6");
-    let told = lines(&[&file]);
-    let exact = |share: &str| -> u64 {
-        let outcomes = outcomes(&told[1]);
-        let here = |it: &&Value| it["plan"] == "exact" && it["share"] == share;
-        outcomes.iter().find(here).unwrap()["reserved_bytes"].as_u64().unwrap()
-    };
-    assert!(exact("bytes") < exact("pages"));
-    // By bytes only where the host asks for it.
-    let advice = |share: &str| {
-        let told =
-            words(&[&file, "--plan-share", share, "--without", "learned", "--without", "twice"]);
-        assert_eq!(told.lines().filter(|line| line.starts_with("bytes ")).count(), 1, "{told}");
-        told.lines().last().unwrap().to_owned()
-    };
-    assert!(advice("pages").starts_with("advice     exact: "));
-    assert!(advice("pages").ends_with(", by the setting plan:exact"));
-    assert!(advice("bytes").starts_with("advice     bytes: "));
-    assert!(advice("bytes").ends_with(", by the settings plan:exact,plan_share:bytes"));
 }
 
 #[test]

@@ -372,23 +372,6 @@ fn a_sweep_has_other_shapes() {
     assert!(stderr(&output).contains("steps, layers, pipelines"), "{}", stderr(&output));
 }
 
-/// What one stage gives to the next never comes back to it: a page with blocks of both would be lost to it.
-#[test]
-fn sharing_by_bytes_takes_no_more_in_pipelines() {
-    let planned = |share: &str| -> Vec<u64> {
-        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact"];
-        let drawn = ["--shape", "pipelines", "--sizes", "mixed", "--plan-share", share];
-        let output = regraph(&[&arguments[..], &drawn].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let lines = stdout(&output);
-        let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
-        rows.map(|row: serde_json::Value| row["planned_bytes"].as_u64().unwrap()).collect()
-    };
-    let (pages, bytes) = (planned("pages"), planned("bytes"));
-    assert_eq!(pages.len(), 6);
-    assert!(bytes.iter().zip(&pages).all(|(bytes, pages)| bytes <= pages), "{bytes:?} {pages:?}");
-}
-
 /// The pipeline's layout is found in the usual time only with more memory.
 #[test]
 fn a_layout_may_be_searched_for_longer() {
@@ -434,10 +417,9 @@ fn a_planned_capture_with_a_set_back_is_accepted() {
 
 #[test]
 fn a_sweep_with_plans_comes_to_the_least_memory() {
-    let shared = |sizes: &str, share: &str| {
-        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact"];
+    let rows = |sizes: &str| {
         let output =
-            regraph(&[&arguments[..], &["--sizes", sizes, "--plan-share", share]].concat());
+            regraph(&["sweep", "--driver", "sim", "--json", "--plan", "exact", "--sizes", sizes]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let lines = stdout(&output);
         let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -445,7 +427,6 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
         assert_eq!(rows.len(), 24);
         rows
     };
-    let rows = |sizes| shared(sizes, "pages");
     let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
     for row in rows("fixed") {
         let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
@@ -472,9 +453,6 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
             (figure(&row, "planned_bytes"), figure(&row, "planned_minimum_bytes"));
         assert!(least >= figure(&row, "minimum_bytes") && planned >= least, "{row}");
         assert!(row["planned_ratio"].as_f64().unwrap() < 1.25, "{row}");
-    }
-    for row in shared("mixed", "bytes") {
-        assert!(row["planned_ratio"].as_f64().unwrap() < 1.1, "{row}");
     }
     let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
     assert_eq!(output.status.code(), Some(2));

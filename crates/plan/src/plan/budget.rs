@@ -43,13 +43,6 @@ pub(super) struct Found {
     pub over: bool,
 }
 
-impl Found {
-    /// What is better of several: within the bound, less memory, fewer mappings.
-    pub fn weight(&self) -> (bool, u64, usize) {
-        (self.over, self.layout.pages(), self.layout.mappings.len())
-    }
-}
-
 /// Finds the layout of least memory with at most `budget` mappings, of pieces of at most `most` pages.
 pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     let order = runs.order();

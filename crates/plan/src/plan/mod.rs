@@ -9,15 +9,13 @@
 //! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
 //! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
 //! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
-//! (`compact`). Where memory may be shared by bytes, pages of addresses that are in use in other bytes are one page
-//! of memory at the same time (`joint`). `design/plan.md` has the whole story.
+//! (`compact`). `design/plan.md` has the whole story.
 
 mod budget;
 mod choose;
 mod compact;
 mod cost;
 mod held;
-mod joint;
 mod pages;
 mod pieces;
 mod pool;
@@ -32,11 +30,9 @@ use std::time::Duration;
 
 use crate::cover::Heaviest;
 use crate::lifetimes::Lifetimes;
-use regraph_record::policy::PlanShare;
 
 use budget::Found;
 use held::HeldPages;
-use joint::Joint;
 use pages::Runs;
 
 /// The least memory for blocks at their addresses, in bytes: [`Plan::minimum_bytes`] without a plan.
@@ -44,7 +40,7 @@ use pages::Runs;
 /// # Panics
 /// Panics if the granularity is 0.
 pub fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
-    let runs = Runs::new(lifetimes, granularity, &Joint::default());
+    let runs = Runs::new(lifetimes, granularity);
     Heaviest::of(&runs.items(&runs.order())).minimum * granularity
 }
 
@@ -65,8 +61,6 @@ pub struct Options {
     /// pieces are cut for later graphs to find sizes that fit, at the price of mappings: not so those of
     /// the last.
     pub pool_graphs: Option<usize>,
-    /// Whether two pages of addresses may lie on one page of memory at the same time.
-    pub share: PlanShare,
 }
 
 impl Options {
@@ -95,13 +89,6 @@ impl Options {
     #[must_use]
     pub fn pool_graphs(mut self, graphs: Option<usize>) -> Self {
         self.pool_graphs = graphs;
-        self
-    }
-
-    /// Sets whether two pages of addresses may lie on one page of memory at the same time.
-    #[must_use]
-    pub fn share(mut self, share: PlanShare) -> Self {
-        self.share = share;
         self
     }
 
@@ -158,9 +145,8 @@ pub struct Plan {
     /// Where it is mapped, by address. Every page with a block that was used, or that was not freed,
     /// is in one of them.
     pub mappings: Vec<Mapping>,
-    /// The least memory for these pages of addresses, in bytes, were nothing there already; pages that lie on
-    /// one page of memory at the same time count once. No placement of the same pages that adds no edges to the
-    /// graph needs less.
+    /// The least memory for these pages of addresses, in bytes, were nothing there already. No placement of the
+    /// same pages that adds no edges to the graph needs less.
     pub minimum_bytes: u64,
     /// How many bytes more are new than with held pieces that fit and without a limit of mappings.
     pub excess_bytes: u64,
@@ -179,7 +165,7 @@ impl Plan {
     /// # Panics
     /// Panics if the granularity is 0.
     pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
-        Self::joint(lifetimes, granularity, held, options, &[], false)
+        Self::made(lifetimes, granularity, held, options, false)
     }
 
     /// Plans for a capture's blocks as [`Plan::new`] does, with new pieces cut into ever smaller ones, each a quarter
@@ -194,43 +180,21 @@ impl Plan {
         held: &[Held],
         options: &Options,
     ) -> Self {
-        Self::joint(lifetimes, granularity, held, options, &[], true)
+        Self::made(lifetimes, granularity, held, options, true)
     }
 
-    /// The same as [`Plan::for_pool`] or, unless `for_pool`, as [`Plan::new`], where memory may be shared by bytes.
-    ///
-    /// With [`Options::share`] of bytes, each of `told` is a set of addresses of pages that are to lie on one page of
-    /// memory. What cannot, since blocks at two of its addresses are in use in one line of 512 bytes and in no order,
-    /// is left out of it. If the plan is better without any of them, or the limit of mappings asks for it, none is used.
-    ///
-    /// # Panics
-    /// Panics if the granularity is 0.
-    pub fn joint(
+    fn made(
         lifetimes: &Lifetimes,
         granularity: u64,
         held: &[Held],
         options: &Options,
-        told: &[Vec<u64>],
         for_pool: bool,
     ) -> Self {
-        let told = if options.share == PlanShare::Bytes { told } else { &[] };
-        let joint = Joint::new(lifetimes, granularity, told);
         let budget = options.max_mappings.unwrap_or(usize::MAX);
         let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
-        let mut runs = Runs::new(lifetimes, granularity, &Joint::default());
-        let mut found = budget::within(&runs, budget, most);
-        let (mut minimum, mut lasting) = (found.minimum, runs.lasting());
-        if !joint.is_empty() {
-            let shared = joint.worth(lifetimes, granularity);
-            let other = budget::within(&shared, budget, most);
-            if other.minimum <= minimum {
-                (minimum, lasting) = (other.minimum, shared.lasting());
-            }
-            if !other.over && other.weight() < found.weight() {
-                (found, runs) = (other, shared);
-            }
-        }
-        let Found { layout, over, .. } = found;
+        let runs = Runs::new(lifetimes, granularity);
+        let lasting = runs.lasting();
+        let Found { layout, minimum, over } = budget::within(&runs, budget, most);
         let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(granularity);
         let named = held.iter().zip(0..).filter(|(held, _)| whole(held.bytes));
         let (for_any, others): (Vec<_>, Vec<_>) = named.partition(|(held, _)| held.lasting);

@@ -1,12 +1,8 @@
 //! Pages of addresses, as runs that are in use together.
 
-use std::collections::BTreeMap;
-
 use crate::cover::{Item, Items};
 use crate::lifetimes::{Lifetime, Lifetimes};
 use crate::numbers::{within, Lanes, Numbers};
-
-use super::joint::Joint;
 
 /// Consecutive pages with the same blocks.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +27,10 @@ impl Run {
 }
 
 /// The runs of a capture by address, with what they know and need.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Runs {
     chains: usize,
     runs: Vec<Run>,
-    /// By run: the other pages of addresses that lie on the same page of memory, if it is a joint one.
-    also: Vec<Vec<u64>>,
     known: Numbers,
     needed: Numbers,
 }
@@ -44,7 +38,7 @@ pub(super) struct Runs {
 impl Runs {
     /// The pages that hold any block that was used, or that is not given back. Blocks may have had the
     /// same pages one after the other.
-    pub fn new(lifetimes: &Lifetimes, granularity: u64, joint: &Joint) -> Self {
+    pub fn new(lifetimes: &Lifetimes, granularity: u64) -> Self {
         let blocks = lifetimes.blocks();
         let mut runs = Self::with_capacity(lifetimes.chains(), blocks.len());
         // By page; at one page blocks end before others begin.
@@ -59,8 +53,6 @@ impl Runs {
         }
         edges.sort_unstable();
         let mut here: Vec<usize> = Vec::new();
-        // By set of a joint page: its run.
-        let mut sets: BTreeMap<u32, usize> = BTreeMap::new();
         let page_of = |edge: u128| (edge >> 64) as u64;
         let mut edges = edges.into_iter().peekable();
         while let Some(edge) = edges.next() {
@@ -72,22 +64,7 @@ impl Runs {
             }
             let next = edges.peek().map_or(page, |&next| page_of(next));
             if next > page && !here.is_empty() {
-                let mut from = page;
-                for (page, set) in joint.within(page, next) {
-                    if page > from {
-                        runs.add(lifetimes, &here, (from, page - from), None);
-                    }
-                    let before = sets.get(&set).copied();
-                    match before {
-                        Some(run) => runs.also[run].push(page),
-                        None => drop(sets.insert(set, runs.runs.len())),
-                    }
-                    runs.add(lifetimes, &here, (page, 1), before);
-                    from = page + 1;
-                }
-                if next > from {
-                    runs.add(lifetimes, &here, (from, next - from), None);
-                }
+                runs.add(lifetimes, &here, (page, next - page));
             }
         }
         runs
@@ -98,33 +75,24 @@ impl Runs {
         Self {
             chains,
             runs: Vec::with_capacity(runs),
-            also: Vec::with_capacity(runs),
             known: Numbers::new(chains, runs),
             needed: Numbers::new(chains, runs),
         }
     }
 
-    /// Adds pages that these blocks have, as a run behind all that are there or to one of them.
-    fn add(
-        &mut self,
-        lifetimes: &Lifetimes,
-        here: &[usize],
-        (first, pages): (u64, u64),
-        mut at: Option<usize>,
-    ) {
+    /// Adds pages that these blocks have, as a run behind all that are there.
+    fn add(&mut self, lifetimes: &Lifetimes, here: &[usize], (first, pages): (u64, u64)) {
+        let at = self.runs.len();
         for &block in here {
             let it = &lifetimes.blocks()[block];
             let run = Run { first, pages, stream: it.stream, block, freed: gives(it) };
             let (known, needed) = (lifetimes.known(block), lifetimes.needed(block));
-            match at {
-                Some(at) => self.merge(at, &run, known, needed),
-                None => {
-                    at = Some(self.runs.len());
-                    self.runs.push(run);
-                    self.also.push(Vec::new());
-                    self.known.push(known);
-                    self.needed.push(needed);
-                }
+            if self.runs.len() > at {
+                self.merge(at, &run, known, needed);
+            } else {
+                self.runs.push(run);
+                self.known.push(known);
+                self.needed.push(needed);
             }
         }
     }
@@ -154,17 +122,9 @@ impl Runs {
         self.runs.iter().filter(|run| !run.freed).map(|run| run.pages).sum()
     }
 
-    /// Whether a run begins where the one before it ends, and its memory may go on there. That of a joint page
-    /// lies elsewhere too.
+    /// Whether a run begins where the one before it ends, and its memory may go on there.
     pub fn touches(&self, run: usize) -> bool {
-        let alone = |run: usize| self.also[run].is_empty();
-        let touching = || self.runs[run - 1].end() == self.runs[run].first;
-        run > 0 && touching() && alone(run - 1) && alone(run)
-    }
-
-    /// The pages of addresses that lie on the same page of memory as a run.
-    pub fn also(&self, run: usize) -> &[u64] {
-        &self.also[run]
+        run > 0 && self.runs[run - 1].end() == self.runs[run].first
     }
 
     /// What a run knows.
@@ -224,7 +184,6 @@ impl Runs {
                 runs.runs.push(*run);
                 runs.known.push_row(self.known(at));
                 runs.needed.push_row(self.needed(at));
-                runs.also.push(self.also[at].clone());
             }
         }
         runs
@@ -232,13 +191,13 @@ impl Runs {
 }
 
 /// Whether a block's pages must be mapped.
-pub(super) fn occupies(block: &Lifetime) -> bool {
+fn occupies(block: &Lifetime) -> bool {
     block.bytes > 0 && (block.worked || !gives(block))
 }
 
 /// Whether a block's memory may go to others of its graph and of others.
 ///
 /// Any other reason to forbid that belongs here.
-pub(super) fn gives(block: &Lifetime) -> bool {
+fn gives(block: &Lifetime) -> bool {
     block.freed && block.covered
 }

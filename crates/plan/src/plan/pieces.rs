@@ -119,11 +119,5 @@ fn segments(runs: &Runs, threads: &Threads) -> Vec<(u64, Interval)> {
             page += interval.pages;
         }
     }
-    let joint = (0..threads.behind.len()).flat_map(|run| {
-        let also = runs.also(run).iter();
-        also.flat_map(move |page| threads.behind[run].first().map(|interval| (*page, *interval)))
-    });
-    segments.extend(joint);
-    segments.sort_unstable_by_key(|segment| segment.0);
     segments
 }

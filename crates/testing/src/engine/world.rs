@@ -14,7 +14,7 @@ use regraph::driver::{
 use regraph::engine::{Attempt, BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::settings::Settings;
-use regraph::settings::{PlanChoice, PlanShare, Programmatic, Reuse};
+use regraph::settings::{PlanChoice, Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver, SimEvent};
 
 /// Steps after which a program ends, even if bytes are left.
@@ -212,8 +212,7 @@ pub(super) fn must<T>(result: Result<T, DriverError>) -> T {
 
 /// The bounds of plans, if there are to be any.
 fn plan(byte: u8) -> Option<Options> {
-    let share = PlanShare::ALL[usize::from(byte / 8 % 2)];
-    let mut options = Options::default().share(share);
+    let mut options = Options::default();
     match byte % 4 {
         0 | 1 => return None,
         2 => {}
