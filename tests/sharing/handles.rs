@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::plugin::filter;
 use crate::common::MIB;
+use crate::plugin::pytorch::filter;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport};
 use regraph::driver::{DriverError, StreamHandle};
 use regraph::engine::{self, Config, WhyNotShared};
@@ -351,7 +351,7 @@ struct Receiver {
 impl Receiver {
     fn new() -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "shared_handles::receives", "--nocapture"])
+            .args(["--ignored", "--exact", "sharing::handles::receives", "--nocapture"])
             .env(RECEIVER, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

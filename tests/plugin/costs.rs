@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::common::MIB;
-use crate::plugin::filter;
+use crate::plugin::pytorch::filter;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
 use regraph::engine::Config;
 use regraph_plugin::{Plugin, PoolKey};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use crate::plugin::filter;
+use crate::plugin::pytorch::filter;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Checkpoint, Config};
 use regraph::settings::{PlanChoice, Settings};

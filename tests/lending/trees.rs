@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::plugin::filter;
+use crate::plugin::pytorch::filter;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ExecutableHandle, HostApi, StreamHandle,
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::plugin::filter;
+use crate::plugin::pytorch::filter;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source,
     StreamHandle,
