@@ -6,7 +6,6 @@
 #[path = "common/cases.rs"]
 mod cases;
 mod common;
-#[macro_use]
 #[path = "common/device.rs"]
 mod device;
 
@@ -21,6 +20,7 @@ mod plans;
 mod plugin;
 mod random;
 mod reports;
+mod rules;
 mod settings;
 mod sharing;
 mod simulator;

@@ -1,7 +1,7 @@
 //! Memory from outside captures whose streams capture: who may have it when.
 
 use crate::common::{bench, Bench, MIB};
-use regraph::driver::{CaptureMode, ErrorKind, HostApi};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
 use regraph_sim::Call;
 
@@ -139,29 +139,6 @@ fn a_stream_can_retire_once_what_waits_for_it_has_its_event() {
     }
 }
 
-#[test]
-fn a_stream_that_captures_cannot_retire() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(b.engine.retire_stream(s), Err(Error::StreamInUse { .. })));
-}
-
-#[test]
-fn a_stream_that_a_live_block_names_cannot_retire() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let block = b.allocate(s);
-    b.engine.record_stream(block.id, t).unwrap();
-    b.launch(t);
-    assert!(matches!(b.engine.retire_stream(t), Err(Error::StreamInUse { .. })));
-    b.engine.free(block.id).unwrap();
-    b.engine.retire_stream(t).unwrap();
-}
-
 /// A stream that was recorded for a block is in a capture of its own, which is ruined. The block's
 /// capture is sound all the same, and its graph keeps the memory.
 #[test]
@@ -180,4 +157,30 @@ fn another_capture_s_ruin_is_not_the_block_s() {
     b.driver.end_capture(t).unwrap_err();
     b.driver.complete_all();
     assert!(!accepted || b.allocate(u).address != block.address);
+}
+
+/// A freed block of a capture still has to ask a stream for its work.
+#[test]
+fn a_stream_is_not_retired_while_a_freed_block_waits_for_it() {
+    let b = bench(Config::default());
+    let [s, other] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.driver.begin_capture(other, CaptureMode::Relaxed).unwrap();
+    b.engine.record_stream(block.id, other).unwrap();
+    b.engine.free(block.id).unwrap();
+    let graph = b.driver.end_capture(other).unwrap();
+    b.driver.destroy_graph(graph).unwrap();
+    let refused = b.engine.retire_stream(other);
+    assert!(matches!(refused, Err(Error::StreamInUse { .. })), "{refused:?}");
+    let report = b.finish(s, capture);
+    b.driver.complete_all();
+    b.engine.release_graph(report.graph).unwrap();
+    b.engine.retire_stream(other).unwrap();
+    b.driver.destroy_stream(other).unwrap();
+    b.driver.complete_all();
+    b.engine.destroy_pool(b.pool).unwrap();
+    let info = b.driver.memory_info().unwrap();
+    assert_eq!(info.free, info.total);
 }

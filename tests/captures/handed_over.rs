@@ -34,34 +34,6 @@ fn who_asks_for_memory_in_a_capture_may_look_at_all_its_streams() {
 }
 
 #[test]
-fn what_another_thread_frees_is_free_with_the_capturing_thread_s_next_request() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.launch(s);
-    elsewhere(|| b.engine.free(block.id).unwrap());
-    // It waits for a request of the thread that may look at the stream; which then takes it.
-    assert!(b.engine.free(block.id).is_err());
-    assert_eq!(b.allocate(s).address, block.address);
-    b.finish(s, capture);
-}
-
-#[test]
-fn what_another_thread_frees_last_goes_to_later_captures() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.launch(s);
-    elsewhere(|| b.engine.free(block.id).unwrap());
-    b.finish(s, capture);
-    let capture = b.begin(s);
-    assert_eq!(b.allocate(s).address, block.address);
-    b.finish(s, capture);
-}
-
-#[test]
 fn a_capture_that_is_abandoned_lets_go_of_what_another_thread_freed() {
     let b = bench(Config::default());
     let [s] = b.streams();

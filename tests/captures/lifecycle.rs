@@ -2,10 +2,8 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
-use regraph::settings::Programmatic;
+use regraph::engine::{Config, Error};
 use regraph_cli::replay::{replay, Options};
-use regraph_tagged::Program;
 
 /// Found by review: the second half of the capture had state of its own, and took what the first
 /// half had left as if it were another graph's.
@@ -28,45 +26,6 @@ fn a_capture_that_was_ended_here_is_not_entered_again() {
         let refused = b.engine.allocate(b.pool, 4 * MIB, t);
         assert!(matches!(refused, Err(Error::CaptureEnded { .. })), "{refused:?}");
     }
-}
-
-/// Found by review: a block of one pool that a capture into another uses and frees was free for
-/// work outside captures while that capture's graph lived.
-#[test]
-fn a_graph_keeps_the_memory_of_other_pools_that_it_uses() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let other = b.engine.create_pool(PoolConfig::default());
-    let block = b.allocate(s);
-    b.driver.begin_capture(s, regraph::driver::CaptureMode::Relaxed).unwrap();
-    let capture = b.engine.begin_capture(other, s).unwrap();
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    let report = b.finish(s, capture);
-    b.driver.complete_all();
-    assert_ne!(b.allocate(t).address, block.address);
-    assert!(matches!(
-        b.engine.destroy_pool(b.pool),
-        Err(Error::Pool { why: PoolRefusal::InUse { graphs: 1, .. }, .. })
-    ));
-    b.engine.release_graph(report.graph).unwrap();
-    assert_eq!(b.allocate(t).address, block.address);
-}
-
-/// Found by review: an output freed after its graph was gone was lost to work outside captures.
-#[test]
-fn outputs_outlive_their_graph() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let output = b.allocate(s);
-    b.launch(s);
-    let report = b.finish(s, capture);
-    b.engine.release_graph(report.graph).unwrap();
-    b.engine.free(output.id).unwrap();
-    b.driver.complete_all();
-    assert_eq!(b.allocate(s).address, output.address);
-    assert_eq!(b.reserved(), 4 * MIB);
 }
 
 /// Found by review: freeing was the first call to notice, and the memory kept the mark of a graph
@@ -104,46 +63,6 @@ fn a_ruined_capture_cannot_be_ended_well() {
     let ended = b.engine.end_capture(capture, graph);
     assert!(matches!(ended, Err(Error::CaptureInvalidated { .. })), "{ended:?}");
     assert!(b.driver.end_capture(s).is_err());
-}
-
-/// Found by review: the event was recorded only at the capture's end.
-#[test]
-fn a_stream_outside_may_go_once_the_block_is_freed() {
-    let b = bench(Config::default());
-    let [s, outside] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free_from(block.id, outside).unwrap();
-    b.driver.complete_all();
-    b.driver.destroy_stream(outside).unwrap();
-    assert_ne!(b.allocate(s).address, block.address, "not before the capture's end");
-    b.launch(s);
-    b.finish(s, capture);
-    let capture = b.begin(s);
-    assert_eq!(b.allocate(s).address, block.address);
-    b.launch(s);
-    b.finish(s, capture);
-}
-
-/// Without the checker a set-back under a block whose place was taken over is an error by itself.
-#[test]
-fn a_set_back_under_a_taken_place_is_refused_without_the_checker() {
-    let b = bench(Config::default().check(false).programmatic(Programmatic::Deny));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    b.launch(s);
-    let old = b.driver.terminals(s).unwrap();
-    let first = b.allocate(s);
-    b.launch(s);
-    b.engine.free(first.id).unwrap();
-    let second = b.allocate(s);
-    assert_eq!(second.address, first.address);
-    b.driver.set_terminals(s, &old).unwrap();
-    b.engine.observe(s).unwrap();
-    b.launch(s);
-    let ended = b.try_finish(s, capture);
-    assert!(matches!(ended, Err(Error::SetBack { .. })), "{ended:?}");
 }
 
 #[test]

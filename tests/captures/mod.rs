@@ -7,6 +7,5 @@ mod handed_over;
 mod hard_cases;
 mod inputs;
 mod lifecycle;
-mod rules;
 mod two_steps;
 mod windows;

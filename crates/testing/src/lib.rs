@@ -9,6 +9,7 @@ mod many;
 mod named;
 pub mod paths;
 mod readers;
+pub mod rows;
 mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};

@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
                 ending.worked |= last.worked;",
             ),
         ],
-        test: "checker::mutants::use_after_last_use",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "verdict",
@@ -37,7 +37,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A capture may have a block from before it once the work on the block before it has completed.",
         file: "src/engine/free.rs",
         edits: &[("if !self.state.timelines.is_reached(mark) {", "if false {")],
-        test: "captures::inputs::an_input_that_something_else_may_use_waits",
+        test: "rules::of_inputs",
     },
     Mutant {
         name: "whole-blocks",
