@@ -78,43 +78,6 @@ fn a_use_behind_the_last_use_is_found() {
 }
 
 #[test]
-fn a_use_behind_the_last_use_that_a_join_puts_before_the_free_is_none() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.touch(s, &[block.address]);
-    b.driver.wait(t, s).unwrap();
-    b.touch(t, &[block.address]);
-    b.engine.record_use(block.id, t).unwrap();
-    b.touch(t, &[block.address]);
-    b.driver.wait(s, t).unwrap();
-    b.engine.free(block.id).unwrap();
-    assert!(b.finish(s, capture).late_uses.is_empty());
-}
-
-#[test]
-fn a_stream_that_was_never_recorded_is_found() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.touch(s, &[block.address]);
-    b.driver.wait(t, s).unwrap();
-    let late = b.touch(t, &[block.address]);
-    b.touch(s, &[block.address]);
-    b.engine.free(block.id).unwrap();
-    // The memory has a new block, and that one a user, by the time of the next look.
-    let next = b.allocate(s);
-    assert_eq!(next.address, block.address);
-    b.touch(s, &[next.address]);
-    b.driver.wait(s, t).unwrap();
-    b.engine.free(next.id).unwrap();
-    let report = b.finish(s, capture);
-    assert_eq!(found(&report.late_uses), [name(late, block)]);
-}
-
-#[test]
 fn the_right_one_of_many_blocks_at_an_address_is_named() {
     let b = finding();
     let [s, t] = b.streams();
@@ -159,52 +122,6 @@ fn a_user_of_a_younger_block_is_believed_to_be_one() {
 }
 
 #[test]
-fn a_use_behind_the_free_is_found() {
-    let b = finding();
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.touch(s, &[block.address]);
-    b.engine.free(block.id).unwrap();
-    let seen = b.touch(s, &[block.address]);
-    b.engine.observe(s).unwrap();
-    let unseen = b.touch(s, &[block.address]);
-    let report = b.finish(s, capture);
-    assert_eq!(found(&report.late_uses), [name(seen, block), name(unseen, block)]);
-}
-
-#[test]
-fn blocks_that_are_never_freed_have_no_late_uses() {
-    let b = finding();
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.touch(s, &[block.address]);
-    b.driver.wait(t, s).unwrap();
-    b.touch(t, &[block.address + MIB]);
-    b.driver.wait(s, t).unwrap();
-    assert!(b.finish(s, capture).late_uses.is_empty());
-}
-
-#[test]
-fn the_end_of_a_block_is_no_use_of_the_next() {
-    let b = finding();
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    b.launch(s);
-    let mut blocks = [(); 2].map(|()| b.allocate(s));
-    blocks.sort_by_key(|block| block.address);
-    let [low, high] = blocks;
-    assert_eq!(low.address + 4 * MIB, high.address);
-    b.touch(s, &[high.address]);
-    b.engine.free(high.id).unwrap();
-    b.touch(s, &[low.address, low.address + 4 * MIB]);
-    let late = b.touch(s, &[low.address + 4 * MIB]);
-    b.engine.free(low.id).unwrap();
-    assert_eq!(found(&b.finish(s, capture).late_uses), [name(late, high)]);
-}
-
-#[test]
 fn addresses_from_elsewhere_have_no_block() {
     let b = finding();
     let [s, other] = b.streams();
@@ -214,24 +131,6 @@ fn addresses_from_elsewhere_have_no_block() {
     b.touch(s, &[outside.address, block.address, 0, 7 << 40]);
     b.engine.free(block.id).unwrap();
     b.touch(s, &[outside.address, 1 << 50, !511]);
-    assert!(b.finish(s, capture).late_uses.is_empty());
-}
-
-#[test]
-fn who_is_set_back_is_not_accused() {
-    let b = finding();
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    b.launch(s);
-    let old = b.driver.terminals(s).unwrap();
-    b.launch(s);
-    let block = b.allocate(s);
-    b.touch(s, &[block.address]);
-    b.engine.observe(s).unwrap();
-    b.driver.set_terminals(s, &old).unwrap();
-    b.engine.observe(s).unwrap();
-    b.touch(s, &[block.address]);
-    b.engine.free(block.id).unwrap();
     assert!(b.finish(s, capture).late_uses.is_empty());
 }
 

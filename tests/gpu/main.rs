@@ -23,6 +23,8 @@ mod graphs;
 mod late_uses;
 mod plans;
 mod regions;
+#[cfg(feature = "cuda")]
+mod rules;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod sharing;
 mod tagged_replay;

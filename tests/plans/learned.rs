@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::twice::{device, followed, program, run, trace, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
-use crate::twice::{device, followed, program, run, trace, Step, SUPPORTS};
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use super::twice::{device, follow, followed, program, rehearse, Step};
 use crate::common::{bench_on, Bench, MIB};
-use crate::twice::{device, follow, followed, program, rehearse, Step};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{BlockId, Config};
 use regraph::settings::{PlanChoice, Reuse};

@@ -9,7 +9,7 @@ use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_sim::SimDriver;
 use regraph_trace::Trace;
 
-use crate::twice::{device, trace, SUPPORTS};
+use super::twice::{device, trace, SUPPORTS};
 
 const PAGE: u64 = 2 << 20;
 const NAMES: [&str; 6] =

@@ -1,4 +1,4 @@
-//! What only the run of a capture wrote, and no node of its graph. `tests/simulated/capture_state.rs` has all mechanisms.
+//! What only the run of a capture wrote, and no node of its graph. `tests/graphs/state.rs` has all mechanisms.
 
 use std::sync::Arc;
 

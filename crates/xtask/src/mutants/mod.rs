@@ -4,7 +4,7 @@
 mod copy;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct Mutant {
     pub file: &'static str,
     /// Texts that the file contains once each, and what stands there without the rule.
     pub edits: &'static [(&'static str, &'static str)],
-    /// The test that fails without the rule: its binary, and its whole name there.
+    /// The test that fails without the rule: its whole name in `tests/all.rs`.
     pub test: &'static str,
 }
 
@@ -53,11 +53,6 @@ impl Mutant {
             mutated = mutated.replacen(text, instead, 1);
         }
         Ok(mutated)
-    }
-
-    /// The binary of the test, and the test's name there.
-    fn test(&self) -> (&'static str, &'static str) {
-        self.test.split_once(' ').unwrap_or((self.test, ""))
     }
 }
 
@@ -84,11 +79,10 @@ pub fn complaints(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
 
 /// Whether the file in which a mutant's test would be has a function of that name.
 fn is_test(root: &Path, mutant: &Mutant) -> bool {
-    let (binary, name) = mutant.test();
-    let mut path: Vec<&str> = name.split("::").collect();
+    let mut path: Vec<&str> = mutant.test.split("::").collect();
     let function = format!("fn {}(", path.pop().unwrap_or_default());
-    let module = root.join("tests").join(binary).join(path.join("/"));
-    let files = [module.with_extension("rs"), module.join("mod.rs"), module.join("main.rs")];
+    let module = root.join("tests").join(path.join("/"));
+    let files = [module.with_extension("rs"), module.join("mod.rs")];
     files.iter().filter_map(|file| fs::read_to_string(file).ok()).any(|it| it.contains(&function))
 }
 
@@ -127,7 +121,7 @@ pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
     for mutant in &chosen {
         let begin = Instant::now();
         copy.write(mutant)?;
-        let built = cargo.build(mutant.test().0)?;
+        let built = cargo.build()?;
         let (build, begin) = (begin.elapsed(), Instant::now());
         let fate = match built {
             true => cargo.test(mutant)?,
@@ -202,29 +196,20 @@ struct Cargo<'a> {
 impl Cargo<'_> {
     /// Refuses tests that fail, or are not there, without a mutant: they would say nothing.
     fn must_pass(&self, mutants: &[Mutant]) -> Result<(), Box<dyn Error>> {
-        let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (binary, test) in mutants.iter().map(Mutant::test) {
-            let names = tests.entry(binary).or_default();
-            if !names.contains(&test) {
-                names.push(test);
-            }
-        }
-        for (binary, names) in tests {
-            let count = names.len();
-            let mut command = self.command(binary);
-            let output = command.args(["--", "--exact"]).args(names).output()?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            if !output.status.success() || !text.contains(&format!("ok. {count} passed")) {
-                let errors = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("{text}\n{errors}\nnot without a mutant: {command:?}").into());
-            }
+        let names: BTreeSet<&str> = mutants.iter().map(|it| it.test).collect();
+        let mut command = self.command();
+        let output = command.args(["--", "--exact"]).args(&names).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() || !text.contains(&format!("ok. {} passed", names.len())) {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{text}\n{errors}\nnot without a mutant: {command:?}").into());
         }
         Ok(())
     }
 
-    /// Builds a test binary. What the compiler says is shown where that fails.
-    fn build(&self, binary: &str) -> Result<bool, Box<dyn Error>> {
-        let output = self.command(binary).arg("--no-run").output()?;
+    /// Builds the tests. What the compiler says is shown where that fails.
+    fn build(&self) -> Result<bool, Box<dyn Error>> {
+        let output = self.command().arg("--no-run").output()?;
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr));
         }
@@ -233,9 +218,8 @@ impl Cargo<'_> {
 
     /// Runs a mutant's test, which is built.
     fn test(&self, mutant: &Mutant) -> Result<Fate, Box<dyn Error>> {
-        let (binary, name) = mutant.test();
-        let mut command = self.command(binary);
-        command.args(["--", "--exact", name]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = self.command();
+        command.args(["--", "--exact", mutant.test]).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(match limited(&mut command)? {
             None => Fate::TooLong,
             Some(status) if status.success() => Fate::Survived,
@@ -243,10 +227,10 @@ impl Cargo<'_> {
         })
     }
 
-    fn command(&self, binary: &str) -> Command {
+    fn command(&self) -> Command {
         let cargo = std::env::var_os("CARGO");
         let mut command = Command::new(cargo.as_deref().unwrap_or(OsStr::new("cargo")));
-        command.current_dir(self.folder).args(["test", "--quiet", "--test", binary]);
+        command.current_dir(self.folder).args(["test", "--quiet", "--test", "all"]);
         command.env("CARGO_TARGET_DIR", &self.target);
         // What is built is run once, and only whether it fails is of interest.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUST_BACKTRACE", "0");

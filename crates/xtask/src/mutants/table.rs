@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
                 ending.worked |= last.worked;",
             ),
         ],
-        test: "checker mutants::use_after_last_use",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "verdict",
@@ -30,21 +30,21 @@ pub const MUTANTS: &[Mutant] = &[
             "Verification::Judging(_) if true => return Ok(report),
             Verification::Judging(judging) => judging.wait(),",
         )],
-        test: "simulated two_steps::the_verdict_is_that_of_one_step",
+        test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {
         name: "input-work",
         rule: "A capture may have a block from before it once the work on the block before it has completed.",
         file: "src/engine/free.rs",
         edits: &[("if !self.state.timelines.is_reached(mark) {", "if false {")],
-        test: "simulated inputs::an_input_that_something_else_may_use_waits",
+        test: "rules::of_inputs",
     },
     Mutant {
         name: "whole-blocks",
         rule: "Blocks of pools that do not split have segments of their own.",
         file: "src/engine/lifecycle.rs",
         edits: &[("whole: config.no_split,", "whole: false,")],
-        test: "random named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
+        test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
     },
     // Checkpoints.
     Mutant {
@@ -52,35 +52,35 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A restoration is refused while a capture into another pool may use blocks that it ends.",
         file: "src/engine/checkpoints.rs",
         edits: &[("locked.must_be_apart(pool, \"restore\")?;", "")],
-        test: "simulated checkpoints::nothing_is_restored_beside_a_capture_that_was_not_announced",
+        test: "checkpoints::restorations::nothing_is_restored_beside_a_capture_that_was_not_announced",
     },
     Mutant {
         name: "restored-unsettled",
         rule: "Memory that a restoration frees leaves its pool once all work in the pool has completed.",
         file: "src/engine/checkpoints.rs",
         edits: &[("row.settle_behind(&marks);", "let _ = (row, &marks);")],
-        test: "simulated checkpoints::what_a_restoration_frees_stays_mapped_while_work_uses_it",
+        test: "checkpoints::restorations::what_a_restoration_frees_stays_mapped_while_work_uses_it",
     },
     Mutant {
         name: "restored-graphs",
         rule: "What a restoration frees in a pool with graphs is the graphs'.",
         file: "src/engine/checkpoints.rs",
         edits: &[("let users = tenure.users().of_block().or_graphs(has_graphs);", "let users = crate::heap::Users::Eager;")],
-        test: "simulated checkpoints::every_path_of_a_tree_holds_its_own",
+        test: "checkpoints::restorations::every_path_of_a_tree_holds_its_own",
     },
     Mutant {
         name: "restored-later",
         rule: "A restored block, once freed, is the graphs' that were captured after the restoration.",
         file: "src/engine/free.rs",
         edits: &[("block.tenure = block.tenure.or_graphs(graphs);", "let _ = graphs;")],
-        test: "simulated checkpoints::restored_blocks_are_the_graphs_that_come_later",
+        test: "checkpoints::restorations::restored_blocks_are_the_graphs_that_come_later",
     },
     Mutant {
         name: "restored-borrowed",
         rule: "A restoration ends no block that another pool has borrowed.",
         file: "src/engine/allocate.rs",
         edits: &[("Tenure::Borrowed(request.pool),", "Tenure::Own(users),")],
-        test: "simulated checkpoints::a_borrowed_block_is_not_freed_by_a_restoration",
+        test: "checkpoints::restorations::a_borrowed_block_is_not_freed_by_a_restoration",
     },
     // Compaction.
     Mutant {
@@ -88,14 +88,14 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A compaction leaves pieces alone on which blocks live.",
         file: "src/heap/planned/compact.rs",
         edits: &[("goes[bound.piece] &= !live && (", "goes[bound.piece] &= (")],
-        test: "plans compact::a_short_pool_can_be_suspended_and_released",
+        test: "plans::compact::a_short_pool_can_be_suspended_and_released",
     },
     Mutant {
         name: "compacted-readers",
         rule: "After a compaction no graph overwrites outputs that were freed before their readers have run.",
         file: "src/heap/planned/compact.rs",
         edits: &[("output.freed.max(*page)", "output.freed.map(|_| 0).max(*page)")],
-        test: "plans compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
+        test: "plans::compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
     },
     // What graphs keep between launches, and so do not lend.
     Mutant {
@@ -103,42 +103,42 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Memory that graphs keep between launches is not lent.",
         file: "src/heap/takeable.rs",
         edits: &[("let all = lent == Lent::AllFree;", "let all = true; let _ = lent;")],
-        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-kept-again",
         rule: "What a stream borrowed of all that is free, and gave back, is lent as what graphs keep.",
         file: "src/heap/takeable.rs",
         edits: &[("(all || !self.is_kept((range.address, range.end())))", "true")],
-        test: "simulated lending::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
+        test: "lending::launches::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
     },
     Mutant {
         name: "kept-outputs",
         rule: "Graphs keep outputs that were freed.",
         file: "src/heap/mod.rs",
         edits: &[("if users == Users::Graphs {\n            self.keep(id);", "if false {\n            self.keep(id);")],
-        test: "simulated lending::a_host_may_lend_all_that_is_free",
+        test: "lending::launches::a_host_may_lend_all_that_is_free",
     },
     Mutant {
         name: "kept-inputs",
         rule: "Graphs keep inputs that a capture freed.",
         file: "src/engine/free.rs",
         edits: &[("heap.keep(range);", "")],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "kept-restored",
         rule: "Graphs keep what a restoration freed.",
         file: "src/engine/checkpoints.rs",
         edits: &[("if users.are_graphs() {\n            heap.keep(range);", "if false {\n            heap.keep(range);")],
-        test: "simulated lending::an_output_that_a_restoration_freed_is_not_lent",
+        test: "lending::launches::an_output_that_a_restoration_freed_is_not_lent",
     },
     Mutant {
         name: "kept-used",
         rule: "Graphs keep a lent block that a capture used until it was freed.",
         file: "src/engine/waits.rs",
         edits: &[("self.users = Users::Graphs;", "self.users = self.users.or_graphs(true);")],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     // Launches and what is lent.
     Mutant {
@@ -146,7 +146,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A graph is not launched while blocks live in memory of its pool that is lent.",
         file: "src/engine/lending.rs",
         edits: &[("if live > 0 {", "if live > 0 && false {")],
-        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-elsewhere",
@@ -158,14 +158,14 @@ pub const MUTANTS: &[Mutant] = &[
                 order.follow_lent(pool.engine(), pool.id(), launched)?;
             }",
         )],
-        test: "simulated lending::a_graph_of_two_pools_is_launched_while_one_lends",
+        test: "lending::launches::a_graph_of_two_pools_is_launched_while_one_lends",
     },
     Mutant {
         name: "lent-work",
         rule: "A launch comes after work on memory that was lent.",
         file: "src/engine/lending.rs",
         edits: &[("if own == Some(mark.timeline) {", "if own == Some(mark.timeline) || true {")],
-        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
     },
     Mutant {
         name: "lent-own-work",
@@ -175,7 +175,7 @@ pub const MUTANTS: &[Mutant] = &[
             "None => self.open_mark(block.stream),",
             "None => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
         )],
-        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
     },
     Mutant {
         name: "lent-foreign-work",
@@ -185,7 +185,7 @@ pub const MUTANTS: &[Mutant] = &[
             "block.uses.iter().map(|used| self.open_mark(used.stream));",
             "block.uses.iter().take(0).map(|used| self.open_mark(used.stream));",
         )],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-retired-work",
@@ -195,7 +195,7 @@ pub const MUTANTS: &[Mutant] = &[
             "Some(&gone) => gone,",
             "Some(_) => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
         )],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-adoption",
@@ -205,7 +205,7 @@ pub const MUTANTS: &[Mutant] = &[
             "self.note_lent_gone(&block);",
             "self.pools.get_mut(pool).into_iter().for_each(|row| row.remove_lent(block.bytes));",
         )],
-        test: "simulated lending::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
+        test: "lending::launches::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
     },
     Mutant {
         name: "lent-adopted-work",
@@ -215,7 +215,7 @@ pub const MUTANTS: &[Mutant] = &[
             "if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {",
             "if matches!(block.tenure, Tenure::Lent(_)) {",
         )],
-        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
     },
     Mutant {
         name: "lent-marks",
@@ -226,7 +226,7 @@ pub const MUTANTS: &[Mutant] = &[
             "for mut mark in behind {
             mark.position -= 1;",
         )],
-        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
     },
     Mutant {
         name: "lent-unmarked",
@@ -236,7 +236,7 @@ pub const MUTANTS: &[Mutant] = &[
             "if !self.state.timelines.lead(self.driver, stream, mark)? {",
             "if !self.state.timelines.lead(self.driver, stream, mark)? && false {",
         )],
-        test: "simulated lending::a_stream_that_borrowed_captures_when_a_graph_is_launched",
+        test: "lending::launches::a_stream_that_borrowed_captures_when_a_graph_is_launched",
     },
     Mutant {
         name: "lent-forgotten",
@@ -249,7 +249,7 @@ pub const MUTANTS: &[Mutant] = &[
         row.set_followed();
         row.forget_borrowers();",
         )],
-        test: "simulated lending::a_launch_that_is_refused_forgets_no_work",
+        test: "lending::launches::a_launch_that_is_refused_forgets_no_work",
     },
     Mutant {
         name: "lent-meanwhile",
@@ -260,7 +260,7 @@ pub const MUTANTS: &[Mutant] = &[
             "row.set_followed();
         row.forget_borrowers();",
         )],
-        test: "simulated lending::a_mark_between_the_two_calls_of_a_launch_is_not_forgotten",
+        test: "lending::launches::a_mark_between_the_two_calls_of_a_launch_is_not_forgotten",
     },
     // Captures and what is lent.
     Mutant {
@@ -272,7 +272,7 @@ pub const MUTANTS: &[Mutant] = &[
             "self.state.adopt_lent(report.graph);
                 self.state.verdicts.add_accepted(report);",
         )],
-        test: "simulated lending::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
+        test: "lending::launches::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
     },
     Mutant {
         name: "lent-taken-over",
@@ -282,14 +282,14 @@ pub const MUTANTS: &[Mutant] = &[
             "block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree)",
             "block.pool == pool && matches!(block.tenure, Tenure::Lent(_))",
         )],
-        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-captured",
         rule: "A pool lends nothing while captures use it.",
         file: "src/engine/lending.rs",
         edits: &[("Ok(row.graphs() > 0 && row.captures() == 0)", "Ok(row.graphs() > 0)")],
-        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
     },
     // Work on what is lent.
     Mutant {
@@ -297,14 +297,14 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Work on lent memory comes after the latest launch.",
         file: "src/graphs/lending.rs",
         edits: &[("if self.followed.get() != now {", "if false {")],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-early-again",
         rule: "Work on lent memory comes after launches since its stream first borrowed, too.",
         file: "src/graphs/lending.rs",
         edits: &[("if self.followed.get() != now {", "if self.followed.get().is_none() {")],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-order",
@@ -315,7 +315,7 @@ pub const MUTANTS: &[Mutant] = &[
             "            self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
             found = self.place(requester, homes, bytes);",
         )],
-        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+        test: "lending::trees::random_generations_of_a_tree_keep_their_tags",
     },
     Mutant {
         name: "lent-passed",
@@ -325,7 +325,7 @@ pub const MUTANTS: &[Mutant] = &[
             "if self.state.pool(pool, CALL)?.take_passed() {",
             "if self.state.pool(pool, CALL)?.take_passed() || true {",
         )],
-        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+        test: "lending::trees::random_generations_of_a_tree_keep_their_tags",
     },
     Mutant {
         name: "lent-shared",
@@ -338,7 +338,7 @@ pub const MUTANTS: &[Mutant] = &[
         }
         let eager = matches!(origin, Origin::Outside)",
         )],
-        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+        test: "lending::trees::random_generations_of_a_tree_keep_their_tags",
     },
     Mutant {
         name: "lent-held",
@@ -348,7 +348,7 @@ pub const MUTANTS: &[Mutant] = &[
             "std::iter::once(mark).collect()",
             "(!lent).then_some(mark).into_iter().collect()",
         )],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-return",
@@ -358,7 +358,7 @@ pub const MUTANTS: &[Mutant] = &[
             "Requester::Lent { lent, .. } => Tenure::Lent(lent),",
             "Requester::Lent { .. } => Tenure::Own(crate::heap::Users::Eager),",
         )],
-        test: "simulated borrowing::a_loan_ends_on_any_thread",
+        test: "lending::trees::a_loan_ends_on_any_thread",
     },
     Mutant {
         name: "lent-cached",
@@ -368,14 +368,14 @@ pub const MUTANTS: &[Mutant] = &[
             "let may_lease = matches!(tenure, Tenure::Own(_));",
             "let may_lease = !matches!(tenure, Tenure::Borrowed(_));",
         )],
-        test: "simulated borrowing::a_loan_ends_on_any_thread",
+        test: "lending::trees::a_loan_ends_on_any_thread",
     },
     Mutant {
         name: "lent-place",
         rule: "What lies where graphs work is known to be theirs while it is lent.",
         file: "src/engine/live_blocks.rs",
         edits: &[("Self::Lent(_) => Users::Lent,", "Self::Lent(_) => Users::Eager,")],
-        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     // Pools that lend.
     Mutant {
@@ -391,20 +391,20 @@ pub const MUTANTS: &[Mutant] = &[
                 blocks
             }",
         )],
-        test: "simulated lending::a_pool_is_not_suspended_while_blocks_are_lent",
+        test: "lending::launches::a_pool_is_not_suspended_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-end",
         rule: "Memory of graphs is free for work outside captures once the pool's last graph is gone.",
         file: "src/engine/end.rs",
         edits: &[("if !row.is_without_graphs() {", "if false {")],
-        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
     },
     Mutant {
         name: "lent-on",
         rule: "Lending ends with the pool's last graph.",
         file: "src/engine/end.rs",
         edits: &[("row.end_lending();", "return;")],
-        test: "simulated lending::the_last_graph_goes_while_a_block_is_lent",
+        test: "lending::launches::the_last_graph_goes_while_a_block_is_lent",
     },
 ];

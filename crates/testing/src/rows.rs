@@ -1,0 +1,474 @@
+//! Programs of one line, each about one rule of the engine.
+//!
+//! Statements have `;` between them. Streams and blocks are made as their names come; a pool's name is a capital
+//! letter, and `A` where none is given. `s,t: launch` does it on both streams. Statements are, on a stream `s`:
+//!
+//! | statement | what it does |
+//! |---|---|
+//! | `s: begin`, `s: begin B` | begins a capture and announces it, into a pool |
+//! | `s: capture` | begins a capture that is not announced |
+//! | `s: body t`, `s: body t joined` | begins a capture of a conditional node's body, at the end of `t`'s capture, which `joined` goes on behind it |
+//! | `s: end`, `s: end late n/a` | ends the capture; finds these late uses, of block `a` by node `n`, and no others |
+//! | `s: stop`, `s: abandon` | ends the driver's capture alone, and then also gives the engine's up |
+//! | `s: a = 4M`, `s: a = 4M in B` | allocates bytes, `K` or `M` of them |
+//! | `... at b+4M`, `... on b c`, `... not b c` | claims where the block begins, and whether it lies over others |
+//! | `s: explain a Ordered t` | claims why the stream is refused `a`'s place: a reason with stream `t` in it |
+//! | `free a`, `s: free a`, `free a elsewhere` | frees, from a stream or on another thread |
+//! | `s: record a`, `s: last a` | tells a use, or the last use |
+//! | `s: launch`, `s: launch 20`, `s: early` | launches kernels, or one that may start before the last one ends |
+//! | `s: use a b` | launches one that writes a tag if it is the block's first, and expects to find it else |
+//! | `s: touch a a+512`, `s: n = touch a` | launches one with these addresses among its parameters, and names its node |
+//! | `t <- s` | lets `t` wait for `s` |
+//! | `s: keep x`, `s: set x y` | keeps what the stream's next node would follow, and makes the next node follow what was kept |
+//! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
+//! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
+//! | `trim`, `empty` | takes back what streams have cached, and gives all that is free back to the driver |
+//! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
+//! | `s: release` | the graph of the stream's last capture goes |
+//! | `reserved 8M`, `reserved 4M B` | claims how much a pool holds |
+//!
+//! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use regraph::driver::{
+    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle,
+    NodeHandle, StreamHandle,
+};
+use regraph::engine::{Block, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId};
+use regraph_tagged::{Program, Tagged, Work};
+
+/// A program with its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The rule.
+    pub name: &'static str,
+    /// What the engine may do.
+    pub config: fn() -> Config,
+    /// The statements.
+    pub program: &'static str,
+    /// A rule that an engine can leave out, which then gets the program wrong.
+    pub without: Option<Flaw>,
+}
+
+/// A row of a program that holds with an engine's usual choices.
+pub const fn row(name: &'static str, program: &'static str) -> Row {
+    Row { name, config: Config::default, program, without: None }
+}
+
+impl Row {
+    /// With other choices.
+    #[must_use]
+    pub const fn with(self, config: fn() -> Config) -> Self {
+        Self { config, ..self }
+    }
+
+    /// The program goes wrong with an engine that lacks a rule.
+    #[must_use]
+    pub const fn without(self, flaw: Flaw) -> Self {
+        Self { without: Some(flaw), ..self }
+    }
+
+    /// Runs the program.
+    ///
+    /// # Errors
+    /// The statement that goes wrong, and how.
+    pub fn run<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<(), String> {
+        let mut world = World::new(driver, (self.config)(), true);
+        let wrong = world.run(self.program).and_then(|()| match world.wrong_tags()? {
+            0 => Ok(()),
+            wrong => Err(format!("{wrong} wrong tags").into()),
+        });
+        wrong.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+    }
+
+    /// Whether an engine that lacks the row's rule is found out: the checker refuses the program's last capture, or
+    /// kernels find memory overwritten. What the program claims of places need not hold then.
+    ///
+    /// # Errors
+    /// Another statement that goes wrong, and how.
+    pub fn is_missed<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<bool, String> {
+        let mut world = World::new(driver, (self.config)().flaw(self.without), false);
+        let missed = match world.run(self.program) {
+            Err(failure) if is_verdict(&*failure) && world.is_last => Ok(true),
+            ran => ran.and_then(|()| Ok(world.wrong_tags()? > 0)),
+        };
+        missed.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+    }
+}
+
+/// What goes wrong: an error of the engine or of the driver, or a claim that does not hold.
+type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+/// A program under way.
+struct World<'a, P: Program + Driver> {
+    driver: Arc<P>,
+    engine: Engine<Arc<P>>,
+    /// Whether the engine has all its rules, so that what the program claims holds.
+    sound: bool,
+    statement: &'a str,
+    /// Whether that is the program's last statement.
+    is_last: bool,
+    pools: HashMap<&'a str, PoolId>,
+    streams: HashMap<&'a str, StreamHandle>,
+    blocks: HashMap<&'a str, Block>,
+    /// By block, once something has written it.
+    tags: HashMap<&'a str, u64>,
+    nodes: HashMap<&'a str, NodeHandle>,
+    terminals: HashMap<&'a str, Vec<Dependency>>,
+    captures: HashMap<StreamHandle, CaptureId>,
+    /// Behind work that a stream had before it captured.
+    before: Vec<EventHandle>,
+    /// Streams that capture bodies.
+    bodies: Vec<StreamHandle>,
+    /// With the driver's, for those that are no bodies.
+    graphs: Vec<(StreamHandle, GraphId, Option<GraphHandle>)>,
+}
+
+impl<'a, P: Program + Driver> World<'a, P> {
+    fn new(driver: &Arc<P>, config: Config, sound: bool) -> Self {
+        Self {
+            driver: driver.clone(),
+            engine: Engine::new(driver.clone(), config.report_leaks(false)),
+            sound,
+            statement: "",
+            is_last: false,
+            pools: HashMap::new(),
+            streams: HashMap::new(),
+            blocks: HashMap::new(),
+            tags: HashMap::new(),
+            nodes: HashMap::new(),
+            terminals: HashMap::new(),
+            captures: HashMap::new(),
+            before: Vec::new(),
+            bodies: Vec::new(),
+            graphs: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, program: &'a str) -> Done {
+        let mut statements = program.trim_end().trim_end_matches(';').split(';').peekable();
+        while let Some(statement) = statements.next() {
+            let statement = statement.trim();
+            (self.statement, self.is_last) = (statement, statements.peek().is_none());
+            let (action, refusal) = match statement.split_once('!') {
+                Some((action, refusal)) => (action, Some(refusal)),
+                None => (statement, None),
+            };
+            let (streams, action) = action.split_once(": ").unwrap_or(("", action));
+            let words: Vec<&str> = action.split_whitespace().collect();
+            for stream in streams.split(',') {
+                match (self.step(stream.trim(), &words), refusal) {
+                    (Err(error), Some(refusal)) if is_refusal(&*error, refusal) => {}
+                    (Ok(()), Some(_)) => return Err("it was not refused".into()),
+                    (done, _) => done?,
+                }
+                if self.sound {
+                    super::judge_tables(&self.engine);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, name: &'a str, words: &[&'a str]) -> Done {
+        if let [to, "<-", on] = *words {
+            let (to, on) = (self.stream(to)?, self.stream(on)?);
+            return Ok(self.driver.wait(to, on)?);
+        }
+        let stream = self.stream(name)?;
+        match *words {
+            ["begin"] => self.begin(stream, "A")?,
+            ["begin", pool] => self.begin(stream, pool)?,
+            ["capture"] => self.capture(stream)?,
+            ["body", of, ref joined @ ..] => self.body(stream, of, !joined.is_empty())?,
+            ["end", ref late @ ..] => self.end(stream, late.get(1..).unwrap_or(&[]))?,
+            ["stop"] => drop(self.driver.end_capture(stream)?),
+            ["abandon"] => {
+                let capture = self.captures.remove(&stream).unwrap_or(CaptureId(0));
+                self.driver.end_capture(stream)?;
+                self.engine.abandon_capture(capture)?;
+            }
+            [block, "=", "touch", ref at @ ..] => {
+                self.touch(stream, at)?;
+                self.nodes.insert(block, self.look(stream)?.0[0].node);
+            }
+            [block, "=", bytes, ref claims @ ..] => self.allocate(stream, block, bytes, claims)?,
+            ["free", block, "elsewhere"] => {
+                let (engine, block) = (&self.engine, self.blocks[block].id);
+                std::thread::scope(|scope| scope.spawn(|| engine.free(block)).join())
+                    .map_err(|_| "it panics")??;
+            }
+            ["free", block] if name.is_empty() => self.engine.free(self.blocks[block].id)?,
+            ["free", block] => self.engine.free_from(self.blocks[block].id, stream)?,
+            ["record", block] => self.engine.record_stream(self.blocks[block].id, stream)?,
+            ["last", block] => self.engine.record_use(self.blocks[block].id, stream)?,
+            ["launch", times] => {
+                for _ in 0..size(times) {
+                    self.launch(stream, false)?;
+                    self.engine.observe(stream)?;
+                }
+            }
+            ["launch"] => self.launch(stream, false)?,
+            ["early"] => self.launch(stream, true)?,
+            ["use", ref blocks @ ..] => self.use_blocks(stream, blocks)?,
+            ["touch", ref at @ ..] => self.touch(stream, at)?,
+            ["keep", name] => {
+                let terminals = self.look(stream)?.0;
+                self.terminals.insert(name, terminals);
+            }
+            ["set", ref names @ ..] => {
+                let all = names.iter().flat_map(|name| self.terminals[name].clone());
+                self.driver.set_terminals(stream, &all.collect::<Vec<_>>())?;
+            }
+            ["observe"] => self.engine.observe(stream)?,
+            ["expect"] => self.engine.expect_capture(stream)?,
+            ["mark"] => self.engine.mark_stream(stream)?,
+            ["retire"] => self.engine.retire_stream(stream)?,
+            ["complete"] if name.is_empty() => self.complete_all()?,
+            ["complete"] => self.complete(stream)?,
+            ["explain", block, reason, ref of @ ..] => self.explain(stream, block, reason, of)?,
+            ["destroy", pool] => self.engine.destroy_pool(self.pools[pool])?,
+            ["destroy"] => {
+                self.driver.destroy_stream(stream)?;
+                self.streams.remove(name);
+            }
+            ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
+            ["empty"] => drop(self.engine.empty_cache()?),
+            ["release"] => {
+                let row = self.graphs.iter().rposition(|it| it.0 == stream).expect("a graph");
+                self.engine.release_graph(self.graphs.remove(row).1)?;
+            }
+            ["reserved", bytes] => self.reserved("A", bytes)?,
+            ["reserved", bytes, pool] => self.reserved(pool, bytes)?,
+            _ => panic!("{} is no statement", self.statement),
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, name: &'a str) -> Done<StreamHandle> {
+        if let Some(&stream) = self.streams.get(name) {
+            return Ok(stream);
+        }
+        if name.is_empty() {
+            return Ok(StreamHandle::from_bits(0));
+        }
+        let stream = self.driver.create_stream()?;
+        Ok(*self.streams.entry(name).or_insert(stream))
+    }
+
+    fn pool(&mut self, name: &'a str) -> PoolId {
+        *self.pools.entry(name).or_insert_with(|| self.engine.create_pool(PoolConfig::default()))
+    }
+
+    /// What a stream's next node follows, and the graph, if the stream captures.
+    fn look(&self, stream: StreamHandle) -> Done<(Vec<Dependency>, Option<GraphHandle>)> {
+        let mut terminals = Vec::new();
+        match self.driver.capture_status(stream, &mut terminals)? {
+            CaptureStatus::Active { graph, .. } => Ok((terminals, Some(graph))),
+            _ => Ok((terminals, None)),
+        }
+    }
+
+    fn capture(&mut self, stream: StreamHandle) -> Done {
+        let event = self.driver.create_event()?;
+        self.driver.record_event(event, stream)?;
+        self.before.push(event);
+        Ok(self.driver.begin_capture(stream, CaptureMode::Relaxed)?)
+    }
+
+    fn begin(&mut self, stream: StreamHandle, pool: &'a str) -> Done {
+        let pool = self.pool(pool);
+        if self.look(stream)?.1.is_none() {
+            self.capture(stream)?;
+        }
+        self.captures.insert(stream, self.engine.begin_capture(pool, stream)?);
+        Ok(())
+    }
+
+    fn body(&mut self, stream: StreamHandle, of: &'a str, joined: bool) -> Done {
+        let (pool, of) = (self.pool("A"), self.stream(of)?);
+        let (before, graph) = self.look(of)?;
+        let graph = graph.ok_or("it does not capture")?;
+        let (node, body) = self.driver.add_conditional(graph, &before)?;
+        if joined {
+            self.driver.set_terminals(of, &[Dependency::full(node)])?;
+        }
+        self.driver.begin_capture_to_graph(stream, body, CaptureMode::Relaxed)?;
+        self.captures.insert(stream, self.engine.begin_capture(pool, stream)?);
+        self.bodies.push(stream);
+        Ok(())
+    }
+
+    fn end(&mut self, stream: StreamHandle, late: &[&'a str]) -> Done {
+        let capture = match self.captures.remove(&stream) {
+            Some(capture) => capture,
+            None => self.engine.captures_of(stream)?[0],
+        };
+        let graph = self.look(stream)?.1.ok_or("it does not capture")?;
+        let ended = self.engine.end_capture(capture, graph);
+        self.driver.end_capture(stream)?;
+        let report = ended?;
+        let graph = (!self.bodies.contains(&stream)).then_some(graph);
+        self.graphs.push((stream, report.graph, graph));
+        let found = report.late_uses.iter().map(|it| (it.node, it.block.block));
+        let claimed = late.iter().map(|pair| {
+            let (node, block) = pair.split_once('/').expect("node/block");
+            (self.nodes[node], self.blocks[block].id.number())
+        });
+        match !self.sound || found.eq(claimed) {
+            true => Ok(()),
+            false => Err(format!("{:?}", report.late_uses).into()),
+        }
+    }
+
+    fn allocate(
+        &mut self,
+        stream: StreamHandle,
+        name: &'a str,
+        bytes: &str,
+        claims: &[&'a str],
+    ) -> Done {
+        let (pool, claims) = match *claims {
+            ["in", pool, ref claims @ ..] => (pool, claims),
+            _ => ("A", claims),
+        };
+        let pool = self.pool(pool);
+        let block = self.engine.allocate(pool, size(bytes), stream)?;
+        let wrong = match *claims {
+            ["at", place] => block.address != self.address(place),
+            ["on", ref others @ ..] => !others.iter().any(|it| self.meets(&block, it)),
+            ["not", ref others @ ..] => others.iter().any(|it| self.meets(&block, it)),
+            [] => false,
+            _ => panic!("{} is no statement", self.statement),
+        };
+        self.blocks.insert(name, block);
+        self.tags.remove(name);
+        match wrong && self.sound {
+            true => Err(format!("it lies at {:#x}", block.address).into()),
+            false => Ok(()),
+        }
+    }
+
+    fn meets(&self, block: &Block, other: &str) -> bool {
+        let other = &self.blocks[other];
+        block.address < other.address + other.bytes && other.address < block.address + block.bytes
+    }
+
+    /// Expects that a stream is refused a block's place for a reason, with a stream or its capture in it.
+    fn explain(&mut self, stream: StreamHandle, block: &str, reason: &str, of: &[&str]) -> Done {
+        let pool = self.pool("A");
+        let reasons = self.engine.explain(pool, stream)?;
+        let told = reasons.iter().find(|it| it.address == self.blocks[block].address);
+        let told = format!("{:?}", told.map(|it| &it.refusal));
+        let named = of.iter().all(|name| {
+            let (stream, capture) = (self.streams[name], self.captures.get(&self.streams[name]));
+            told.contains(&format!("{stream:?}"))
+                || capture.is_some_and(|it| told.contains(&format!("{it:?}")))
+        });
+        match told.contains(reason) && named {
+            true => Ok(()),
+            false => Err(told.into()),
+        }
+    }
+
+    /// The address that `a` or `a+512` names.
+    fn address(&self, place: &str) -> u64 {
+        let (block, offset) = place.split_once('+').unwrap_or((place, "0"));
+        self.blocks[block].address + size(offset)
+    }
+
+    /// Work outside captures runs for longer than the engine's calls take.
+    fn launch(&self, stream: StreamHandle, early: bool) -> Done {
+        let delay = if self.driver.is_capturing(stream)? { 0 } else { 5_000_000 };
+        Ok(self.driver.launch(stream, Work { delay, ..Work::default() }, early)?)
+    }
+
+    fn use_blocks(&mut self, stream: StreamHandle, blocks: &[&'a str]) -> Done {
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for &name in blocks {
+            let Block { address, bytes, .. } = self.blocks[name];
+            let written = self.tags.contains_key(name);
+            let tag = *self.tags.entry(name).or_insert(self.blocks[name].id.number().0 + 1);
+            let range = Tagged { address, bytes, tag };
+            if written { &mut inputs } else { &mut outputs }.push(range);
+        }
+        let work = Work { inputs: &inputs, outputs: &outputs, delay: 50_000, trigger_early: false };
+        Ok(self.driver.launch(stream, work, false)?)
+    }
+
+    fn touch(&self, stream: StreamHandle, at: &[&str]) -> Done {
+        let range = |place| Tagged { address: self.address(place), bytes: 512, tag: 1 };
+        let outputs: Vec<_> = at.iter().map(|place| range(place)).collect();
+        let work = Work { outputs: &outputs, ..Work::default() };
+        Ok(self.driver.launch(stream, work, false)?)
+    }
+
+    fn complete(&self, stream: StreamHandle) -> Done {
+        let event = self.driver.create_event()?;
+        self.driver.record_event(event, stream)?;
+        self.driver.synchronize_event(event)?;
+        Ok(self.driver.destroy_event(event)?)
+    }
+
+    fn complete_all(&self) -> Done {
+        for &event in &self.before {
+            self.driver.synchronize_event(event)?;
+        }
+        for &stream in self.streams.values() {
+            if !self.driver.is_capturing(stream)? {
+                self.complete(stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reserved(&mut self, pool: &'a str, bytes: &str) -> Done {
+        let pool = self.pool(pool);
+        match self.engine.pool_statistics(pool)?.reserved {
+            found if found != size(bytes) => Err(format!("{found} bytes").into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
+    fn wrong_tags(&mut self) -> Done<u64> {
+        for &stream in self.streams.values() {
+            if self.driver.is_capturing(stream)? {
+                self.driver.end_capture(stream)?;
+            }
+        }
+        self.driver.synchronize()?;
+        let stream = self.driver.create_stream()?;
+        for graph in self.graphs.iter().filter_map(|it| it.2) {
+            let executable = self.driver.instantiate(graph)?;
+            self.driver.replay(executable, stream)?;
+            self.driver.synchronize()?;
+            self.driver.destroy_executable(executable)?;
+        }
+        Ok(self.driver.take_wrong_tags()?)
+    }
+}
+
+/// Whether an error is the one that is named first, with what is in quotes in its text.
+fn is_refusal(error: &(dyn std::error::Error + 'static), refusal: &str) -> bool {
+    let (code, text) = (format!("{error:?}"), error.to_string());
+    let mut parts = refusal.split('"');
+    code.starts_with(parts.next().unwrap_or_default().trim())
+        && parts.step_by(2).all(|part| code.contains(part) || text.contains(part))
+}
+
+/// Whether it is the checker that refuses.
+fn is_verdict(failure: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(failure.downcast_ref(), Some(Error::Refused(_) | Error::CaptureAgain(_)))
+}
+
+/// Bytes, as `512`, `4K` or `4M`.
+fn size(text: &str) -> u64 {
+    let (number, unit) = match text.strip_suffix('M') {
+        Some(number) => (number, 1 << 20),
+        None => text.strip_suffix('K').map_or((text, 1), |number| (number, 1 << 10)),
+    };
+    number.parse::<u64>().unwrap_or_else(|_| panic!("{text} is no number of bytes")) * unit
+}

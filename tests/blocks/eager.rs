@@ -1,0 +1,840 @@
+//! What the engine promises of work outside captures, one promise a test.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use crate::common::{bench, bench_on, Bench, MIB};
+use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
+use regraph::engine::{Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig};
+use regraph::settings::{Rounding, Settings};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+use regraph_testing::Renamed;
+
+const MAPPED: MemorySupport = MemorySupport::Mapped { granularity: 2 * MIB };
+
+/// A device of so many MiB.
+fn tight(mib: u64, settings: Settings) -> Bench {
+    let device = SimConfig { total_bytes: mib * MIB, support: MAPPED };
+    bench_on(device, Config::default().settings(settings))
+}
+
+impl Bench {
+    fn block(&self, mib: u64, stream: StreamHandle) -> Block {
+        self.engine.allocate(self.pool, mib * MIB, stream).unwrap()
+    }
+
+    /// Allocates, works and frees.
+    fn use_once(&self, mib: u64, stream: StreamHandle) -> Block {
+        let block = self.block(mib, stream);
+        self.launch(stream);
+        self.engine.free(block.id).unwrap();
+        block
+    }
+
+    fn counts(&self) -> Counts {
+        self.engine.statistics().unwrap().counts
+    }
+
+    fn refused(&self, mib: u64, stream: StreamHandle) -> Box<OutOfMemory> {
+        match self.engine.allocate(self.pool, mib * MIB, stream) {
+            Err(Error::OutOfMemory(report)) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_stream_has_its_own_block_back_at_once() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let first = b.use_once(4, s);
+    let calls = b.driver.total_calls();
+    let second = b.block(4, s);
+    assert_eq!(second.address, first.address);
+    assert_ne!(second.id, first.id);
+    assert_eq!(b.driver.total_calls(), calls + 1, "one look at the capture status and no more");
+}
+
+#[test]
+fn a_stream_has_its_own_blocks_back_as_one_of_another_size() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let blocks: Vec<_> = (0..3).map(|_| b.block(4, s)).collect();
+    b.launch(s);
+    for block in &blocks {
+        b.engine.free(block.id).unwrap();
+    }
+    assert_eq!(b.block(12, s).address, blocks[0].address);
+    assert_eq!(b.reserved(), 12 * MIB);
+    assert_eq!(b.driver.calls(Call::RecordEvent), 0);
+}
+
+/// No call of the engine ruins a capture of another stream, and none records anything on it.
+#[test]
+fn no_call_ruins_a_capture() {
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        for same_pool in [false, true] {
+            for settings in [Settings::default(), Settings::default().caching(false)] {
+                let b = tight(64, settings);
+                let [c, s, t] = b.streams();
+                let other = b.engine.create_pool(PoolConfig::default());
+                let before = b.use_once(4, c);
+                b.driver.begin_capture(c, mode).unwrap();
+                let pool = if same_pool { b.pool } else { other };
+                let capture = b.engine.begin_capture(pool, c).unwrap();
+                let inside = b.engine.allocate(pool, 4 * MIB, c).unwrap();
+                b.launch(c);
+                // The sizes make the pool grow and shrink and run short.
+                for mib in [4, 8, 3, 40, 20, 60] {
+                    for stream in [s, t] {
+                        let Ok(block) = b.engine.allocate(b.pool, mib * MIB, stream) else {
+                            continue;
+                        };
+                        b.launch(stream);
+                        b.driver.wait(if stream == s { t } else { s }, stream).unwrap();
+                        b.engine.record_stream(block.id, t).unwrap();
+                        b.engine.free(block.id).unwrap();
+                    }
+                    b.engine.empty_cache().unwrap();
+                    b.engine.mark_stream(c).unwrap();
+                    b.engine.mark_stream(s).unwrap();
+                    b.engine.explain(b.pool, c).unwrap();
+                    b.engine.statistics().unwrap();
+                }
+                let retired = b.engine.retire_stream(c);
+                assert!(matches!(retired, Err(Error::StreamInUse { .. })), "{retired:?}");
+                b.engine.free(inside.id).unwrap();
+                let report = b.engine.end_capture(capture, b.graph(c)).unwrap();
+                b.driver.end_capture(c).expect("the capture is whole");
+                assert_eq!(report.nodes, 1, "nothing but the host's launch is in the graph");
+                let _ = before;
+            }
+        }
+    }
+}
+
+#[test]
+fn work_outside_captures_goes_on_recycling_beside_a_capture() {
+    for same_pool in [false, true] {
+        let b = bench(Config::default());
+        let [c, s] = b.streams();
+        let other = b.engine.create_pool(PoolConfig::default());
+        let first = b.use_once(4, s);
+        b.driver.begin_capture(c, CaptureMode::Global).unwrap();
+        let pool = if same_pool { b.pool } else { other };
+        b.engine.begin_capture(pool, c).unwrap();
+        b.engine.allocate(pool, 4 * MIB, c).unwrap();
+        b.launch(c);
+        b.driver.complete(s).unwrap();
+        let again = b.use_once(4, s);
+        let reserved = b.reserved();
+        for _ in 0..5 {
+            let next = b.use_once(4, s);
+            assert_eq!(next.address, again.address, "at once, with its own work running");
+        }
+        assert_eq!(b.reserved(), reserved);
+        if !same_pool {
+            assert_eq!(again.address, first.address);
+        }
+    }
+}
+
+/// Free memory first, then growth, then what is wholly free goes back for growth, then the host
+/// waits for all streams.
+#[test]
+fn a_shortage_is_met_step_by_step() {
+    let b = tight(32, Settings::default().expandable_segments(false));
+    let [s, t] = b.streams();
+    // Free for everyone, so nothing else happens.
+    let old = b.use_once(10, s);
+    b.driver.complete_all();
+    assert_eq!(b.block(10, t).address, old.address);
+    assert_eq!(b.counts(), counts(|it| it.num_device_alloc = 1));
+    let other = b.use_once(10, s);
+    assert_eq!(b.counts().num_device_alloc, 2);
+    b.driver.complete_all();
+    // Neither large enough nor room for one more: what is free goes back, and no call waits.
+    let large = b.block(20, t);
+    assert_ne!(large.address, other.address);
+    let expected = counts(|it| {
+        it.num_device_alloc = 3;
+        it.num_device_free = 1;
+        it.num_alloc_retries = 1;
+    });
+    assert_eq!(b.counts(), expected);
+    assert_eq!(b.driver.calls(Call::SynchronizeEvent), 0);
+    // Another stream's work must be waited for.
+    b.launch(t);
+    b.engine.free(large.id).unwrap();
+    let waited = b.block(20, s);
+    assert_eq!(waited.address, large.address);
+    let after = b.counts();
+    assert!(after.num_sync_all_streams > 0);
+    assert_eq!((after.num_alloc_retries, after.num_ooms), (2, 0));
+    // Nothing is left to try.
+    b.refused(20, s);
+    assert_eq!((b.counts().num_alloc_retries, b.counts().num_ooms), (3, 1));
+}
+
+fn counts(change: impl FnOnce(&mut Counts)) -> Counts {
+    let mut counts = Counts::default();
+    change(&mut counts);
+    counts
+}
+
+#[test]
+fn no_thread_waits_for_work_for_the_sake_of_a_capture() {
+    let b = tight(16, Settings::default());
+    let [c, s] = b.streams();
+    b.use_once(12, s);
+    let capture = b.begin(c);
+    let report = b.refused(12, c);
+    assert!(report.capturing && report.waiting >= 12 * MIB);
+    assert_eq!(b.driver.calls(Call::SynchronizeEvent), 0);
+    b.driver.complete(s).unwrap();
+    b.block(12, c);
+    b.finish(c, capture);
+}
+
+#[test]
+fn all_goes_on_after_a_request_that_failed() {
+    let b = tight(32, Settings::default());
+    let [s, t] = b.streams();
+    let live = b.block(8, s);
+    let free = b.use_once(8, t);
+    let before = b.engine.statistics().unwrap();
+    b.refused(64, s);
+    let after = b.engine.statistics().unwrap();
+    assert_eq!(after.all.allocated_bytes.current, before.all.allocated_bytes.current);
+    assert_eq!(after.counts.num_ooms, 1);
+    assert_eq!(b.driver.used_bytes(), after.all.reserved_bytes.current);
+    b.engine.free(live.id).unwrap();
+    let again = b.block(8, t);
+    assert_eq!(again.address % 512, 0);
+    let _ = free;
+    b.engine.free(again.id).unwrap();
+    b.driver.complete_all();
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 0);
+}
+
+#[test]
+fn an_observer_is_told_once_and_may_call_the_engine() {
+    let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 8 * MIB, support: MAPPED }));
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let pool = engine.create_pool(PoolConfig::default());
+    let s = driver.create_stream().unwrap();
+    let told = Arc::new(AtomicUsize::new(0));
+    let (seen, inner) = (told.clone(), Arc::downgrade(&engine));
+    engine.observe_out_of_memory(move |report| {
+        assert_eq!(report.requested, 32 * MIB);
+        let engine = inner.upgrade().unwrap();
+        engine.statistics().unwrap();
+        engine.empty_cache().unwrap();
+        let block = engine.allocate(pool, MIB, report.stream).unwrap();
+        engine.free(block.id).unwrap();
+        seen.fetch_add(1, Ordering::Relaxed);
+    });
+    for count in 1..3 {
+        assert!(matches!(engine.allocate(pool, 32 * MIB, s), Err(Error::OutOfMemory(_))));
+        assert_eq!(told.load(Ordering::Relaxed), count);
+    }
+}
+
+/// The last resort is the caller's, outside the engine's lock; what succeeds after it has not failed.
+#[test]
+fn what_a_last_resort_saves_is_not_counted() {
+    let b = tight(16, Settings::default());
+    let [s] = b.streams();
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = told.clone();
+    b.engine.observe_out_of_memory(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+    });
+    let capture = b.begin(s);
+    let block = b.block(12, s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    let graph = b.finish(s, capture).graph;
+    let other = b.engine.create_pool(PoolConfig::default());
+    let release = || b.engine.release_graph(graph).is_ok();
+    b.engine.allocate_or_release(other, 12 * MIB, s, release).unwrap();
+    assert_eq!((told.load(Ordering::Relaxed), b.counts().num_ooms), (0, 0));
+    // Asked once, and believed: then it failed, and once.
+    let mut asked = 0;
+    let ask = || {
+        asked += 1;
+        true
+    };
+    let failed = b.engine.allocate_or_release(other, 12 * MIB, s, ask);
+    assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+    assert_eq!((asked, told.load(Ordering::Relaxed), b.counts().num_ooms), (1, 1, 1));
+}
+
+#[test]
+fn out_of_memory_is_told_in_units_that_fit() {
+    let b = tight(2, Settings::default());
+    let [s] = b.streams();
+    b.engine.allocate(b.pool, 2 * MIB, s).unwrap();
+    for (bytes, text) in
+        [(4096, "4 KiB"), (700, "700 bytes"), (1 << 30, "1 GiB"), (1536, "1.50 KiB")]
+    {
+        let error = b.engine.allocate(b.pool, bytes, s).unwrap_err().to_string();
+        let begin = format!("out of memory: {text} requested");
+        assert!(error.starts_with(&begin), "{error}");
+        assert!(error.contains("in units of 2 MiB"), "{error}");
+        // There is no limit to raise and nothing to wait for.
+        assert!(error.contains("free blocks, destroy or suspend pools"), "{error}");
+    }
+}
+
+#[test]
+fn a_share_that_is_no_number_is_no_limit() {
+    let settings = Settings::default().memory_fraction(Some(f64::NAN));
+    assert!(settings.validate().is_err());
+    let settings = settings.garbage_collection_threshold(Some(f64::NAN));
+    let b = tight(64, settings);
+    let [s] = b.streams();
+    assert_eq!(b.engine.memory_limit().unwrap(), None);
+    b.block(8, s);
+}
+
+#[test]
+fn out_of_memory_names_every_figure() {
+    let b = tight(64, Settings::default().memory_limit_bytes(Some(40 * MIB)));
+    let [s, t] = b.streams();
+    let pool = b.engine.create_pool(PoolConfig::default().max_bytes(30 * MIB));
+    let allocate = |mib, stream| b.engine.allocate(pool, mib * MIB, stream).unwrap();
+    allocate(6, s);
+    let gap = allocate(4, s);
+    allocate(8, s);
+    allocate(2, t);
+    b.engine.free(gap.id).unwrap();
+    let Err(Error::OutOfMemory(report)) = b.engine.allocate(pool, 26 * MIB, s) else { panic!() };
+    assert_eq!((report.requested, report.stream, report.pool.id), (26 * MIB, s, pool));
+    assert_eq!((report.limit, report.engine_limit), (Some(30 * MIB), Some(40 * MIB)));
+    assert_eq!((report.allocated, report.engine_allocated), (16 * MIB, 16 * MIB));
+    assert_eq!(report.reserved - report.allocated, report.takeable + report.waiting);
+    let text = report.to_string();
+    let device = b.driver.memory_info().unwrap();
+    let figures = [26, 40, 30, 16, device.free / MIB, device.total / MIB, report.reserved / MIB];
+    for figure in figures {
+        assert!(text.contains(&format!("{figure} MiB")), "{figure} is missing: {text}");
+    }
+    assert!(text.contains("memory_limit_mb"), "{text}");
+}
+
+#[test]
+fn limits_hold_over_all_pools_and_can_be_moved() {
+    let b = tight(256, Settings::default().memory_limit_bytes(Some(16 * MIB)));
+    let [s] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    b.block(10, s);
+    assert!(matches!(b.engine.allocate(other, 8 * MIB, s), Err(Error::OutOfMemory(_))));
+    b.engine.allocate(other, 6 * MIB, s).unwrap();
+    b.engine.set_memory_limit(None).unwrap();
+    b.engine.allocate(other, 8 * MIB, s).unwrap();
+    b.engine.set_memory_fraction(0.125).unwrap();
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(32 * MIB));
+    for fraction in [f64::NAN, -0.5, 1.5, f64::INFINITY] {
+        let refused = b.engine.set_memory_fraction(fraction);
+        assert!(matches!(refused, Err(Error::MemoryFraction { .. })), "{fraction}: {refused:?}");
+    }
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(32 * MIB));
+    b.refused(12, s);
+    b.block(8, s);
+    assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, 32 * MIB);
+}
+
+#[test]
+fn a_fraction_and_a_limit_both_hold() {
+    let settings = Settings::default().memory_fraction(Some(0.5));
+    let b = tight(64, settings.clone());
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(32 * MIB));
+    let b = tight(64, settings.memory_limit_bytes(Some(24 * MIB)));
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(24 * MIB));
+}
+
+#[test]
+fn above_the_threshold_old_memory_goes_first() {
+    let settings = Settings::default()
+        .expandable_segments(false)
+        .memory_limit_bytes(Some(100 * MIB))
+        .garbage_collection_threshold(Some(0.5));
+    let b = tight(256, settings);
+    let [s] = b.streams();
+    let old = b.block(20, s);
+    let young = b.block(22, s);
+    b.engine.free(old.id).unwrap();
+    b.driver.complete_all();
+    b.engine.mark_stream(s).unwrap();
+    // Settled in this order, so that the first is the one unused for longer.
+    b.engine.explain(b.pool, s).unwrap();
+    let third = b.block(24, s);
+    assert!(b.driver.read_tags(old.address, 512).is_err(), "given back before the pool grew");
+    assert_eq!(b.counts().num_alloc_retries, 0, "nothing had failed");
+    assert!(b.driver.read_tags(young.address, 512).is_ok());
+    assert_eq!(b.reserved(), 46 * MIB);
+    let _ = third;
+}
+
+#[test]
+fn large_ranges_are_not_split() {
+    let settings = Settings::default()
+        .expandable_segments(false)
+        .max_split_bytes(Some(20 * MIB))
+        .max_non_split_rounding_bytes(4 * MIB);
+    let b = tight(512, settings);
+    let [s] = b.streams();
+    let large = b.use_once(40, s);
+    b.driver.complete_all();
+    assert_ne!(b.block(12, s).address, large.address, "a smaller block gets its own");
+    assert_ne!(b.block(30, s).address, large.address, "so does one that leaves too much");
+    assert_eq!(b.block(37, s).address, large.address);
+    let statistics = b.engine.statistics().unwrap().all;
+    assert_eq!(statistics.requested_bytes.current, (12 + 30 + 37) * MIB);
+    assert_eq!(statistics.allocated_bytes.current, (12 + 30 + 40) * MIB);
+}
+
+#[test]
+fn fixed_segments_have_their_sizes() {
+    let sizes = [(512, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB), (31 * MIB, 32 * MIB)];
+    for (bytes, segment) in sizes {
+        let b = tight(512, Settings::default().expandable_segments(false));
+        let [s] = b.streams();
+        b.engine.allocate(b.pool, bytes, s).unwrap();
+        assert_eq!(b.reserved(), segment, "{bytes}");
+        assert_eq!(b.engine.statistics().unwrap().all.segment.current, 1);
+    }
+}
+
+#[test]
+fn without_caching_every_block_is_an_allocation_of_its_own() {
+    for support in [MAPPED, MemorySupport::Allocated] {
+        let rounding = Rounding::uniform(8).unwrap();
+        let settings = Settings::default().caching(false).rounding(rounding);
+        let device = SimConfig { total_bytes: 64 * MIB, support };
+        let b = bench_on(device, Config::default().settings(settings));
+        let [s] = b.streams();
+        let first = b.engine.allocate(b.pool, 1000, s).unwrap();
+        let second = b.engine.allocate(b.pool, 9 * MIB + 1, s).unwrap();
+        assert_eq!(b.driver.calls(Call::Allocate), 2);
+        assert_eq!(b.driver.used_bytes(), 1024 + 9 * MIB + 512, "no rounding in steps");
+        let statistics = b.engine.statistics().unwrap().all;
+        assert_eq!(statistics.reserved_bytes.current, b.driver.used_bytes());
+        b.launch(s);
+        b.engine.free(first.id).unwrap();
+        assert!(b.driver.read_tags(first.address, 512).is_err(), "gone at once");
+        assert_eq!(b.driver.calls(Call::Free), 1);
+        b.engine.free(second.id).unwrap();
+        assert_eq!((b.driver.used_bytes(), b.reserved()), (0, 0));
+        b.driver.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn emptying_gives_back_what_is_complete_and_waits_for_nothing() {
+    let b = tight(64, Settings::default());
+    let [s, t] = b.streams();
+    let live = b.block(4, s);
+    let complete = b.use_once(4, s);
+    let running = b.use_once(4, t);
+    b.driver.complete(s).unwrap();
+    let emptied = b.engine.empty_cache().unwrap();
+    assert_eq!((emptied.released, emptied.waiting, emptied.reserved), (4 * MIB, 4 * MIB, 8 * MIB));
+    assert_eq!(b.driver.calls(Call::SynchronizeEvent), 0);
+    assert!(b.driver.read_tags(complete.address, 512).is_err());
+    assert!(b.driver.read_tags(live.address, 512).is_ok());
+    assert!(b.driver.read_tags(running.address, 512).is_ok());
+    b.driver.complete(t).unwrap();
+    assert_eq!(b.engine.empty_cache().unwrap().released, 4 * MIB);
+    b.driver.synchronize().unwrap();
+}
+
+#[test]
+fn holes_are_filled_again() {
+    let b = tight(64, Settings::default());
+    let [s] = b.streams();
+    let blocks: Vec<_> = (0..5).map(|_| b.block(4, s)).collect();
+    for row in [1, 3] {
+        b.engine.free(blocks[row].id).unwrap();
+    }
+    b.driver.complete_all();
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 12 * MIB);
+    for row in [1, 3] {
+        assert_eq!(b.block(4, s).address, blocks[row].address);
+    }
+    assert_eq!(b.reserved(), 20 * MIB);
+    assert_eq!(b.driver.used_bytes(), 20 * MIB);
+}
+
+#[test]
+fn trimming_keeps_so_much() {
+    let b = tight(64, Settings::default());
+    let [s] = b.streams();
+    let blocks: Vec<_> = (0..8).map(|_| b.block(2, s)).collect();
+    for block in &blocks {
+        b.engine.free(block.id).unwrap();
+    }
+    b.driver.complete_all();
+    let trimmed = b.engine.trim(6 * MIB).unwrap();
+    assert_eq!((trimmed.released, trimmed.reserved), (10 * MIB, 6 * MIB));
+    assert_eq!(b.engine.trim(6 * MIB).unwrap().released, 0);
+    assert_eq!(b.driver.used_bytes(), 6 * MIB);
+}
+
+/// A driver where the test names streams, so that names can be used again.
+fn named() -> (Arc<SimDriver>, Arc<Renamed>, Engine<Arc<Renamed>>) {
+    let sim = Arc::new(SimDriver::new(SimConfig::default()));
+    let renamed = Arc::new(Renamed::new(sim.clone()));
+    let engine = Engine::new(renamed.clone(), Config::default());
+    (sim, renamed, engine)
+}
+
+#[test]
+fn a_retired_streams_handle_can_be_another_streams() {
+    let (sim, renamed, engine) = named();
+    let pool = engine.create_pool(PoolConfig::default());
+    let name = StreamHandle::from_bits(0x1000);
+    let launch = |stream| sim.launch(stream, Work::default(), false).unwrap();
+    let old = sim.create_stream().unwrap();
+    renamed.name(name, Some(old));
+    let given_back = engine.allocate(pool, 4 * MIB, name).unwrap();
+    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
+    launch(old);
+    engine.free(given_back.id).unwrap();
+    engine.retire_stream(name).unwrap();
+    sim.destroy_stream(old).unwrap();
+    let new = sim.create_stream().unwrap();
+    renamed.name(name, Some(new));
+    // The old stream's work is still running.
+    engine.free(live.id).unwrap();
+    let early = engine.allocate(pool, 4 * MIB, name).unwrap();
+    assert!(early.address != given_back.address && early.address != live.address);
+    sim.complete_all();
+    let mut late = [(); 2].map(|()| engine.allocate(pool, 4 * MIB, name).unwrap().address);
+    late.sort_unstable();
+    assert_eq!(late, [given_back.address, live.address]);
+}
+
+#[test]
+fn a_retired_streams_block_can_be_used_by_the_next_of_that_name() {
+    let (sim, renamed, engine) = named();
+    let pool = engine.create_pool(PoolConfig::default());
+    let name = StreamHandle::from_bits(0x1000);
+    let old = sim.create_stream().unwrap();
+    renamed.name(name, Some(old));
+    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
+    engine.retire_stream(name).unwrap();
+    sim.destroy_stream(old).unwrap();
+    let new = sim.create_stream().unwrap();
+    renamed.name(name, Some(new));
+    sim.launch(new, Work::default(), false).unwrap();
+    engine.record_stream(live.id, name).unwrap();
+    engine.free(live.id).unwrap();
+    let beside = sim.create_stream().unwrap();
+    renamed.name(StreamHandle::from_bits(0x2000), Some(beside));
+    let other = engine.allocate(pool, 4 * MIB, StreamHandle::from_bits(0x2000)).unwrap();
+    assert_ne!(other.address, live.address, "the new stream's work is still running");
+}
+
+/// Found by random programs: the engine asked about a stream that was gone.
+#[test]
+fn a_block_outlives_its_stream() {
+    let (sim, renamed, engine) = named();
+    let pool = engine.create_pool(PoolConfig::default());
+    let name = StreamHandle::from_bits(0x1000);
+    let old = sim.create_stream().unwrap();
+    renamed.name(name, Some(old));
+    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
+    engine.retire_stream(name).unwrap();
+    sim.destroy_stream(old).unwrap();
+    renamed.name(name, None);
+    assert_eq!(engine.leaks().unwrap().len(), 1);
+    engine.free(live.id).unwrap();
+    engine.destroy_pool(pool).unwrap();
+    assert_eq!(sim.used_bytes(), 0);
+}
+
+#[test]
+fn the_per_thread_default_stream_is_refused() {
+    const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let block = b.block(4, s);
+    let refused = [
+        b.engine.allocate(b.pool, 512, PER_THREAD).map(|_| ()),
+        b.engine.record_stream(block.id, PER_THREAD),
+        b.engine.record_use(block.id, PER_THREAD),
+        b.engine.free_from(block.id, PER_THREAD),
+        b.engine.mark_stream(PER_THREAD),
+        b.engine.retire_stream(PER_THREAD),
+    ];
+    for result in refused {
+        assert!(matches!(result, Err(Error::PerThreadStream { .. })), "{result:?}");
+    }
+    b.engine.free(block.id).unwrap();
+}
+
+#[test]
+fn both_names_of_the_legacy_stream_are_one_stream() {
+    let b = bench(Config::default());
+    let [zero, one] = [0, 1].map(StreamHandle::from_bits);
+    let block = b.block(4, zero);
+    b.launch(zero);
+    b.engine.free(block.id).unwrap();
+    assert_eq!(b.block(4, one).address, block.address);
+}
+
+#[test]
+fn leaks_are_listed_with_their_origin() {
+    let settings = Settings::default().stacks(true);
+    let b = bench(Config::default().settings(settings).report_leaks(false));
+    let [s] = b.streams();
+    let kept = b.block(4, s);
+    let freed = b.block(4, s);
+    b.engine.free(freed.id).unwrap();
+    let capture = b.begin(s);
+    let output = b.block(6, s);
+    b.launch(s);
+    b.finish(s, capture);
+    let leaks = b.engine.leaks().unwrap();
+    let mut expected = [(kept.address, kept.id, 4 * MIB), (output.address, output.id, 6 * MIB)];
+    expected.sort_unstable_by_key(|leak| leak.0);
+    let found: Vec<_> = leaks.iter().map(|leak| (leak.address, leak.block, leak.bytes)).collect();
+    assert_eq!(found, expected);
+    for leak in &leaks {
+        let named = |name| leak.origin.iter().any(|frame| frame.function.contains(name));
+        assert!(named("leaks_are_listed_with_their_origin"), "{:?}", leak.origin);
+        assert!(!leak.origin[0].function.contains("regraph::engine"));
+        assert!(leak.to_string().contains("leaks_are_listed_with_their_origin"));
+    }
+}
+
+#[test]
+fn without_figures_reserved_memory_is_still_told() {
+    let b = bench(Config::default().statistics(false));
+    let [s] = b.streams();
+    let block = b.block(4, s);
+    b.engine.free(block.id).unwrap();
+    let statistics = b.engine.statistics().unwrap();
+    assert_eq!(statistics.all.reserved_bytes.current, 4 * MIB);
+    assert_eq!(statistics.all.allocated_bytes, Default::default());
+    assert_eq!(statistics.counts.num_device_alloc, 1);
+    // Another size, for which what was cached is taken back.
+    b.block(2, s);
+    b.block(1, s);
+    let statistics = b.engine.statistics().unwrap().all;
+    assert_eq!(statistics.reserved_bytes.current, b.driver.used_bytes());
+    assert_eq!(statistics.active, Default::default());
+}
+
+/// What a front holds is taken back by other streams while its stream captures.
+/// Streams of other devices go on.
+#[test]
+fn a_wait_for_the_device_covers_its_own_streams() {
+    let b = &bench(Config::default());
+    let second = b.driver.add_device(SimConfig::default());
+    let [s] = b.streams();
+    let elsewhere = second.create_stream().unwrap();
+    std::thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let second = &second;
+        // Lives on without a request.
+        scope.spawn(move || {
+            let blocks = [elsewhere, s].map(|stream| b.block(4, stream));
+            second.launch(elsewhere, Work::default(), false).unwrap();
+            b.launch(s);
+            blocks.iter().for_each(|block| b.engine.free(block.id).unwrap());
+            done.send(blocks).unwrap();
+            let _ = ended.recv();
+        });
+        let [running, completed] = is_done.recv().unwrap();
+        assert!(b.engine.wait_for_device().unwrap());
+        let [t] = b.streams();
+        let next = [b.block(4, t), b.block(4, t)].map(|block| block.address);
+        assert!(next.contains(&completed.address) && !next.contains(&running.address));
+        drop(end);
+    });
+}
+
+/// Work of the device may need a thread that asks or frees while it is waited for. What that frees then may be in use.
+#[test]
+fn others_go_on_while_the_device_is_waited_for() {
+    let b = &bench(Config::default());
+    let [t] = b.streams();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let (waits, is_waiting) = std::sync::mpsc::channel();
+    let (freed, has_freed) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let has_freed = std::sync::Mutex::new(has_freed);
+    b.driver.during_waits(move || {
+        waits.send(()).unwrap();
+        let has_freed = has_freed.lock().unwrap();
+        has_freed
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .expect("it waits for the engine");
+    });
+    std::thread::scope(|scope| {
+        // Keeps its stream.
+        scope.spawn(move || {
+            // One stays between them: joined they would wait for the later one.
+            let [first, _, second] = [(); 3].map(|()| b.block(4, t));
+            b.launch(t);
+            ready.send([first, second]).unwrap();
+            is_waiting.recv().unwrap();
+            b.block(64, t);
+            b.launch(t);
+            b.engine.free(second.id).unwrap();
+            freed.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        let [first, second] = is_ready.recv().unwrap();
+        b.engine.free(first.id).unwrap();
+        assert!(b.engine.wait_for_device().unwrap());
+        let [u] = b.streams();
+        let next = [b.block(4, u), b.block(4, u)].map(|block| block.address);
+        assert!(next.contains(&first.address), "it was freed before the wait");
+        assert!(!next.contains(&second.address), "it was freed during the wait, and may be in use");
+        drop(end);
+    });
+}
+
+/// An engine that is dropped gives back what nothing uses.
+#[test]
+fn the_engines_end_gives_memory_back() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
+    let [idle, used] = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
+    let s = driver.create_stream().unwrap();
+    let block = engine.allocate(idle, 4 * MIB, s).unwrap();
+    engine.free(block.id).unwrap();
+    engine.allocate(used, 6 * MIB, s).unwrap();
+    drop(engine);
+    assert_eq!(driver.used_bytes(), 6 * MIB, "the block that was never freed stays");
+}
+
+#[test]
+fn peaks_and_sums_begin_anew() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let blocks = [b.block(4, s), b.block(6, t)];
+    b.engine.free(blocks[0].id).unwrap();
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!((all.allocated_bytes.peak, all.allocated_bytes.allocated), (10 * MIB, 10 * MIB));
+    b.engine.reset_peaks().unwrap();
+    b.engine.reset_accumulated().unwrap();
+    let again = b.block(2, s);
+    b.engine.free(again.id).unwrap();
+    let all = b.engine.statistics().unwrap().all.allocated_bytes;
+    assert_eq!((all.current, all.peak), (6 * MIB, 8 * MIB));
+    assert_eq!((all.allocated, all.freed), (2 * MIB, 2 * MIB));
+}
+
+impl Bench {
+    fn at(&self, address: u64, bytes: u64, stream: StreamHandle) -> Option<Block> {
+        let block = self.engine.allocate_at(self.pool, bytes, stream, address).unwrap();
+        assert!(block
+            .as_ref()
+            .is_none_or(|block| block.address == address && block.bytes == bytes));
+        block
+    }
+}
+
+#[test]
+fn a_block_comes_at_an_address_that_is_free_for_its_stream() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let whole = b.block(12, s);
+    let start = whole.address;
+    assert!(b.at(start, 4 * MIB, s).is_none(), "it is live");
+    b.launch(s);
+    b.engine.free(whole.id).unwrap();
+    // In the order of its stream, from any multiple of 512 on, and not beyond what there is.
+    let middle = b.at(start + 4 * MIB + 512, 4 * MIB - 512, s).unwrap();
+    assert!(b.at(start + 4 * MIB + 1024, 2 * MIB, s).is_none(), "it is live");
+    assert!(b.at(start + 100, 2 * MIB, s).is_none(), "blocks begin at multiples of 512");
+    assert!(b.at(start + 2 * MIB, 4 * MIB, s).is_none(), "another block begins before its end");
+    assert!(b.at(start + 8 * MIB, 64 * MIB, s).is_none(), "there is no memory");
+    assert!(b.at(1 << 20, 2 * MIB, s).is_none(), "there is no memory");
+    assert_eq!(b.reserved(), 12 * MIB, "the driver is not asked");
+    // Another stream has it once the work has completed.
+    assert!(b.at(start, 4 * MIB, t).is_none());
+    b.driver.complete(s).unwrap();
+    let before = b.at(start, 4 * MIB + 512, t).unwrap();
+    let behind = b.at(start + 8 * MIB, 4 * MIB, t).unwrap();
+    for block in [middle, before, behind] {
+        b.engine.free(block.id).unwrap();
+    }
+    b.driver.complete_all();
+    b.engine.empty_cache_waiting().unwrap();
+    assert_eq!(b.reserved(), 0);
+}
+
+#[test]
+fn what_other_streams_use_is_not_free_at_its_address() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.block(4, s);
+    b.driver.wait(t, s).unwrap();
+    b.engine.record_stream(block.id, t).unwrap();
+    b.launch(t);
+    b.engine.free(block.id).unwrap();
+    assert!(b.at(block.address, 4 * MIB, s).is_none(), "not even its own stream has it");
+    b.driver.complete_all();
+    assert!(b.at(block.address, 4 * MIB, s).is_some());
+}
+
+#[test]
+fn no_memory_of_a_graph_or_in_a_capture_comes_by_its_address() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let eager = b.use_once(4, s);
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    assert!(b.at(eager.address, 4 * MIB, s).is_none(), "the stream captures");
+    let block = b.block(4, s);
+    let capture = b.engine.captures_of(s).unwrap()[0];
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert!(b.at(block.address, 4 * MIB, s).is_none(), "its graph may be launched at any time");
+}
+
+/// Free blocks of at least so many bytes are never split.
+#[test]
+fn what_is_never_split_has_no_address_within_it() {
+    let b = bench(Config::default().settings(Settings::default().max_split_bytes(Some(20 * MIB))));
+    let [s] = b.streams();
+    let whole = b.use_once(32, s);
+    for (offset, mib) in [(0, 4), (4, 4), (0, 32)] {
+        assert!(b.at(whole.address + offset * MIB, mib * MIB, s).is_none());
+    }
+    assert_eq!(b.block(32, s).address, whole.address);
+}
+
+/// Between the question whether a stream captures and the event that is recorded on it, another
+/// thread may begin a capture there: the event is the capture's then, and a question about it would
+/// ruin that.
+#[test]
+fn an_event_that_a_capture_overtook_is_not_asked_about() {
+    let sim = Arc::new(SimDriver::new(SimConfig::default()));
+    let driver = Arc::new(Renamed::new(sim.clone()));
+    let [s, t] = [0x51, 0x52].map(StreamHandle::from_bits);
+    let streams = [(); 2].map(|()| sim.create_stream().unwrap());
+    driver.name(StreamHandle::from_bits(0), Some(StreamHandle::from_bits(0)));
+    driver.name(s, Some(streams[0]));
+    driver.name(t, Some(streams[1]));
+    let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
+    let pool = engine.create_pool(PoolConfig::default());
+    let block = engine.allocate(pool, 64 * MIB, s).unwrap();
+    engine.record_stream(block.id, t).unwrap();
+    driver.overtake(t);
+    engine.free(block.id).unwrap();
+    assert!(driver.is_capturing(t).unwrap());
+    for _ in 0..3 {
+        engine.allocate(pool, 64 * MIB, s).unwrap();
+    }
+    sim.end_capture(streams[1]).expect("the capture was not ruined");
+}

@@ -1,0 +1,6 @@
+//! Blocks that are asked for and freed, in captures and outside them.
+
+mod basics;
+mod eager;
+mod growth;
+mod mapping_times;

@@ -1,0 +1,186 @@
+//! Memory from outside captures whose streams capture: who may have it when.
+
+use crate::common::{bench, Bench, MIB};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
+use regraph_sim::Call;
+
+/// Completes everything and gives back what is free then.
+fn released(b: &Bench) -> u64 {
+    b.driver.complete_all();
+    let first = b.engine.empty_cache().unwrap().released;
+    first + b.engine.empty_cache().unwrap().released
+}
+
+#[test]
+fn what_was_freed_before_a_capture_is_none_of_its_graph_s() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = b.engine.begin_capture(other, s).unwrap();
+    let _grown = b.allocate(t);
+    b.engine.end_capture(capture, b.graph(s)).unwrap();
+    b.driver.end_capture(s).unwrap();
+    assert_eq!(released(&b), 4 * MIB);
+}
+
+#[test]
+fn nor_of_one_that_was_not_announced() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    b.engine.free(block.id).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let _grown = b.allocate(t);
+    b.driver.end_capture(s).unwrap();
+    assert_eq!(released(&b), 4 * MIB);
+}
+
+/// A thread looks at what waits just when another has begun its next capture and not said so yet.
+#[test]
+fn nor_of_the_next_one_that_another_thread_sees_before_it_is_announced() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let capture = b.begin(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.abandon_capture(capture).unwrap();
+    b.driver.end_capture(s).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| b.engine.empty_cache().unwrap());
+    });
+    b.driver.end_capture(s).unwrap();
+    released(&b);
+    assert_eq!(b.reserved(), 0);
+}
+
+#[test]
+fn a_capture_that_is_abandoned_leaves_nothing_to_its_graph() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let capture = b.begin(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.abandon_capture(capture).unwrap();
+    b.driver.end_capture(s).unwrap();
+    released(&b);
+    assert_eq!(b.reserved(), 0);
+}
+
+/// A block is freed while its stream captures, and a question of the free fails. Its pool belongs to
+/// the graph all the same.
+#[test]
+fn a_pool_whose_block_a_graph_uses_belongs_to_it_though_a_question_failed() {
+    for n in 0..6 {
+        let b = bench(Config::default());
+        let [s] = b.streams();
+        let other = b.engine.create_pool(PoolConfig::default());
+        let block = b.allocate(s);
+        b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let capture = b.engine.begin_capture(other, s).unwrap();
+        b.launch(s);
+        b.driver.fail_nth(Call::CaptureStatus, n, ErrorKind::NotPermitted);
+        b.engine.free(block.id).unwrap();
+        b.driver.forget_failures();
+        b.engine.end_capture(capture, b.graph(s)).unwrap();
+        b.driver.end_capture(s).unwrap();
+        b.driver.complete_all();
+        let destroyed = b.engine.destroy_pool(b.pool);
+        assert!(
+            matches!(destroyed, Err(Error::Pool { why: PoolRefusal::InUse { .. }, .. })),
+            "{n}: {destroyed:?}"
+        );
+    }
+}
+
+#[test]
+fn a_graph_s_memory_stays_its_own_though_a_question_failed_and_the_driver_ended_first() {
+    for n in 0..6 {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let block = b.allocate(s);
+        let capture = b.begin(s);
+        b.launch(s);
+        b.driver.fail_nth(Call::CaptureStatus, n, ErrorKind::NotPermitted);
+        b.engine.free(block.id).unwrap();
+        b.driver.forget_failures();
+        let graph = b.driver.end_capture(s).unwrap();
+        let accepted = b.engine.end_capture(capture, graph).is_ok();
+        b.driver.complete_all();
+        let again = b.allocate(t);
+        assert!(!accepted || again.address != block.address, "{n}");
+    }
+}
+
+#[test]
+fn a_stream_can_retire_once_what_waits_for_it_has_its_event() {
+    for recorded in [false, true] {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let gone = if recorded { t } else { s };
+        let block = b.allocate(s);
+        b.launch(s);
+        if recorded {
+            b.engine.record_stream(block.id, t).unwrap();
+        }
+        let capture = b.begin(gone);
+        b.engine.free(block.id).unwrap();
+        b.engine.end_capture(capture, b.graph(gone)).unwrap();
+        b.driver.end_capture(gone).unwrap();
+        b.engine.retire_stream(gone).unwrap();
+        b.driver.destroy_stream(gone).unwrap();
+        b.driver.complete_all();
+        assert_eq!(b.engine.empty_cache().unwrap().waiting, 0);
+    }
+}
+
+/// A stream that was recorded for a block is in a capture of its own, which is ruined. The block's
+/// capture is sound all the same, and its graph keeps the memory.
+#[test]
+fn another_capture_s_ruin_is_not_the_block_s() {
+    let b = bench(Config::default());
+    let [s, t, u] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    b.driver.invalidate(t).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.free(block.id).unwrap();
+    let accepted = b.engine.end_capture(capture, graph).is_ok();
+    b.driver.end_capture(t).unwrap_err();
+    b.driver.complete_all();
+    assert!(!accepted || b.allocate(u).address != block.address);
+}
+
+/// A freed block of a capture still has to ask a stream for its work.
+#[test]
+fn a_stream_is_not_retired_while_a_freed_block_waits_for_it() {
+    let b = bench(Config::default());
+    let [s, other] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.driver.begin_capture(other, CaptureMode::Relaxed).unwrap();
+    b.engine.record_stream(block.id, other).unwrap();
+    b.engine.free(block.id).unwrap();
+    let graph = b.driver.end_capture(other).unwrap();
+    b.driver.destroy_graph(graph).unwrap();
+    let refused = b.engine.retire_stream(other);
+    assert!(matches!(refused, Err(Error::StreamInUse { .. })), "{refused:?}");
+    let report = b.finish(s, capture);
+    b.driver.complete_all();
+    b.engine.release_graph(report.graph).unwrap();
+    b.engine.retire_stream(other).unwrap();
+    b.driver.destroy_stream(other).unwrap();
+    b.driver.complete_all();
+    b.engine.destroy_pool(b.pool).unwrap();
+    let info = b.driver.memory_info().unwrap();
+    assert_eq!(info.free, info.total);
+}

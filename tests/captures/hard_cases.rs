@@ -1,0 +1,280 @@
+//! The hard cases, each by itself.
+
+use crate::common::{bench, MIB};
+use regraph::driver::{CaptureMode, Driver, EdgeData, ErrorKind, HostApi};
+use regraph::engine::{Config, Error, PoolConfig};
+use regraph::settings::Programmatic;
+use regraph_record::journal::Entry;
+use regraph_sim::{Call, SimConfig};
+use regraph_tagged::Program;
+
+#[test]
+fn launch_order_proves_nothing_under_any_policy() {
+    for &policy in Programmatic::ALL {
+        let b = bench(Config::default().programmatic(policy));
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        let block = b.allocate(s);
+        b.launch(s);
+        b.engine.free(block.id).unwrap();
+        let event = b.driver.record_programmatic(s, EdgeData::LAUNCH_ORDER).unwrap();
+        b.driver.wait_event(t, event).unwrap();
+        assert_ne!(b.allocate(t).address, block.address, "{policy}");
+        b.launch(t);
+        b.driver.wait(s, t).unwrap();
+        b.finish(s, capture);
+    }
+}
+
+#[test]
+fn a_removed_edge_is_found_at_the_end() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    b.reuse_without_edge(s);
+    assert!(matches!(b.try_finish(s, capture), Err(Error::Refused(_))));
+    // Rolled back: the memory serves work outside captures again.
+    assert_eq!(b.engine.pool_statistics(b.pool).unwrap().blocks, 1);
+}
+
+#[test]
+fn an_added_edge_harms_nothing() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    b.launch(s);
+    b.driver.wait(t, s).unwrap();
+    b.launch(t);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    let (from, to) = (b.driver.terminals(t).unwrap()[0], b.driver.terminals(s).unwrap()[0].node);
+    b.driver.add_dependency(b.graph(s), from, to).unwrap();
+    assert_eq!(b.allocate(s).address, block.address);
+    b.launch(s);
+    b.driver.wait(s, t).unwrap();
+    b.finish(s, capture);
+}
+
+#[test]
+fn an_empty_capture_is_fine() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.engine.free(block.id).unwrap();
+    let report = b.finish(s, capture);
+    assert_eq!((report.nodes, report.blocks), (0, 1));
+}
+
+#[test]
+fn a_device_without_memory_leaves_the_capture_as_it_was() {
+    let device = SimConfig { total_bytes: 16 * MIB, ..SimConfig::default() };
+    let b = crate::common::bench_on(device, Config::default());
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let block = b.engine.allocate(b.pool, 12 * MIB, s).unwrap();
+    b.launch(s);
+    let before = b.engine.pool_statistics(b.pool).unwrap();
+    let refused = b.engine.allocate(b.pool, 12 * MIB, s);
+    let Err(Error::OutOfMemory(report)) = refused else { panic!("{refused:?}") };
+    assert_eq!((report.reserved, report.allocated), (12 * MIB, 12 * MIB));
+    assert_eq!(report.device_free, Some(4 * MIB));
+    assert_eq!(b.engine.pool_statistics(b.pool).unwrap(), before);
+    b.engine.free(block.id).unwrap();
+    assert_eq!(b.engine.allocate(b.pool, 12 * MIB, s).unwrap().address, block.address);
+    b.launch(s);
+    b.finish(s, capture);
+}
+
+#[test]
+fn captures_of_several_threads_share_an_engine() {
+    let b = bench(Config::default());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for round in 0..8 {
+                    let [s, t] = b.streams();
+                    let capture = b.begin(s);
+                    for _ in 0..10 {
+                        let block = b.allocate(s);
+                        b.launch(s);
+                        b.driver.wait(t, s).unwrap();
+                        b.engine.record_stream(block.id, t).unwrap();
+                        b.launch(t);
+                        b.engine.free(block.id).unwrap();
+                        b.driver.wait(s, t).unwrap();
+                    }
+                    if round % 4 == 3 {
+                        b.driver.end_capture(s).unwrap();
+                        b.engine.abandon_capture(capture).unwrap();
+                    } else {
+                        let graph = b.finish(s, capture).graph;
+                        b.engine.release_graph(graph).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    b.driver.complete_all();
+    b.engine.destroy_pool(b.pool).unwrap();
+    let info = b.driver.memory_info().unwrap();
+    assert_eq!(info.free, info.total);
+}
+
+/// A fixed program that stops after some of its steps, ruined or not; everything comes back.
+#[test]
+fn a_capture_may_end_badly_at_any_step() {
+    for (steps, ruined) in (0..12).flat_map(|steps| [(steps, false), (steps, true)]) {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        let mut live = Vec::new();
+        for step in 0..steps {
+            match step % 6 {
+                0 | 1 => live.push(b.allocate(s)),
+                2 => b.launch(s),
+                3 => b.driver.wait(t, s).unwrap(),
+                4 => {
+                    b.engine.record_stream(live[0].id, t).unwrap();
+                    b.launch(t);
+                }
+                _ => b.engine.free(live.remove(0).id).unwrap(),
+            }
+        }
+        if ruined {
+            b.driver.invalidate(s).unwrap();
+        }
+        let _ = b.driver.end_capture(s);
+        b.engine.abandon_capture(capture).unwrap();
+        let statistics = b.engine.pool_statistics(b.pool).unwrap();
+        assert_eq!(statistics.allocated, 4 * MIB * live.len() as u64);
+        for block in live {
+            b.engine.free(block.id).unwrap();
+        }
+        b.driver.complete_all();
+        b.engine.destroy_pool(b.pool).unwrap();
+        let info = b.driver.memory_info().unwrap();
+        assert_eq!(info.free, info.total, "after {steps} steps, ruined: {ruined}");
+    }
+}
+
+#[test]
+fn a_query_that_fails_proves_nothing() {
+    for call in [Call::CaptureStatus, Call::Dependencies, Call::Nodes] {
+        for n in 0..40 {
+            let b = bench(Config::default());
+            let [s, t] = b.streams();
+            let capture = b.begin(s);
+            b.launch(s);
+            b.driver.wait(t, s).unwrap();
+            b.driver.fail_nth(call, n, ErrorKind::InvalidValue);
+            let block = b.engine.allocate(b.pool, 4 * MIB, s);
+            b.launch(s);
+            if let Ok(block) = &block {
+                b.engine.free(block.id).unwrap();
+                let early = b.engine.allocate(b.pool, 4 * MIB, t);
+                assert!(!early.is_ok_and(|early| early.address == block.address));
+            }
+            b.launch(t);
+            b.driver.wait(s, t).unwrap();
+            let _ = b.engine.allocate(b.pool, 4 * MIB, s);
+            b.launch(s);
+            let graph = b.driver.end_capture(s).unwrap();
+            // Accepted or refused, but never a panic; the pool is whole afterwards.
+            let _ = b.engine.end_capture(capture, graph);
+            assert!(b.engine.pool_statistics(b.pool).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let capture = b.begin(s);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let beside = b.engine.begin_capture(other, t).unwrap();
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.launch(t);
+    // The block is in use in the capture beside, which comes to use the block's pool by that.
+    b.engine.free(block.id).unwrap();
+    let journal = b.engine.journal(beside).unwrap().unwrap();
+    let told = |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
+    assert!(journal.iter().any(told), "the capture's record names what it must keep off");
+    assert_ne!(b.engine.allocate(b.pool, MIB, t).unwrap().address, block.address);
+    b.launch(t);
+    b.finish(t, beside);
+    b.finish(s, capture);
+}
+
+#[test]
+fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held() {
+    let b = bench(Config::default());
+    let [s, t, outside] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let capture = b.begin(s);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let beside = b.engine.begin_capture(other, t).unwrap();
+    let [held, left] = [b.allocate(s), b.allocate(s)];
+    b.launch(s);
+    // It waits for work outside captures.
+    b.launch(outside);
+    b.engine.record_stream(held.id, outside).unwrap();
+    b.engine.free(held.id).unwrap();
+    // Its free waits for the capturing thread: the capture ends without it.
+    b.engine.record_stream(left.id, t).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| b.engine.free(left.id).unwrap());
+    });
+    b.engine.abandon_capture(capture).unwrap();
+    // That the other capture uses what was left has brought it into the pool.
+    let journal = b.engine.journal(beside).unwrap().unwrap();
+    for block in [held, left] {
+        let told =
+            |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
+        assert!(journal.iter().any(told), "the capture's record names what it must keep off");
+        assert_ne!(b.engine.allocate(b.pool, MIB, t).unwrap().address, block.address);
+    }
+    b.launch(t);
+    b.finish(t, beside);
+}
+
+/// A place of a layout is free for a stream only if all that lay there is done with.
+#[test]
+fn a_place_of_a_layout_is_asked_about_to_its_end() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let program = |joined: bool| {
+        b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        let (first, second) = (b.allocate(s), b.allocate(t));
+        b.launch(s);
+        b.launch(t);
+        b.engine.free(first.id).unwrap();
+        b.engine.free(second.id).unwrap();
+        if joined {
+            b.driver.wait(s, t).unwrap();
+        }
+        let over_both = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+        b.launch(s);
+        b.driver.wait(s, t).unwrap();
+        (first, second, over_both)
+    };
+    let capture = b.begin(s);
+    let (.., last) = program(true);
+    let layout = b.engine.layout_of(capture).unwrap();
+    assert_eq!(layout.bytes(), 8 * MIB);
+    b.engine.free(last.id).unwrap();
+    b.engine.abandon_capture(capture).unwrap();
+    b.driver.end_capture(s).unwrap();
+    let capture = b.begin(s);
+    b.engine.follow_layout(capture, layout).unwrap();
+    let (first, second, last) = program(false);
+    assert_eq!(first.address + first.bytes, second.address);
+    assert_ne!(last.address, first.address);
+    b.finish(s, capture);
+}

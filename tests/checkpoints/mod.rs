@@ -1,0 +1,4 @@
+//! Checkpoints of pools.
+
+mod restorations;
+mod trees;

@@ -1,0 +1,5 @@
+//! Graphs that own their memory.
+
+mod lives;
+mod state;
+mod submitted;

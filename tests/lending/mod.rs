@@ -1,0 +1,4 @@
+//! Memory that graphs do not keep between launches, lent.
+
+mod launches;
+mod trees;

@@ -1,0 +1,14 @@
+//! Plans and layouts: the least memory of a capture, and captures that lie by a plan.
+
+mod batch_sizes;
+mod compact;
+mod cover;
+mod layout;
+mod learned;
+mod minimum;
+mod paged;
+mod plan;
+mod plan_faults;
+mod plan_safety;
+mod recorded;
+mod twice;

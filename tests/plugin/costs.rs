@@ -1,0 +1,124 @@
+//! What the begin and the end of a capture ask of the driver, as PyTorch calls the plug-in.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use crate::common::MIB;
+use crate::plugin::pytorch::filter;
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
+use regraph::engine::Config;
+use regraph_plugin::{Plugin, PoolKey};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+
+struct Host {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+    pools: u64,
+}
+
+impl Host {
+    fn new() -> Self {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let shared = Arc::clone(&driver);
+        let config = Config::default().find_late_uses(false);
+        let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&shared)));
+        Self { driver, plugin, pools: 0 }
+    }
+
+    /// A capture as `torch.cuda.CUDAGraph` makes it, with a pool of its own.
+    fn capture(&mut self, stream: StreamHandle, body: impl FnOnce(&Self)) -> PoolKey {
+        self.pools += 1;
+        let key = (0, self.pools);
+        // Its random generator's state.
+        let state = [(); 2].map(|()| self.plugin.allocate(8, 0, stream).unwrap());
+        self.launch(stream);
+        let (filter, id) = filter(&self.driver);
+        let route = self.plugin.begin_pool(0, key, filter).unwrap();
+        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
+        let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
+            panic!("the stream captures");
+        };
+        id.store(capture.0 as usize, Ordering::Relaxed);
+        self.plugin.capture_begun(0, stream, route, true).unwrap();
+        body(self);
+        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
+        let graph = self.driver.end_capture(stream).unwrap();
+        self.plugin.end_pool(0, key).unwrap();
+        let executable = self.driver.instantiate(graph).unwrap();
+        self.driver.destroy_graph(graph).unwrap();
+        self.plugin.capture_ended(0, stream).unwrap();
+        self.driver.destroy_executable(executable).unwrap();
+        self.plugin.release_pool(0, key).unwrap();
+        state.into_iter().for_each(|state| self.plugin.free(state, 0).unwrap());
+        self.driver.complete_all();
+        key
+    }
+
+    fn launch(&self, stream: StreamHandle) {
+        self.driver.launch(stream, Work::default(), false).unwrap();
+    }
+
+    /// Calls of each sort that a capture makes.
+    fn counted(&mut self, stream: StreamHandle, body: impl FnOnce(&Self)) -> Vec<(Call, u64)> {
+        let before: Vec<_> = Call::ALL.iter().map(|&call| self.driver.calls(call)).collect();
+        self.capture(stream, body);
+        let after = Call::ALL.iter().map(|&call| self.driver.calls(call));
+        let counts = Call::ALL.iter().copied().zip(after.zip(before).map(|(a, b)| a - b));
+        counts.filter(|&(_, count)| count > 0).collect()
+    }
+}
+
+/// A capture maps, unmaps, records and waits for nothing that it does not need.
+#[test]
+fn a_capture_makes_no_call_in_vain() {
+    let mut h = Host::new();
+    let [s, t] = [(); 2].map(|()| h.driver.create_stream().unwrap());
+    // Work outside captures, before and between.
+    let mut kept = Vec::new();
+    for round in 0..20 {
+        for stream in [s, t] {
+            for mib in [1, 2, 20] {
+                let block = h.plugin.allocate(mib * MIB, 0, stream).unwrap();
+                h.launch(stream);
+                if round % 2 == 0 {
+                    kept.push(block);
+                } else {
+                    h.plugin.free(block, 0).unwrap();
+                }
+            }
+        }
+    }
+    h.driver.complete_all();
+    for _ in 0..20 {
+        h.capture(s, |h| {
+            let block = h.plugin.allocate(MIB, 0, s).unwrap();
+            h.launch(s);
+            h.plugin.free(block, 0).unwrap();
+        });
+    }
+    use Call::{CaptureStatus, Create, Dependencies, Map, Nodes, Reserve, SetAccess};
+    // Of the status, six calls are about the state of the random generator.
+    let asked = [(CaptureStatus, 8), (Nodes, 1)];
+    assert_eq!(h.counted(s, |_| ()), asked);
+    // When it is looked at, and by the checker.
+    let node = [(CaptureStatus, 8), (Dependencies, 2), (Nodes, 1)];
+    assert_eq!(h.counted(s, |h| h.launch(s)), node);
+    let with_memory = [
+        (CaptureStatus, 10),
+        (Dependencies, 2),
+        (Nodes, 1),
+        (Reserve, 1),
+        (Create, 1),
+        (Map, 1),
+        (SetAccess, 1),
+    ];
+    for mib in [1, 20] {
+        let found = h.counted(s, |h| {
+            let block = h.plugin.allocate(mib * MIB, 0, s).unwrap();
+            h.launch(s);
+            h.plugin.free(block, 0).unwrap();
+        });
+        assert_eq!(found, with_memory);
+    }
+}

@@ -1,0 +1,9 @@
+//! Random programs against the definition of safe reuse, for seconds each.
+
+mod attempts;
+mod eager_programs;
+mod fuzz_smoke;
+mod lending;
+mod many_graphs;
+mod named_pools;
+mod property;

@@ -1,0 +1,226 @@
+//! What captures are given, and whether they are accepted.
+
+use regraph::engine::Config;
+use regraph::settings::{Programmatic, Reuse};
+use regraph_testing::rows::{row, Row};
+
+pub const ROWS: &[Row] = &[
+    // Streams and markers.
+    row(
+        "a stream has its own block back at once",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: c = 4M at a; s: launch;
+         free c; s: end; reserved 4M",
+    ),
+    row(
+        "another stream takes a block only after a join",
+        "s: begin; t <- s; s: a = 4M; s: launch; free a; t: b = 4M not a; t: explain a Marker; t <- s;
+         t: c = 4M at a; t: launch; s <- t; s: end; reserved 8M",
+    ),
+    row(
+        "a join proves what a recorded stream did",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: record a; t: launch; free a; s <- t; s: b = 4M at a;
+         s: launch; s: end; reserved 4M",
+    ),
+    row(
+        "a join proves what a recorded stream did to the block's own stream",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: record a; t: launch; free a; s <- t; s: b = 4M at a;
+         s: launch; s: end; reserved 4M",
+    )
+    .with(|| Config::default().reuse(Reuse::OwnStream)),
+    row(
+        "a block that a recorded stream used is for the next capture where that is chosen",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: record a; t: launch; free a; s <- t; s: b = 4M not a;
+         s: launch; s: end; reserved 8M; s: begin; s: c = 4M at a; s: launch; s: end",
+    )
+    .with(deferred),
+    row(
+        "a freed block is for the next capture where that is chosen, though a join came first",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: record a; t: launch; s <- t; free a; s: b = 4M not a;
+         s: launch; s: end; s: begin; s: c = 4M at a; s: launch; s: end",
+    )
+    .with(deferred),
+    row(
+        "neighbours become one place behind all their markers",
+        "s: begin; s: a = 2M; s: b = 2M; s: c = 2M; s: d = 2M; s: launch; free a; s: launch; free b; s: launch;
+         free c; s: launch; free d; s: e = 8M at a; s: launch; s: end; reserved 8M",
+    ),
+    row(
+        "a place over ranges of several streams is one for none where streams share nothing",
+        "s: begin; s: launch; t <- s; t: a = 4M; s: b = 4M at a+4M; s,t: launch; free a; free b; t <- s;
+         t: c = 8M not a; t: launch; s <- t; s: end",
+    )
+    .with(|| Config::default().reuse(Reuse::OwnStream)),
+    row(
+        "a place over ranges of several streams is one behind all of them",
+        "s: begin; s: launch; t <- s; t: a = 4M; s: b = 4M at a+4M; s,t: launch; free a; free b; t <- s;
+         t: c = 8M at a; t: launch; s <- t; s: end",
+    ),
+    row(
+        "a block that is freed from another stream waits for both",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: launch; t: free a; s: b = 4M not a; t: c = 4M at a;
+         t: launch; s <- t; s: end",
+    ),
+    row(
+        "a block without work is free for every stream at once",
+        "s: begin; s: launch; t <- s; s: launch; s: a = 4M; free a; t: b = 4M at a; t: launch; s <- t; s: end",
+    ),
+    row(
+        "a block that no stream used serves the capture beside",
+        "s,t: begin; t: launch; t: a = 4M; free a; s: b = 4M at a; s: launch; s: end; t: end",
+    ),
+    row(
+        "who follows an old node has what was proven there, and no more",
+        "s: begin; s: a = 4M; s: b = 8M; s: launch; free a; u <- s; s: launch; free b; t <- u; t: c = 8M not b;
+         t: d = 4M at a; t: launch; t <- u; t: launch; s <- t; s: end",
+    ),
+    row(
+        "a use after the last use takes back that it was the last",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: launch; t: last a; s <- t; t: record a; t: launch; free a;
+         s: b = 4M; s: launch; s <- t; s: end",
+    ),
+    row(
+        "what another thread frees is free with the capturing thread's next request",
+        "s: begin; s: a = 4M; s: launch; free a elsewhere; free a !; s: b = 4M at a; s: end",
+    ),
+    row(
+        "what another thread frees last goes to later captures",
+        "s: begin; s: a = 4M; s: launch; free a elsewhere; s: end; s: begin; s: b = 4M at a; s: end",
+    ),
+    // Streams that are set back.
+    row(
+        "a set-back is not forgotten while a block lives",
+        "s: begin; s: launch; z <- s; s: a = 4M; s: launch 20; z: keep x; s: observe; s: set x; s: observe;
+         s: launch 20; free a; s: b = 4M not a; s: launch; s: end",
+    ),
+    row(
+        "a last use remembers a set-back",
+        "s: begin; s: launch; z <- s; s: a = 4M; s: launch; z: keep x; s: observe; s: set x; s: observe;
+         s: launch; s: last a; free a; s: b = 4M not a; s: launch; s: end",
+    ),
+    row(
+        "what a stream gave back is asked for again after a set-back",
+        "s: begin; s: launch; z <- s; s: a = 512; s: launch; free a; z: keep x; s: observe; s: set x; s: observe;
+         s: b = 512 not a; s: launch; s: end",
+    ),
+    // The block of t is the outcome of a look at all that is free for it.
+    row(
+        "what others gave back is asked for again after a set-back",
+        "s: begin; s: launch; z <- s; t <- s; s: a = 512; s: b = 512; s: c = 512; s: d = 512; s: e = 512;
+         s: launch; free a; free c; free e; t <- s; t: f = 512 on a c e; free f; z: keep x; t: observe; t: set x;
+         t: observe; t: g = 512 not a b c d e; t: launch; s <- t; s: end",
+    ),
+    // It is looked at before and after. What the other stream launched before the allocation is no use.
+    row(
+        "a stream that was set to follow another may use its blocks",
+        "s: begin; s: launch; t <- s; s: launch; t: a = 4M; t: launch; free a; t: b = 4M at a; s: observe;
+         t: keep x; s: set x; s: observe; s: record b; s: launch; s <- t; free b; s: launch; s: end",
+    ),
+    row(
+        "a stream that follows another and its own nodes may use the other's blocks",
+        "s: begin; s: launch; t <- s; s: launch; t: a = 4M; t: launch; free a; t: b = 4M at a; s: observe;
+         t: keep x; s: keep y; s: set x y; s: observe; s: record b; s: launch; s <- t; free b; s: launch; s: end",
+    ),
+    row(
+        "a set-back under a place that was taken is refused without the checker",
+        "s: begin; s: launch; s: keep x; s: a = 4M; s: launch; free a; s: b = 4M at a; s: set x; s: observe;
+         s: launch; s: end !SetBack",
+    )
+    .with(|| Config::default().check(false).programmatic(Programmatic::Deny)),
+    // Programmatic launches.
+    row(
+        "a programmatic launch on a place that was taken is refused where it proves nothing",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early;
+         s: end !Refused \"block 0 at\" \"block 1 at\"",
+    )
+    .with(denying),
+    row(
+        "a programmatic launch is expected where edges prove what lies before their start",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M not a; s: early; s: end",
+    )
+    .with(|| Config::default().programmatic(Programmatic::Lag)),
+    row(
+        "a programmatic launch is as good as any where it is trusted",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; s: end",
+    )
+    .with(|| Config::default().programmatic(Programmatic::Trust)),
+    // The former node does not lie behind the new ones by an edge that proves something.
+    row(
+        "an edge that proves nothing leaves users behind",
+        "s: begin; s: launch; t <- s; t: launch; s: a = 4M; s: launch; s: early; s <- t; free a; s: b = 4M not a;
+         s: launch; s: end",
+    )
+    .with(denying),
+    // Work and blocks outside the capture.
+    row(
+        "a user outside the capture holds the block until the end, and is no reason to refuse it",
+        "s: begin; s: a = 4M; s: launch; o: record a; o: launch; free a; s: b = 4M not a; s: launch; s: end;
+         s: c = 4M not a; complete; s: begin; s: d = 4M at a; s: launch; s: end",
+    ),
+    row(
+        "a stream outside may go once the block is freed",
+        "s: begin; s: a = 4M; s: launch; o: free a; complete; o: destroy; s: b = 4M not a; s: launch; s: end;
+         s: begin; s: c = 4M at a; s: launch; s: end",
+    ),
+    // The block of the other pool is noticed to be free in the capture.
+    row(
+        "what waits in one pool is no concern of a capture in another",
+        "t: a = 4M in B; t: launch; free a; s: begin; complete; s: b = 4M; s: launch; s: end",
+    ),
+    row(
+        "a block from before that is freed inside is free in the next capture",
+        "s: a = 4M; s: launch; s: begin; s: launch; free a; complete; s: b = 4M not a; s: launch; s: end; complete;
+         s: c = 4M not a; s: begin; s: d = 4M at a; s: launch; s: end",
+    ),
+    row(
+        "a graph keeps the memory of other pools that it uses",
+        "s: a = 4M; s: begin B; s: launch; free a; s: end; complete; t: b = 4M not a;
+         destroy A !Pool \"graphs: 1\"; s: release; t: c = 4M at a",
+    ),
+    row(
+        "outputs outlive their graph",
+        "s: begin; s: a = 4M; s: launch; s: end; s: release; free a; complete; s: b = 4M at a; reserved 4M",
+    ),
+    row(
+        "outputs stay, and what waited serves the next capture",
+        "s: begin; s: a = 4M; s: b = 4M; s: launch; t <- s; t: record b; t: launch; free b; s <- t; s: end;
+         t: c = 4M not a b; s: begin; s: d = 4M at b; s: launch; s: end; free a; free d; free d !UnknownBlock",
+    ),
+    // The capture beside is told that the memory is not its own, and keeps off it.
+    row(
+        "what an abandoned capture gave back is not for one that was under way",
+        "s,t: begin; s: a = 4M; s: launch; free a; s: abandon; t: b = 4M not a; t: launch; t: end; s: begin;
+         s: c = 4M at a; s: launch; s: end",
+    ),
+    row(
+        "what an abandoned capture gave back is not for one that began before it was abandoned",
+        "s: begin; s: a = 4M; s: launch; free a; t: begin; s: abandon; t: b = 4M not a; t: launch; t: end; s: begin;
+         s: c = 4M at a; s: launch; s: end",
+    ),
+    // Bodies of conditional nodes.
+    // The parent's next kernel may run beside the body.
+    row(
+        "a block from outside that a body used waits for the parent",
+        "i: a = 4M; complete; s: begin; s: launch; i: body s; i: launch; free a; i: end; complete; s: b = 4M not a;
+         s: launch; s: end",
+    ),
+    row(
+        "a body is kept apart from what is around it",
+        "s: begin; s: a = 4M; s: launch; i: body s joined; free a; s: explain a NestedCapture i; i: b = 4M not a;
+         i: launch; free b; i: end; s: c = 4M not a b; s: launch; s: end; s: begin; s: d = 4M at a; s: e = 4M at b;
+         s: launch; s: end",
+    ),
+    // It belongs to the graph around it, whose end is yet to come.
+    row(
+        "a body's graph that is released leaves its memory to a capture under way",
+        "s: begin; s: launch; i: body s; i: a = 4M; i: launch; free a; i: end; i: release; s: end; complete;
+         e: b = 4M not a",
+    ),
+];
+
+fn deferred() -> Config {
+    Config::default().reuse(Reuse::Deferred)
+}
+
+fn denying() -> Config {
+    Config::default().programmatic(Programmatic::Deny)
+}

@@ -1,0 +1,588 @@
+//! Handles of memory that processes share, and real processes that open them.
+//!
+//! A simulated device gives out descriptors of files that say which memory they stand for, so a process with
+//! a device of its own can tell what it was sent.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use crate::common::MIB;
+use crate::plugin::pytorch::filter;
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport};
+use regraph::driver::{DriverError, StreamHandle};
+use regraph::engine::{self, Config, WhyNotShared};
+use regraph::settings::{PlanChoice, Settings};
+use regraph_plugin::{Error, HandleError, Plugin, Shared};
+use regraph_sim::{Call, SimConfig, SimDriver};
+
+/// Where the parts of a handle lie.
+const VERSION: usize = 7;
+const SECRET: usize = 8;
+const PROCESS: usize = 24;
+const BOARD: usize = 28;
+const COUNT: usize = 32;
+const PIECES: usize = 36;
+const PIECE: usize = 20;
+
+/// Set for the other process alone.
+const RECEIVER: &str = "REGRAPH_TEST_RECEIVER";
+
+struct Host {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+}
+
+fn exportable() -> Config {
+    Config::default().settings(Settings::default().exportable(true))
+}
+
+/// A process on a device that others may be on.
+fn host_on(driver: &Arc<SimDriver>, config: Config) -> Host {
+    let shared = Arc::clone(driver);
+    let plugin = Plugin::new(config, move |device| match device {
+        0 => Ok(Arc::clone(&shared)),
+        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
+    });
+    Host { driver: Arc::clone(driver), plugin }
+}
+
+fn host(config: Config) -> Host {
+    host_on(&Arc::new(SimDriver::new(SimConfig::default())), config)
+}
+
+impl Host {
+    fn stream(&self) -> StreamHandle {
+        self.driver.create_stream().unwrap()
+    }
+
+    /// A block of 3 and one of 5 MiB, which lies on two pieces, and how that is shared.
+    fn two_pieces(&self) -> ([u64; 2], Shared) {
+        let stream = self.stream();
+        let blocks = [3, 5].map(|mib| self.plugin.allocate(mib * MIB, 0, stream).unwrap());
+        let shared = self.plugin.share(blocks[1]).unwrap();
+        assert_eq!(shared.handle.len(), PIECES + 2 * PIECE);
+        (blocks, shared)
+    }
+
+    /// Frees blocks and gives their memory back.
+    fn give_back(&self, blocks: [u64; 2]) {
+        for block in blocks {
+            self.plugin.free(block, 0).unwrap();
+        }
+        self.driver.synchronize().unwrap();
+        self.plugin.empty_cache().unwrap();
+    }
+}
+
+#[test]
+fn a_handle_is_opened_once_and_unmapped_with_its_last_user() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    let first = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    let second = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    assert_eq!(first, second);
+    let behind = |address| ours.driver.behind(address, 5 * MIB);
+    assert_eq!(behind(first.address + shared.offset), behind(blocks[1]));
+    theirs.plugin.close_shared(first.id).unwrap();
+    assert!(behind(first.address).is_some(), "someone else has it still");
+    theirs.plugin.close_shared(first.id).unwrap();
+    assert!(behind(first.address).is_none());
+    assert!(matches!(theirs.plugin.close_shared(first.id), Err(Error::NotOpen)));
+    let third = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    assert_ne!(third.id, first.id);
+    theirs.plugin.close_shared(third.id).unwrap();
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn blocks_on_the_same_pieces_have_equal_handles() {
+    let ours = host(exportable());
+    let stream = ours.stream();
+    let blocks = [600, 700].map(|kib| ours.plugin.allocate(kib << 10, 0, stream).unwrap());
+    let [one, two] = blocks.map(|block| ours.plugin.share(block).unwrap());
+    assert_eq!(one.handle, two.handle);
+    assert_eq!(one, ours.plugin.share(blocks[0]).unwrap());
+    assert_eq!(two.offset - one.offset, blocks[1] - blocks[0]);
+}
+
+#[test]
+fn a_process_may_open_its_own_memory() {
+    let ours = host(exportable());
+    let (blocks, shared) = ours.two_pieces();
+    let opened = ours.plugin.open_shared(0, &shared.handle).unwrap();
+    let behind = |address| ours.driver.behind(address, 5 * MIB);
+    assert_eq!(behind(opened.address + shared.offset), behind(blocks[1]));
+    ours.plugin.close_shared(opened.id).unwrap();
+}
+
+#[test]
+fn nothing_is_unmapped_while_something_captures() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, shared) = ours.two_pieces();
+    let stream = theirs.stream();
+    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    let (filter, id) = filter(&ours.driver);
+    theirs.plugin.begin_pool(0, (1, 0), filter).unwrap();
+    theirs.driver.begin_capture(stream, CaptureMode::Global).unwrap();
+    let CaptureStatus::Active { capture, .. } = theirs.driver.capture_of(stream).unwrap() else {
+        panic!("the stream captures");
+    };
+    id.store(capture.0 as usize, Ordering::Relaxed);
+    theirs.plugin.close_shared(opened.id).unwrap();
+    assert!(ours.driver.behind(opened.address, 5 * MIB).is_some());
+    // Opened again it is as it was.
+    assert_eq!(theirs.plugin.open_shared(0, &shared.handle).unwrap(), opened);
+    theirs.plugin.close_shared(opened.id).unwrap();
+    theirs.driver.end_capture(stream).unwrap();
+    theirs.plugin.end_pool(0, (1, 0)).unwrap();
+    theirs.plugin.empty_cache().unwrap();
+    assert!(ours.driver.behind(opened.address, 5 * MIB).is_none());
+}
+
+#[test]
+fn what_has_gone_is_not_opened() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    ours.give_back(blocks);
+    // Numbers of descriptors are used again.
+    let others: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+    let (again, new) = ours.two_pieces();
+    let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
+    let Error::Unreachable { by_number, by_socket, process } = &error else { panic!("{error}") };
+    assert_eq!(*process, std::process::id());
+    assert!(by_socket.contains("given the memory back"), "{by_socket}");
+    let allowed = !by_number.contains("os error");
+    assert!(!allowed || by_number.contains("given the memory back"), "{by_number}");
+    assert_ne!(new.handle, shared.handle);
+    assert!(theirs.plugin.open_shared(0, &new.handle).is_ok());
+    drop(others);
+    ours.give_back(again);
+}
+
+#[test]
+fn a_sender_that_has_ended_is_not_reached() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, shared) = ours.two_pieces();
+    drop(ours);
+    let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    // Another process has the number by now.
+    let mut other = shared.handle;
+    other[PROCESS..PROCESS + 4].copy_from_slice(&1u32.to_le_bytes());
+    let error = theirs.plugin.open_shared(0, &other).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { process: 1, .. }), "{error}");
+    assert_eq!(theirs.driver.calls(Call::Import), 0);
+}
+
+#[test]
+fn damaged_handles_are_refused() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, Shared { handle, .. }) = ours.two_pieces();
+    let error = |bytes: &[u8]| match theirs.plugin.open_shared(0, bytes) {
+        Err(Error::Handle(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    for length in 0..handle.len() {
+        let found = error(&handle[..length]);
+        let known = length > VERSION - 1;
+        assert_eq!(matches!(found, HandleError::Damaged(_)), known, "{length}: {found}");
+    }
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = handle.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let damaged = |bytes: Vec<u8>| assert!(matches!(error(&bytes), HandleError::Damaged(_)));
+    assert_eq!(error(&with(VERSION, &[2])), HandleError::OtherVersion { found: 2 });
+    damaged(with(COUNT, &[0]));
+    damaged(with(COUNT, &[1]));
+    damaged(with(COUNT, &[3]));
+    damaged(with(COUNT, &[0xff; 4]));
+    damaged(with(PIECES, &[0; 8]));
+    damaged(with(PIECES + 8, &[0; 8]));
+    damaged(with(PIECES + 16, &[0xff; 4]));
+    damaged([&handle[..], &[0]].concat());
+    assert_eq!(error(&with(0, b"R")), HandleError::Unknown);
+    // So long is a name of CUDA's, which no allocation has.
+    assert!(matches!(theirs.plugin.open_shared(0, &[7; 64]), Err(Error::Driver(_))));
+    // Whole and wrong: another secret, other serials, another size.
+    for wrong in [with(SECRET, &[0; 16]), with(PIECES + 8, &[0xff; 8])] {
+        let error = theirs.plugin.open_shared(0, &wrong).unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    }
+    let size = with(PIECES, &(6 * MIB).to_le_bytes());
+    let error = theirs.plugin.open_shared(0, &size).unwrap_err();
+    assert!(matches!(error, Error::Engine(engine::Error::Driver(_))), "{error}");
+    assert!(theirs.plugin.open_shared(0, &handle).is_ok(), "nothing of that did any harm");
+}
+
+#[test]
+fn any_bytes_are_an_error() {
+    let theirs = host(exportable());
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..2_000 {
+        let mut bytes: Vec<u8> = (0..random.usize(..160)).map(|_| random.u8(..)).collect();
+        if random.bool() && bytes.len() > COUNT {
+            bytes[..VERSION + 1].copy_from_slice(b"regraph\x01");
+            bytes[COUNT..].iter_mut().take(4).skip(1).for_each(|byte| *byte = 0);
+        }
+        assert!(theirs.plugin.open_shared(0, &bytes).is_err());
+    }
+    assert_eq!(theirs.driver.used_bytes(), 0);
+}
+
+#[test]
+fn whole_allocations_have_handles_of_pytorchs() {
+    let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
+    let ours = host_on(&Arc::new(SimDriver::new(plain)), Config::default());
+    let theirs = host_on(&ours.driver, Config::default());
+    let stream = ours.stream();
+    let block = ours.plugin.allocate(3 * MIB, 0, stream).unwrap();
+    let Shared { handle, offset } = ours.plugin.share(block).unwrap();
+    assert_eq!((handle.len(), &handle[..2]), (66, &b"\x01c"[..]));
+    let opened = theirs.plugin.open_shared(0, &handle).unwrap();
+    let behind = |address| ours.driver.behind(address, 3 * MIB);
+    assert_eq!(behind(opened.address + offset), behind(block));
+    // As later versions write it, and as it was before there were versions.
+    for other in [[b"\x02c", &handle[2..]].concat(), [b"\x03c", &handle[2..]].concat()] {
+        assert_eq!(theirs.plugin.open_shared(0, &other).unwrap(), opened);
+    }
+    assert_eq!(theirs.plugin.open_shared(0, &handle[2..]).unwrap(), opened);
+    for _ in 0..4 {
+        theirs.plugin.close_shared(opened.id).unwrap();
+    }
+    assert!(behind(opened.address).is_none());
+    let error = |bytes: &[u8]| theirs.plugin.open_shared(0, bytes).unwrap_err();
+    let expandable = error(&[b"\x02e", &handle[2..]].concat());
+    assert!(matches!(expandable, Error::Handle(HandleError::Expandable)));
+    assert!(expandable.to_string().contains("expandable_segments:False"), "{expandable}");
+    assert!(matches!(error(b"\x02c123"), Error::Handle(HandleError::Damaged(_))));
+    assert!(matches!(error(b"\x04c"), Error::Handle(HandleError::Unknown)));
+    ours.plugin.free(block, 0).unwrap();
+}
+
+#[test]
+fn what_cannot_be_shared_says_why() {
+    let ours = host(Config::default());
+    let stream = ours.stream();
+    let block = ours.plugin.allocate(3 * MIB, 0, stream).unwrap();
+    let error = ours.plugin.share(block).unwrap_err();
+    let why = WhyNotShared::NotExportable;
+    assert!(
+        matches!(&error, Error::Engine(engine::Error::NotShared { why: it, .. }) if *it == why),
+        "{error}"
+    );
+    let inside = ours.plugin.share(block + 512).unwrap_err();
+    assert!(matches!(inside, Error::UnknownAddress { call: "share", .. }));
+    let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
+    let planned = host(Config::default().settings(settings));
+    let block = planned.plugin.allocate(3 * MIB, 0, planned.stream()).unwrap();
+    assert!(planned.plugin.share(block).is_ok(), "memory outside captures has no plan");
+}
+
+#[test]
+fn every_call_of_the_driver_may_fail() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, shared) = ours.two_pieces();
+    theirs.plugin.engine(0).unwrap();
+    let mut failed = 0;
+    for n in 0.. {
+        let before = ours.driver.used_bytes();
+        ours.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+        let opened = theirs.plugin.open_shared(0, &shared.handle);
+        ours.driver.forget_failures();
+        match opened {
+            Err(_) => failed += 1,
+            Ok(opened) => {
+                theirs.plugin.close_shared(opened.id).unwrap();
+                assert_eq!(ours.driver.behind(opened.address, MIB), None);
+                break;
+            }
+        }
+        assert_eq!(ours.driver.used_bytes(), before);
+    }
+    assert!(failed > 6, "{failed}");
+    // A device that cannot be waited for keeps what was mapped.
+    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    ours.driver.fail_host_nth(0, ErrorKind::InvalidValue);
+    theirs.plugin.close_shared(opened.id).unwrap();
+    assert!(ours.driver.behind(opened.address, MIB).is_some());
+    theirs.plugin.empty_cache().unwrap();
+    assert!(ours.driver.behind(opened.address, MIB).is_none());
+}
+
+#[test]
+fn devices_are_let_at_each_others_memory() {
+    let first = Arc::new(SimDriver::new(SimConfig::default()));
+    let second = Arc::new(first.add_device(SimConfig::default()));
+    let drivers = [Arc::clone(&first), Arc::clone(&second)];
+    let plugin = Plugin::new(exportable(), move |device| Ok(Arc::clone(&drivers[device as usize])));
+    let streams = [first.create_stream().unwrap(), second.create_stream().unwrap()];
+    let blocks: [u64; 2] =
+        std::array::from_fn(|n| plugin.allocate(3 * MIB, n as u32, streams[n]).unwrap());
+    plugin.peer_access(0, 1).unwrap();
+    plugin.peer_access(0, 1).unwrap();
+    assert!(first.behind(blocks[1], 3 * MIB).is_some(), "device 0 may touch memory of device 1");
+    assert!(second.behind(blocks[0], 3 * MIB).is_none(), "and not the other way");
+    let later = plugin.allocate(64 * MIB, 1, streams[1]).unwrap();
+    assert!(first.behind(later, 64 * MIB).is_some());
+    plugin.peer_access(1, 0).unwrap();
+    assert!(second.behind(blocks[0], 3 * MIB).is_some());
+}
+
+/// A process that opens what it is sent, line by line, and says what lies there.
+struct Receiver {
+    child: Child,
+    send: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "sharing::handles::receives", "--nocapture"])
+            .env(RECEIVER, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let send = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Self { child, send, answers }
+    }
+
+    fn open(&mut self, handle: &[u8]) -> String {
+        let text: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(self.send, "{text}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the receiver has ended");
+            if let Some(answer) = line.trim_end().strip_prefix("opened ") {
+                return answer.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn origins(driver: &SimDriver, address: u64) -> String {
+    format!("{:?} {:?}", driver.origin(address), driver.origin(address + 4 * MIB))
+}
+
+#[test]
+#[ignore = "the other process of the tests below"]
+fn receives() {
+    if std::env::var_os(RECEIVER).is_none() {
+        return;
+    }
+    let theirs = host(exportable());
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let digits = line.as_bytes().chunks(2);
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let handle: Vec<u8> = digits.map(byte).collect();
+        match theirs.plugin.open_shared(0, &handle) {
+            Ok(opened) => {
+                println!("\nopened {}", origins(&theirs.driver, opened.address));
+                theirs.plugin.close_shared(opened.id).unwrap();
+                assert_eq!(theirs.driver.origin(opened.address), None);
+            }
+            Err(error) => println!("\nopened {error}"),
+        }
+    }
+}
+
+#[test]
+fn another_process_gets_the_very_memory_by_either_way() {
+    let ours = host(exportable());
+    let (blocks, shared) = ours.two_pieces();
+    let there = origins(&ours.driver, blocks[1] - shared.offset);
+    let mut receiver = Receiver::new();
+    assert_eq!(receiver.open(&shared.handle), there);
+    // Without a board there is the socket alone.
+    let mut by_socket = shared.handle.clone();
+    by_socket[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    assert_eq!(receiver.open(&by_socket), there);
+    // A board that is another file.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+    by_socket[BOARD..BOARD + 4].copy_from_slice(&number.to_le_bytes());
+    assert_eq!(receiver.open(&by_socket), there);
+    ours.give_back(blocks);
+    // The thread that sent the descriptors may be about to let go of them.
+    let gone = |answer: &String| !answer.starts_with("Some");
+    let mut answers = std::iter::repeat_with(|| receiver.open(&shared.handle)).take(1_000);
+    let answer = answers.find(gone).unwrap();
+    assert!(answer.contains("given the memory back"), "{answer}");
+    assert!(answer.contains("keep the memory until it is opened"), "{answer}");
+}
+
+#[test]
+fn more_pieces_than_one_message_holds() {
+    let ours = host(exportable());
+    let stream = ours.stream();
+    // Many small pieces, and then a block over all of them.
+    let blocks: Vec<u64> =
+        (0..150).map(|_| ours.plugin.allocate(2 * MIB, 0, stream).unwrap()).collect();
+    for &block in &blocks {
+        ours.plugin.free(block, 0).unwrap();
+    }
+    ours.driver.synchronize().unwrap();
+    let block = ours.plugin.allocate(300 * MIB, 0, stream).unwrap();
+    let shared = ours.plugin.share(block).unwrap();
+    let count = (shared.handle.len() - PIECES) / PIECE;
+    assert!(count >= 140, "{count}");
+    let mut receiver = Receiver::new();
+    let there = origins(&ours.driver, block - shared.offset);
+    assert_eq!(receiver.open(&shared.handle), there);
+    let mut by_socket = shared.handle.clone();
+    by_socket[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    assert_eq!(receiver.open(&by_socket), there);
+}
+
+#[test]
+fn a_sender_that_does_not_answer_delays_no_other_handle() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    let mut silent = shared.handle.clone();
+    silent[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    silent[SECRET..SECRET + 16].copy_from_slice(&[0x5e; 16]);
+    let name = format!("regraph-{}-{}", std::process::id(), "5e".repeat(16));
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let sender = UnixListener::bind_addr(&address).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| theirs.plugin.open_shared(0, &silent));
+        let (mut question, _) = sender.accept().unwrap();
+        question.read_exact(&mut [0; 4]).unwrap();
+        let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        theirs.plugin.close_shared(opened.id).unwrap();
+        assert!(!waiting.is_finished(), "the other handle was waited for");
+        drop(question);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    });
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn threads_that_open_one_handle_at_once_share_a_mapping() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    for _ in 0..20 {
+        let open = || theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(opened.iter().all(|it| *it == opened[0]));
+        for it in opened {
+            theirs.plugin.close_shared(it.id).unwrap();
+        }
+    }
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn many_receivers_at_once() {
+    let ours = host(exportable());
+    let (blocks, mut shared) = ours.two_pieces();
+    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    let behind = |address| ours.driver.behind(address, 5 * MIB);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let theirs = host_on(&ours.driver, exportable());
+                for _ in 0..20 {
+                    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+                    assert_eq!(behind(opened.address + shared.offset), behind(blocks[1]));
+                    theirs.plugin.close_shared(opened.id).unwrap();
+                }
+            });
+        }
+    });
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+/// Connections to a sender's socket.
+fn callers(shared: &Shared, count: usize) -> Vec<UnixStream> {
+    let secret = &shared.handle[SECRET..SECRET + 16];
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("regraph-{}-{secret}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    (0..count).map(|_| UnixStream::connect_addr(&address).unwrap()).collect()
+}
+
+#[test]
+fn receivers_that_say_nothing_or_do_not_listen_hold_up_no_other() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, mut shared) = ours.two_pieces();
+    let silent = callers(&shared, 6);
+    let slow = callers(&shared, 2);
+    for mut stream in &slow {
+        stream.write_all(&[9, 0, 0, 0, 1]).unwrap();
+    }
+    // It asks for more and more, and reads no answer. What it is sent counts as this user's open files.
+    let deaf = callers(&shared, 1);
+    let mut question = 1_000u32.to_le_bytes().to_vec();
+    question.extend(shared.handle[PIECES + 8..PIECES + 16].repeat(512));
+    (&deaf[0]).write_all(&question).unwrap();
+    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    for _ in 0..3 {
+        let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        theirs.plugin.close_shared(opened.id).unwrap();
+    }
+    drop((silent, slow, deaf));
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn more_silent_receivers_than_are_served_at_once_make_room() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, mut shared) = ours.two_pieces();
+    let mut silent = callers(&shared, 200);
+    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    theirs.plugin.close_shared(opened.id).unwrap();
+    // The first to come was the first to go.
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_receiver_that_sends_a_byte_now_and_then_comes_to_an_end() {
+    let ours = host(exportable());
+    let (_, shared) = ours.two_pieces();
+    let mut slow = callers(&shared, 1).remove(0);
+    slow.write_all(&60_000u32.to_le_bytes()).unwrap();
+    let mut pause = || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        slow.write_all(&[1]).is_err()
+    };
+    // Fewer bytes than its first question has.
+    assert!((0..400).any(|_| pause()), "each byte begins its time again");
+}

@@ -1,0 +1,4 @@
+//! The simulated driver.
+
+mod driver;
+mod gates;

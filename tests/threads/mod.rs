@@ -1,0 +1,5 @@
+//! Threads on one engine.
+
+mod locks;
+mod many;
+mod stalls;
