@@ -12,9 +12,9 @@ use regraph::driver::{
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph_tagged::CudaProgram;
 
-pub(crate) type Pointer = *mut c_void;
-pub(crate) type Fill = unsafe extern "C" fn(u64, u8, usize, Pointer) -> u32;
-pub(crate) type Copy = unsafe extern "C" fn(u64, u64, usize, Pointer) -> u32;
+type Pointer = *mut c_void;
+type Fill = unsafe extern "C" fn(u64, u8, usize, Pointer) -> u32;
+type Copy = unsafe extern "C" fn(u64, u64, usize, Pointer) -> u32;
 type Load = unsafe extern "C" fn(*mut Pointer, *const c_void) -> u32;
 type Find = unsafe extern "C" fn(*mut Pointer, Pointer, *const c_char) -> u32;
 type Launch = unsafe extern "C" fn(
@@ -68,7 +68,7 @@ struct Gpu {
 ///
 /// # Safety
 /// `F` must be the C prototype of the function.
-pub(crate) unsafe fn raw<F: std::marker::Copy>(name: &str) -> F {
+unsafe fn raw<F: std::marker::Copy>(name: &str) -> F {
     for library in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
         // SAFETY: opens libcuda, which the driver object keeps open.
         if let Ok(library) = unsafe { libloading::Library::new(library) } {
