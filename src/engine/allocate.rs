@@ -10,7 +10,7 @@ use super::explain::View;
 use super::flaws::Flaw;
 use super::history::{EventKind, Frames};
 use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
-use super::names::PoolId;
+use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::planned::Found;
 use super::pools::{Homes, Pools};
@@ -21,8 +21,8 @@ use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
-use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
-use crate::journal::Entry;
+use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
+use crate::journal::{BlockNumber, Entry};
 use crate::policy::Reuse;
 use crate::settings::Rounding;
 use crate::sync::MutexGuard;
@@ -304,6 +304,8 @@ impl<D: Driver> Locked<'_, D> {
         run(pools, captures.get(slot).proof.proof(stream))
     }
 
+    /// Enters a block among the live ones that has its place: into the records of captures under way, the figures and the
+    /// table of live blocks. Outside captures its stream's cache has it on lease, where that may keep it.
     pub(super) fn hand_out(
         &mut self,
         request: &Request,
@@ -324,73 +326,99 @@ impl<D: Driver> Locked<'_, D> {
             self.state.count_changes(heap);
         }
         let number = self.state.blocks.number();
-        let mine = match requester {
+        let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        let id = match requester {
             Requester::Capture { capture, stream: index, .. } => {
+                // Into its record: whose place it has, if any, and the block itself.
                 self.state.tell_met(capture, pool, (address, bytes));
                 let capture_state = self.state.capture(capture);
                 capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
-                let home = Home { slot: capture, stream: index, since };
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
-                Some(home)
+                self.tell_others(pool, Some(capture), (number, address, bytes));
+                self.state.count_in((pool, heap), sizes, self.config.statistics);
+                let origin = Origin::Capture(Home { slot: capture, stream: index, since });
+                let id = self.state.blocks.insert(LiveBlock {
+                    tenure: Tenure::Own(users),
+                    frames: frames.clone(),
+                    ..LiveBlock::new(number, place, sizes, (stream, origin))
+                });
+                let age = self.state.capture(capture).age;
+                if self.state.blocks.note(id.slot, age) {
+                    self.state.capture(capture).note_row(id.slot);
+                }
+                id
             }
-            Requester::Outside { .. } | Requester::Lent { .. } => None,
+            Requester::Outside { .. } | Requester::Lent { .. } => {
+                self.tell_others(pool, None, (number, address, bytes));
+                let tenure = match requester {
+                    Requester::Lent { lent, .. } => Tenure::Lent(lent),
+                    // What is borrowed is the lender's again as soon as it is freed.
+                    _ if pool != request.pool => Tenure::Borrowed(request.pool),
+                    _ => Tenure::Own(users),
+                };
+                let block = LiveBlock::new(number, place, sizes, (stream, Origin::Outside));
+                self.hand_out_outside(request, LiveBlock { tenure, ..block }, address)
+            }
         };
-        let tenure = match requester {
-            Requester::Lent { lent, .. } => Tenure::Lent(lent),
-            // What is borrowed is the lender's again as soon as it is freed.
-            _ if pool != request.pool => Tenure::Borrowed(request.pool),
-            _ => Tenure::Own(users),
-        };
-        let standing = Entry::Standing { block: number, address, bytes };
-        self.state.write_journals(pool, mine.map(|home| home.slot), standing);
-        let row = self.state.pools.get_mut(pool).expect("found before");
-        let caches = self.config.settings.caching && row.config().may_cache();
-        // A stream cache would keep its requests from who learns of them.
-        let learning = self.state.lessons.is_listening();
-        let may_lease = matches!(tenure, Tenure::Own(_));
-        let leased = mine.is_none() && caches && may_lease && !learning;
-        if let Tenure::Lent(_) = tenure {
-            row.add_lent(bytes);
-        }
-        if leased {
-            self.state.count_left_over((pool, heap), self.config.statistics);
-        } else {
-            let sizes = (bytes, requested);
-            self.state.count_in((pool, heap), sizes, self.config.statistics);
-        }
-        let origin = mine.map_or(Origin::Outside, Origin::Capture);
-        if mine.is_none() {
-            self.state.lessons.note(|requests| requests.allocate(number, bytes, stream));
-        }
-        let place = (pool, heap, range);
-        let mut id = self.state.blocks.insert(LiveBlock {
-            tenure,
-            leased,
-            frames: frames.clone().filter(|_| !leased),
-            ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
-        });
-        if self.config.lacks(Flaw::Unlisted) && mine.is_none() {
-            self.state.blocks.forget_listing(id);
-        }
-        if let Some(home) = mine {
-            self.state.capture(home.slot).rows.grow_and_insert(id.slot as usize);
-        }
-        if leased {
-            let caches = Arc::clone(&self.state.caches);
-            let mut cache = caches.of(stream);
-            caches.set_used(cache.number());
-            let place = (address, bytes, requested);
-            id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
-            self.state.accounts.heard(cache.allow(&mut caches.peaks()));
-        }
         if self.state.history.is_some() {
             let (place, frames) = ((address, requested), frames.clone());
             self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         }
         Block { id, address, bytes: requested }
+    }
+
+    /// Has the records of captures under way tell of a block that is handed out beside them in a pool of theirs.
+    #[inline]
+    fn tell_others(
+        &mut self,
+        pool: PoolId,
+        but: Option<CaptureSlot>,
+        (block, address, bytes): (BlockNumber, u64, u64),
+    ) {
+        self.state.write_journals(pool, but, Entry::Standing { block, address, bytes });
+    }
+
+    /// Enters a block that work outside captures gets.
+    fn hand_out_outside(
+        &mut self,
+        &Request { ref frames, .. }: &Request,
+        block: LiveBlock,
+        address: u64,
+    ) -> BlockId {
+        let LiveBlock { number, pool, heap, bytes, requested, stream, tenure, .. } = block;
+        let row = self.state.pools.get_mut(pool).expect("found before");
+        if let Tenure::Lent(_) = tenure {
+            row.add_lent(bytes);
+        }
+        let caches = self.config.settings.caching && row.config().may_cache();
+        let may_lease = matches!(tenure, Tenure::Own(_));
+        // A stream cache would keep its requests from who learns of them.
+        let leased = caches && may_lease && !self.state.lessons.is_listening();
+        self.state.lessons.note(|requests| requests.allocate(number, bytes, stream));
+        if !leased {
+            self.state.count_in((pool, heap), (bytes, requested), self.config.statistics);
+            let id = self.state.blocks.insert(LiveBlock { frames: frames.clone(), ..block });
+            if self.config.lacks(Flaw::Unlisted) {
+                self.state.blocks.forget_listing(id);
+            }
+            return id;
+        }
+        // The stream cache counts it, and knows who asked.
+        self.state.count_left_over((pool, heap), self.config.statistics);
+        let id = self.state.blocks.insert(LiveBlock { leased, ..block });
+        if self.config.lacks(Flaw::Unlisted) {
+            self.state.blocks.forget_listing(id);
+        }
+        let caches = Arc::clone(&self.state.caches);
+        let mut cache = caches.of(stream);
+        caches.set_used(cache.number());
+        let place = (address, bytes, requested);
+        let id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
+        self.state.accounts.heard(cache.allow(&mut caches.peaks()));
+        id
     }
 }
 

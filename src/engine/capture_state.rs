@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::layout::Following;
@@ -52,8 +51,8 @@ pub(super) struct CaptureState {
     pub(super) expected: Option<Position>,
     /// Blocks allocated in it.
     pub(super) blocks: usize,
-    /// The rows that they had among the live ones.
-    pub(super) rows: FixedBitSet,
+    /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
+    rows: Vec<u32>,
     /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
     pub(super) held: Vec<u32>,
     /// Blocks freed by a thread that may not look at their streams: the one that captures on them
@@ -256,7 +255,7 @@ impl CaptureState {
             pools: SmallVec::new(),
             expected: None,
             blocks: 0,
-            rows: FixedBitSet::new(),
+            rows: Vec::new(),
             held: Vec::new(),
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
@@ -296,8 +295,7 @@ impl CaptureState {
             concurrent,
             lost,
         } = self;
-        // A bit for each row of the table of live blocks.
-        let most = (rows.len() / 64).max(held.capacity()).max(left.capacity());
+        let most = rows.capacity().max(held.capacity()).max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
             return false;
         }
@@ -311,6 +309,17 @@ impl CaptureState {
         (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
         (*blocks, *step, *set_backs_seen, *concurrent) = (0, 0, Moment::default(), false);
         true
+    }
+
+    /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
+    #[inline]
+    pub(super) fn note_row(&mut self, row: u32) {
+        self.rows.push(row);
+    }
+
+    /// The rows that its live blocks have, and others.
+    pub(super) fn rows(&self) -> &[u32] {
+        &self.rows
     }
 
     /// Notes that the record, where there is one, tells of a pool's blocks from now on, and no block has this

@@ -337,17 +337,16 @@ impl<D: Driver> Locked<'_, D> {
         self.poll_waits(usize::MAX);
         // No graph with blocks in it has run yet.
         let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
-        for pool in pools {
+        for &pool in &pools {
             self.drop_premapped_at_end(pool, slot);
         }
         let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };
-        let CaptureState { id, pools, held, lost, left, rows, .. } = &mut *over;
-        let (id, lost) = (*id, lost.take());
+        let (id, lost) = (over.id, over.lost.take());
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
             self.state.record_capture(id, pool, false);
         }
-        for row in rows.ones() {
+        for &row in over.rows() {
             let Some(block) = self.state.blocks.in_row_mut(row) else { continue };
             // Else another block has the row by now.
             if matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
@@ -365,7 +364,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let hold = !self.config.lacks(Flaw::Hold);
-        for &pool in &*pools {
+        for &pool in &pools {
             let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
             let Some(row) = self.state.pools.get_mut(pool) else { continue };
             row.remove_capture();
@@ -388,24 +387,24 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        for held in held.drain(..) {
+        for held in over.held.drain(..) {
             let captures = &self.state.captures;
             self.state.waiting.let_go(held, accepted, |pool| captures.ids_of(pool));
         }
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
-        for block in left.drain(..) {
+        for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
             block.roll_back();
             if accepted {
                 block.origin = Origin::Graph;
             }
             self.state.discount(&block, self.config.statistics);
-            self.free_outside(block);
+            self.free_outside(&mut block);
         }
         self.poll_waits(usize::MAX);
         if !accepted {
-            self.leave_planned(pools, id);
-            for &pool in &*pools {
+            self.leave_planned(&pools, id);
+            for &pool in &pools {
                 self.forget_graphs(pool);
             }
         }

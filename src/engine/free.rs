@@ -142,7 +142,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        let Some(block) = self.state.blocks.remove(id) else {
+        let Some(mut block) = self.state.blocks.remove(id) else {
             return Err(Error::UnknownBlock { call: "free", block: id.number() });
         };
         if let Origin::Capture(home) = block.origin {
@@ -153,26 +153,27 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         self.state.discount(&block, self.config.statistics);
-        self.free_counted(block);
+        self.free_counted(&mut block);
         Ok(())
     }
 
-    /// Frees a block that is in the tables and among the live ones' figures no more.
-    fn free_counted(&mut self, mut block: LiveBlock) {
+    /// Frees a block that is in the tables and among the live ones' figures no more. What it holds is taken out of it where
+    /// it waits.
+    fn free_counted(&mut self, block: &mut LiveBlock) {
         if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
             let row = self.state.pools.get(block.pool);
             let graphs = row.is_some_and(|row| !row.is_without_graphs());
             block.tenure = block.tenure.or_graphs(graphs);
         }
-        self.take_input(&mut block);
+        self.take_input(block);
         let Origin::Capture(home) = block.origin else {
             self.state.lessons.note(|requests| requests.free(block.number));
             return self.free_of_no_capture(block);
         };
         let mut ending = Ending::default();
-        match self.ending(&block, home, &mut ending) {
-            Ok(()) => self.free_in_capture(&mut block, home, ending),
+        match self.ending(block, home, &mut ending) {
+            Ok(()) => self.free_in_capture(block, home, ending),
             Err(ruined) => self.free_in_ruined(block, ruined),
         }
     }
@@ -231,9 +232,9 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block of a capture of which nothing will ever run: it is as one from outside it.
     #[cold]
-    fn free_in_ruined(&mut self, mut block: LiveBlock, ruined: StreamHandle) {
+    fn free_in_ruined(&mut self, block: &mut LiveBlock, ruined: StreamHandle) {
         block.roll_back();
-        self.with_listed(&mut block, |locked| locked.abandon_invalidated(ruined));
+        self.with_listed(block, |locked| locked.abandon_invalidated(ruined));
         let pool = block.pool;
         self.free_outside(block);
         self.forget_graphs(pool);
@@ -251,11 +252,11 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Frees a block that no capture under way allocated.
-    fn free_of_no_capture(&mut self, block: LiveBlock) {
+    fn free_of_no_capture(&mut self, block: &mut LiveBlock) {
         if !self.config.lacks(Flaw::OlderBlocks) {
             return self.free_outside(block);
         }
-        let LiveBlock { heap, range, number, tenure, origin, .. } = block;
+        let &mut LiveBlock { heap, range, number, tenure, origin, .. } = block;
         let users = tenure.users().of_block().or_graphs(matches!(origin, Origin::Graph));
         match self.state.pools.find_heap_mut(heap) {
             Some(heap) => heap.free_idle(range, users, number),
@@ -275,7 +276,7 @@ impl<D: Driver> Locked<'_, D> {
         block.frames = lease.frames;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
         self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
-        self.free_counted(block);
+        self.free_counted(&mut block);
         Ok(())
     }
 
@@ -545,9 +546,11 @@ impl<D: Driver> Locked<'_, D> {
     /// its stream does not capture, the stream may have it back once the other streams that used it
     /// have completed that. Any other waits for the work of all its streams, and for the captures
     /// under way in its pool if a graph uses it.
-    pub(super) fn free_outside(&mut self, block: LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, tenure, origin, uses, .. } = block;
-        let LiveBlock { bytes, requested, frames, gone, leased, .. } = block;
+    pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
+        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
+        let &mut LiveBlock { bytes, requested, leased, .. } = block;
+        let LiveBlock { uses, gone, frames, .. } = block;
+        let (gone, frames) = (gone.take(), frames.take());
         let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();

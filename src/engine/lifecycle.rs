@@ -66,7 +66,9 @@ impl<D: Driver> Engine<D> {
         };
         let small = plan(true, SMALL_RESERVE.min(self.reserve));
         let large = plan(false, self.reserve);
-        state.pools.add(config, small, large)
+        // What the settings say of plans stays as it is.
+        let planned = config.plan.clone().or_else(|| self.config.settings.plan_options());
+        state.pools.add(config, small, large, planned)
     }
 
     /// Gives all memory of a pool back to the driver.

@@ -187,6 +187,8 @@ pub(super) struct CachedBlock {
 struct Row {
     number: u64,
     listing: Listing,
+    /// The age of the last capture that had a block here.
+    noted: u64,
     block: Option<LiveBlock>,
 }
 
@@ -246,7 +248,7 @@ impl Blocks {
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let number = block.number.0;
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(Row { number, listing: Listing::Nowhere, block: None });
+            self.rows.push(Row { number, listing: Listing::Nowhere, noted: 0, block: None });
             u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
         });
         let pool = block.pool.row();
@@ -385,8 +387,15 @@ impl Blocks {
     }
 
     /// The block of a row, of any name.
-    pub(super) fn in_row_mut(&mut self, row: usize) -> Option<&mut LiveBlock> {
-        self.rows.get_mut(row)?.block.as_mut()
+    pub(super) fn in_row_mut(&mut self, row: u32) -> Option<&mut LiveBlock> {
+        self.rows.get_mut(row as usize)?.block.as_mut()
+    }
+
+    /// Notes that a capture of this age has a block in a row. False where it was the last to have one there: the capture
+    /// lists the row, and need not list it again.
+    #[inline]
+    pub(super) fn note(&mut self, row: u32, age: u64) -> bool {
+        std::mem::replace(&mut self.rows[row as usize].noted, age) != age
     }
 
     fn is_mine(&self, id: BlockId) -> bool {
@@ -421,8 +430,10 @@ impl Blocks {
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
-        let named = mine && row.number == id.number;
-        let block = row.block.take_if(|_| named)?;
+        if !mine || row.number != id.number {
+            return None;
+        }
+        let block = row.block.take()?;
         self.unlist(id.slot, block.pool, listed_bytes(block.heap, block.bytes));
         self.vacant.push(id.slot);
         Some(block)

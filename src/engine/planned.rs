@@ -146,9 +146,11 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
-        let planned = self.is_planned(slot, pool);
+        if !fixed && !self.is_planned(slot, pool) {
+            return Ok(Found::Unplanned);
+        }
         let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
-        if !can_plan(self.driver, self.config) || !mapped || !(fixed || planned) {
+        if !mapped || !can_plan(self.driver, self.config) {
             return Ok(Found::Unplanned);
         }
         let foreseen = if fixed { None } else { self.foresee_place(slot, request, stream) };
@@ -215,7 +217,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
-    fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
+    fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         let capture_state = self.state.captures.get(slot);
         capture_state.journal.as_ref()?;
         let laid_at_once = |following: &Following| !following.is_paged(pool);
@@ -226,18 +228,17 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The bounds of the plan that the host asks for, of a capture or of all into a pool.
-    pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
+    pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         match &self.state.captures.get(slot).planning {
             Planning::Off => None,
-            Planning::On(options) => Some(options.clone()),
+            Planning::On(options) => Some(options),
             Planning::Default => self.asked_of_all(pool),
         }
     }
 
     /// The bounds of the plan that the host asks for, of all captures into a pool.
-    pub(super) fn asked_of_all(&self, pool: PoolId) -> Option<Options> {
-        let of_pool = self.state.pools.get(pool)?.config().plan.clone();
-        of_pool.or_else(|| self.config.settings.plan_options())
+    pub(super) fn asked_of_all(&self, pool: PoolId) -> Option<&Options> {
+        self.state.pools.get(pool)?.plan()
     }
 
     /// What is planned at the end of a capture, for each heap that it has such blocks in.
@@ -247,7 +248,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(journal) = &capture_state.journal else { return Vec::new() };
         let unplanned = |heap: u32| {
             let pool = self.state.pools.pool_of(heap);
-            let options = self.options(slot, pool).unwrap_or_default();
+            let options = self.options(slot, pool).cloned().unwrap_or_default();
             let options = options.after(capture_state.since.elapsed());
             let row = self.state.pools.planned(heap);
             let unbound = journal.iter().filter_map(|entry| match entry {

@@ -21,6 +21,7 @@ use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
+use crate::plan::Options;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
@@ -59,6 +60,8 @@ const GONE: &str = "heaps live as long as their pool, and rows name them";
 pub(super) struct PoolRow {
     id: PoolId,
     config: PoolConfig,
+    /// The bounds of the plans of captures into it, where these get their memory at their end.
+    plan: Option<Options>,
     /// Of blocks that get their memory at the end of their capture, once there was one.
     planned: Option<Box<PlannedHeap>>,
     /// Whether its heaps grow in place.
@@ -142,6 +145,11 @@ impl PoolRow {
 
     pub(super) fn config(&self) -> &PoolConfig {
         &self.config
+    }
+
+    /// The bounds of the plans of captures into it, if the host asks for plans.
+    pub(super) fn plan(&self) -> Option<&Options> {
+        self.plan.as_ref()
     }
 
     pub(super) fn label(&self) -> PoolLabel {
@@ -364,7 +372,13 @@ impl Pools {
     }
 
     /// Adds a pool whose heaps get their memory as planned.
-    pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
+    pub(super) fn add(
+        &mut self,
+        config: PoolConfig,
+        small: Plan,
+        large: Plan,
+        plan: Option<Options>,
+    ) -> PoolId {
         let row = self.vacant.pop().unwrap_or_else(|| {
             self.rows.push(None);
             self.heaps.resize_with(HEAPS * self.rows.len(), || None);
@@ -376,6 +390,7 @@ impl Pools {
         let pool = PoolRow {
             id,
             config,
+            plan,
             planned: None,
             grows_in_place: matches!(large.supply, Supply::Growing { .. }),
             graphs: 0,
@@ -656,7 +671,8 @@ impl Pools {
     /// Whether nothing of a pool may be handed out: it is suspended, or short of a part of its memory.
     #[inline]
     pub(super) fn is_shut(&self, id: PoolId) -> bool {
-        self.has_heap(id, Presence::is_shut)
+        // All heaps of a pool are open, or none is.
+        self.get(id).is_some_and(|pool| self.heap(pool.large()).presence().is_shut())
     }
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.

@@ -102,7 +102,7 @@ impl Page<'_> {
         for (slot, block, name) in blocks.each() {
             let known = match block.origin {
                 Origin::Capture(home) => captures.find(home.slot).is_some_and(|capture| {
-                    let listed = name.map_or(capture.rows.contains(slot as usize), |name| {
+                    let listed = name.map_or(capture.rows().contains(&slot), |name| {
                         capture.left.contains(&name)
                     });
                     let seen = home.stream.index() < capture.proof.seen();

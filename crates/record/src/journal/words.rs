@@ -135,7 +135,9 @@ impl Words {
 
     #[inline(always)]
     fn put<const COUNT: usize>(&mut self, words: [u32; COUNT]) {
-        self.room(COUNT).extend_from_slice(&words);
+        // Word by word: to call for a copy of so few costs more.
+        let chunk = self.room(COUNT);
+        words.into_iter().for_each(|word| chunk.push(word));
     }
 
     fn put_wide<const COUNT: usize>(&mut self, kind: u32, stream: u32, fields: [u64; COUNT]) {
