@@ -62,7 +62,7 @@ mod tests {
     #[allow(dead_code, reason = "read through Debug")]
     struct LaunchArgs<'a> {
         stream: &'a CudaStream,
-        func: Unread,
+        func: NotPrinted,
     }
 
     #[derive(Debug)]
@@ -83,9 +83,9 @@ mod tests {
     }
 
     /// What must not be formatted: it may be long.
-    struct Unread;
+    struct NotPrinted;
 
-    impl Debug for Unread {
+    impl Debug for NotPrinted {
         fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
             panic!("more was formatted than is read");
         }
@@ -99,7 +99,7 @@ mod tests {
             error_state: [u64::MAX; 16],
         };
         let stream = CudaStream { cu_stream: stream as *mut u8, ctx: ctx.into(), owned: true };
-        launched_on(&LaunchArgs { stream: &stream, func: Unread })
+        launched_on(&LaunchArgs { stream: &stream, func: NotPrinted })
     }
 
     #[test]

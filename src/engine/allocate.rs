@@ -398,25 +398,26 @@ impl<D: Driver> Locked<'_, D> {
         // A stream cache would keep its requests from who learns of them.
         let leased = caches && may_lease && !self.state.lessons.is_listening();
         self.state.lessons.note(|requests| requests.allocate(number, bytes, stream));
-        if !leased {
-            self.state.count_in((pool, heap), (bytes, requested), self.config.statistics);
-            let id = self.state.blocks.insert(LiveBlock { frames: frames.clone(), ..block });
-            if self.config.lacks(Flaw::Unlisted) {
-                self.state.blocks.forget_listing(id);
-            }
-            return id;
+        // A stream cache counts what it leases, and knows who asked.
+        let counts = self.config.statistics;
+        match leased {
+            true => self.state.count_left_over((pool, heap), counts),
+            false => self.state.count_in((pool, heap), (bytes, requested), counts),
         }
-        // The stream cache counts it, and knows who asked.
-        self.state.count_left_over((pool, heap), self.config.statistics);
-        let id = self.state.blocks.insert(LiveBlock { leased, ..block });
+        let frames = frames.clone();
+        let own_frames = if leased { None } else { frames.clone() };
+        let id = self.state.blocks.insert(LiveBlock { leased, frames: own_frames, ..block });
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
+        }
+        if !leased {
+            return id;
         }
         let caches = Arc::clone(&self.state.caches);
         let mut cache = caches.of(stream);
         caches.set_used(cache.number());
         let place = (address, bytes, requested);
-        let id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
+        let id = cache.enroll(id.slot, (pool, stream), place, frames);
         self.state.accounts.heard(cache.allow(&mut caches.peaks()));
         id
     }

@@ -8,7 +8,7 @@ use super::snapshot::Range;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
-use crate::heap::{Requester, State as RangeState, Users};
+use crate::heap::{RangeState, Requester, Users};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::policy::Reuse;

@@ -15,7 +15,7 @@ use super::state::State;
 use super::stream_cache::StreamCache;
 use crate::driver::{CaptureId, StreamHandle};
 use crate::index::{new_map, Map};
-use crate::snapshot::{Action as Shown, Annotation, HostContext, Stage, TraceEntry};
+use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
 /// Where the host's calls came from, innermost first.
 #[derive(Debug, PartialEq, Eq)]
@@ -631,7 +631,7 @@ impl Pasts {
             let time_us = time(event.stamp);
             if let EventKind::CaptureBegin | EventKind::CaptureEnd = event.action {
                 let begins = event.action == EventKind::CaptureBegin;
-                let stage = if begins { Stage::Start } else { Stage::End };
+                let stage = if begins { AnnotationStage::Start } else { AnnotationStage::End };
                 annotations.push(Annotation::capture(event.address, stage, device, time_us));
                 continue;
             }

@@ -114,7 +114,7 @@ impl Lessons {
 #[derive(Debug)]
 pub(super) struct EndedCapture {
     pool: Option<PoolId>,
-    unread: Unread,
+    unread: CaptureRecord,
 }
 
 impl EndedCapture {
@@ -125,12 +125,12 @@ impl EndedCapture {
 
 /// The record of a capture, and where the blocks lie in it that a layout is for.
 #[derive(Debug)]
-pub(super) struct Unread {
+pub(super) struct CaptureRecord {
     journal: Journal,
     addresses: HashSet<u64>,
 }
 
-impl Unread {
+impl CaptureRecord {
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -145,7 +145,7 @@ impl Unread {
 
 impl State {
     /// What a capture under way has allocated so far in its first pool; `None` where it keeps no journal.
-    pub(super) fn outline_of(&self, slot: CaptureSlot) -> Option<Unread> {
+    pub(super) fn outline_of(&self, slot: CaptureSlot) -> Option<CaptureRecord> {
         let capture_state = self.captures.get(slot);
         let journal = capture_state.journal.clone()?;
         let pool = capture_state.pools.first().copied();
@@ -160,7 +160,7 @@ impl State {
             _ => None,
         });
         let addresses = addresses.collect();
-        Some(Unread { journal, addresses })
+        Some(CaptureRecord { journal, addresses })
     }
 }
 

@@ -39,7 +39,7 @@ impl<D: Driver> Engine<D> {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
         };
-        let settings = &state.settings;
+        let settings = state.tuning.settings();
         let limit = config.max_bytes.unwrap_or(u64::MAX);
         let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
         let splitting = Splitting {

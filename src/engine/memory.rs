@@ -75,7 +75,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Poisoned`].
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
         self.change(|locked| {
-            locked.state.limit = bytes;
+            locked.state.tuning.set_limit(bytes);
             Ok(())
         })
     }
@@ -97,7 +97,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn memory_limit(&self) -> Result<Option<u64>, Error> {
-        Ok(self.lock()?.limit)
+        Ok(self.lock()?.tuning.limit())
     }
 
     /// Gives all memory back to the driver that is wholly free, without waiting for anything: what

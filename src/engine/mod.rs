@@ -108,7 +108,7 @@ use lifecycle::Owners;
 use oom::Observers;
 use state::{Locked, State};
 use stream_cache::StreamCaches;
-use tuning::SharedRounding;
+use tuning::{SharedRounding, Tuning};
 
 /// An allocator on one device.
 ///
@@ -163,10 +163,8 @@ impl<D: Driver> Engine<D> {
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
         let caches = Arc::new(StreamCaches::new(number, config.statistics));
-        let mut state = State::new(number, Arc::clone(&caches));
-        state.late_ends = config.late_ends;
-        state.settings = config.settings.clone();
-        state.limit = memory::limit(&config.settings, total);
+        let tuning = Tuning::new(config.settings.clone(), total);
+        let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));
         Self {
             driver,

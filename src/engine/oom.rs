@@ -352,7 +352,8 @@ impl State {
 
     /// How much more all pools may hold, in bytes.
     pub(super) fn room_of_all(&self) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
+        let limit = self.tuning.limit();
+        limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
     }
 
     /// Whether it is the pool's own limit that stands in the way of `bytes` more.
@@ -432,8 +433,9 @@ impl<D: Driver> Locked<'_, D> {
 
     /// From how many bytes on old memory is given back before more is got, where there is a threshold.
     pub(super) fn garbage_threshold(&self) -> Option<u64> {
-        let threshold = self.state.settings.garbage_collection_threshold;
-        let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(self.state.limit)?;
+        let tuning = &self.state.tuning;
+        let threshold = tuning.settings().garbage_collection_threshold;
+        let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(tuning.limit())?;
         Some((threshold * limit as f64) as u64)
     }
 
@@ -459,10 +461,9 @@ impl<D: Driver> Locked<'_, D> {
     /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
     /// memory.
     pub(super) fn capacity_of_all(&mut self) -> u64 {
-        if self.state.device_bytes.is_none() {
-            self.state.device_bytes = self.driver.memory_info().ok().map(|info| info.total);
-        }
-        self.state.limit.into_iter().chain(self.state.device_bytes).min().unwrap_or(u64::MAX)
+        let tuning = &mut self.state.tuning;
+        let of_device = tuning.device_bytes(self.driver);
+        tuning.limit().into_iter().chain(of_device).min().unwrap_or(u64::MAX)
     }
 
     /// The report of a request that failed, of a stream's where there is one.
@@ -504,13 +505,13 @@ impl<D: Driver> Locked<'_, D> {
             allocated: of_pool.allocated_bytes.current,
             takeable,
             waiting,
-            engine_limit: self.state.limit,
+            engine_limit: self.state.tuning.limit(),
             engine_reserved: of_all.reserved_bytes.current,
             engine_allocated: of_all.allocated_bytes.current - asleep,
             engine_suspended: of_all.suspended_bytes.current,
             in_graphs,
             capturing: !waits,
-            growable: self.state.settings.expandable_segments,
+            growable: self.state.tuning.settings().expandable_segments,
             granularity: match self.driver.memory_support() {
                 MemorySupport::Mapped { granularity } => Some(granularity),
                 MemorySupport::Allocated => None,

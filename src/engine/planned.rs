@@ -165,7 +165,7 @@ impl<D: Driver> Locked<'_, D> {
         let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
-        let exportable = self.state.settings.exportable;
+        let exportable = self.state.tuning.settings().exportable;
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;

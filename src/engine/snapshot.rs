@@ -16,10 +16,12 @@ use super::stream_cache::StreamCache;
 use super::{Engine, Error};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
-use crate::heap::{Heap, RangeId, State as RangeState};
+use crate::heap::{Heap, RangeId, RangeState};
 use crate::index::{new_map, Map};
 use crate::settings::Settings;
-use crate::snapshot::{Block, BlockState, Frame, Segment, SegmentType, Setting, Snapshot, Waiting};
+use crate::snapshot::{
+    BlockState, Frame, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
+};
 
 impl<D: Driver> Engine<D> {
     /// Everything that the engine holds, block by block, with what each freed block waits for, and
@@ -249,7 +251,7 @@ impl<D: Driver> Locked<'_, D> {
             reasons: state.all_wait_reasons().collect(),
             origins: state.segment_origins.clone(),
             history,
-            settings: state.settings.clone(),
+            settings: state.tuning.settings().clone(),
         };
         // The next one tells of this one.
         state.record_event(EventKind::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
@@ -337,8 +339,15 @@ impl HeapRows {
         segments.extend(self.still_held.iter().map(|&((address, size), number)| {
             let (state, requested_size) = (BlockState::Inactive, 0);
             let (frames, waiting) = (Vec::new(), None);
-            let block =
-                Block { address, size, requested_size, state, frames, context: None, waiting };
+            let block = SegmentBlock {
+                address,
+                size,
+                requested_size,
+                state,
+                frames,
+                context: None,
+                waiting,
+            };
             Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
         }));
         self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
@@ -373,7 +382,8 @@ impl HeapRows {
             let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };
             let size = bytes;
-            let block = Block { address, size, requested_size, state, frames, context, waiting };
+            let block =
+                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
             segment.blocks.push(block);
         }
         for (address, size) in self.premapped {
@@ -383,7 +393,7 @@ impl HeapRows {
             let (state, frames) = (BlockState::Inactive, Vec::new());
             let (requested_size, context, waiting) = (0, None, None);
             let premapped =
-                Block { address, size, requested_size, state, frames, context, waiting };
+                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
             segment.blocks.push(premapped);
         }
     }

@@ -14,6 +14,7 @@ use super::pools::{Graphs, PoolRow, Pools};
 use super::sharing::Imports;
 use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
+use super::tuning::Tuning;
 use super::verdicts::Verdicts;
 use super::waits::WaitTable;
 use super::Error;
@@ -22,7 +23,6 @@ use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, Str
 use crate::heap::{CaptureSlot, RangeId, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
-use crate::settings::Settings;
 use std::sync::Arc;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
@@ -39,19 +39,12 @@ pub(super) struct State {
     pub(super) history: Option<Box<Ring>>,
     /// Where memory was asked for that came from the driver.
     pub(super) segment_origins: SegmentOrigins,
-    /// The most that all pools may hold, in bytes.
-    pub(super) limit: Option<u64>,
-    /// The device's memory in bytes, once the driver has told it.
-    pub(super) device_bytes: Option<u64>,
+    pub(super) tuning: Tuning,
     pub(super) graphs: Graphs,
     pub(super) verdicts: Verdicts,
     pub(super) imports: Imports,
     /// Pools whose owners are gone; they are destroyed when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
-    /// As the configuration has it.
-    pub(super) late_ends: bool,
-    /// As the configuration has them, but for what was changed since.
-    pub(super) settings: Settings,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     pub(super) journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -71,7 +64,7 @@ pub(super) struct Locked<'a, D: Driver> {
 }
 
 impl State {
-    pub(super) fn new(engine: u32, caches: Arc<StreamCaches>) -> Self {
+    pub(super) fn new(engine: u32, caches: Arc<StreamCaches>, tuning: Tuning) -> Self {
         Self {
             pools: Pools::new(engine),
             captures: Captures::default(),
@@ -82,14 +75,11 @@ impl State {
             accounts: Accounts::default(),
             history: None,
             segment_origins: SegmentOrigins::new(),
-            limit: None,
-            device_bytes: None,
+            tuning,
             graphs: Graphs::new(engine),
             verdicts: Verdicts::default(),
             imports: Imports::default(),
             leaving: Vec::new(),
-            late_ends: false,
-            settings: Settings::default(),
             journals: false,
             foresight: None,
             lessons: Lessons::default(),
@@ -520,7 +510,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             // If it was never seen in this capture, or that may be over, it is another that is ruined.
             Ok(CaptureStatus::Invalidated)
-                if !self.state.late_ends
+                if !self.config.late_ends
                     && self.state.capture(slot).proof.stream(stream).is_some() =>
             {
                 Err(stream)
@@ -539,7 +529,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Rolls back the capture that a stream was last seen in: it is ruined.
     pub(super) fn abandon_invalidated(&mut self, stream: StreamHandle) {
         // Where ends are told late that one may be over, and have a graph.
-        let last = self.state.captures.last_of(stream).filter(|_| !self.state.late_ends);
+        let last = self.state.captures.last_of(stream).filter(|_| !self.config.late_ends);
         if let Some(slot) = last {
             // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);

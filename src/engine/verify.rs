@@ -25,7 +25,7 @@ use super::waits::Wait;
 use super::Engine;
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{Presence, RangeId, State as RangeState, Users};
+use crate::heap::{Presence, RangeId, RangeState, Users};
 use crate::sync::{MutexGuard, Ordering};
 
 /// The state with every lock held.

@@ -1,7 +1,7 @@
 //! Cutting a block out of free ranges.
 
 use super::place::Placed;
-use super::range::{Range, RangeId, State};
+use super::range::{Range, RangeId, RangeState};
 use super::runs::Position;
 use super::users::Users;
 use super::Heap;
@@ -17,16 +17,12 @@ impl Heap {
     /// [`Heap::carve`], where the run is known in which they lie.
     #[inline]
     pub(super) fn carve_in(&mut self, run: Position, first: RangeId, bytes: u64) -> Placed {
-        let Range { address, bytes: held, segment, previous, state, .. } = self.ranges[first];
+        let Range { address, bytes: held, state, .. } = self.ranges[first];
         let mut users = users_of(state);
         self.in_blocks += bytes;
         let (range, after) = if held > bytes {
             // The block gets a row of its own, and the rest keeps its row, markers and names.
-            self.ranges.shorten(first, bytes);
-            let sides = (previous, Some(first));
-            let range = self.ranges.insert((address, bytes), segment, sides, State::Allocated);
-            self.ranges.unite_markers(range, first);
-            (range, Some(first))
+            (self.ranges.cut_front(first, bytes), Some(first))
         } else {
             self.note_taken(state);
             let mut missing = bytes - held;
@@ -44,7 +40,7 @@ impl Heap {
                 self.absorb_next(first, next);
                 missing -= held;
             }
-            let range = self.ranges.set_state(first, State::Allocated);
+            let range = self.ranges.set_state(first, RangeState::Allocated);
             range.bytes = bytes;
             (first, range.next)
         };
@@ -54,6 +50,6 @@ impl Heap {
 }
 
 /// Whose memory a block is in what a free range holds.
-fn users_of(state: State) -> Users {
+fn users_of(state: RangeState) -> Users {
     state.users().map_or(Users::Eager, Users::of_block)
 }

@@ -4,7 +4,7 @@
 //! them now its host has promised (`Engine::restore`). So nothing is proven here, and each free or waiting
 //! range of the heap may be taken. What is in a block, or has no memory, never is.
 
-use super::range::{Range, RangeId, State};
+use super::range::{Range, RangeId, RangeState};
 use super::users::Users;
 use super::Heap;
 
@@ -54,7 +54,7 @@ impl Heap {
         let mut reached = address;
         for &(id, (start, bytes), segment) in &mapped[first..] {
             let follows = start <= reached && reached < start + bytes;
-            let pending = matches!(self.ranges[id].state, State::Pending { .. });
+            let pending = matches!(self.ranges[id].state, RangeState::Pending { .. });
             if !follows || pending || segment != mapped[first].2 {
                 return false;
             }
@@ -106,15 +106,15 @@ impl Heap {
             let whole = self.extent(at);
             let above = (self.ranges[at].end() > end).then(|| self.split(at, end));
             match self.ranges[at].state {
-                State::Waiting => {
+                RangeState::Waiting => {
                     let lower = lower.take();
                     let (from, place) = lower.unwrap_or((at, whole));
                     cuts.push(Cut { from, place, below: lower.is_some(), above });
                     self.leave(at);
                 }
-                State::Idle { users: of }
-                | State::Closed { users: of }
-                | State::StreamOrdered { users: of, .. } => {
+                RangeState::Idle { users: of }
+                | RangeState::Closed { users: of }
+                | RangeState::StreamOrdered { users: of, .. } => {
                     users = users.or_graphs(of.are_graphs());
                     self.unlist(at);
                 }
@@ -122,7 +122,7 @@ impl Heap {
             }
             lower = None;
             self.ranges.set_markers(at, &[]);
-            self.ranges.set_state(at, State::Allocated);
+            self.ranges.set_state(at, RangeState::Allocated);
             if above.is_some() || self.ranges[at].end() == end {
                 break;
             }
@@ -147,8 +147,8 @@ impl Heap {
         self.ranges[rest].since = since;
         self.ranges[rest].position = position;
         match state {
-            State::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
-            State::Waiting => self.waiting.0 += 1,
+            RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
+            RangeState::Waiting => self.waiting.0 += 1,
             _ => {}
         }
         if next.is_none() {

@@ -4,8 +4,8 @@
 //! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
 //! holes again.
 
-use super::range::{Range, RangeId, State};
-use super::segment::Segment;
+use super::range::{Range, RangeId, RangeState};
+use super::segment::HeapSegment;
 use super::users::Users;
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError};
@@ -92,7 +92,7 @@ impl Heap {
         self.unlist(id);
         let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
         let idle = self.ranges[id].state;
-        self.ranges.set_state(id, State::Hole);
+        self.ranges.set_state(id, RangeState::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
         if address < start {
@@ -116,7 +116,7 @@ impl Heap {
 
     /// Joins a hole with the holes beside it; one at the end of what is mapped is no hole any more.
     fn join_holes(&mut self, mut id: RangeId) {
-        let is_hole = |range: &Range| matches!(range.state, State::Hole);
+        let is_hole = |range: &Range| matches!(range.state, RangeState::Hole);
         if let Some(next) = self.ranges[id].next.filter(|&next| is_hole(&self.ranges[next])) {
             self.forget_hole(next);
             self.absorb_next(id, next);
@@ -142,7 +142,7 @@ impl Heap {
         self.holes.retain(|&hole| hole != id);
     }
 
-    fn segment_of(&self, range: &Range) -> &Segment {
+    fn segment_of(&self, range: &Range) -> &HeapSegment {
         self.segments[range.segment.index()].as_ref().expect("ranges lie in segments")
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::premapped::Bounds;
-use super::range::{RangeId, SegmentId, State};
-use super::segment::{enter_segment, unit, Segment, Shape};
+use super::range::{RangeId, RangeState, SegmentId};
+use super::segment::{enter_segment, unit, HeapSegment, SegmentShape};
 use super::users::Users;
 use super::{Change, Heap, Supply};
 use crate::capture::Proof;
@@ -41,11 +41,11 @@ struct Site {
     missing: u64,
     /// The first free range that the block covers, but for the new one.
     first: Option<RangeId>,
-    spot: Spot,
+    spot: GrowthSpot,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Spot {
+enum GrowthSpot {
     /// Behind everything.
     End(SegmentId),
     /// At the low end of a hole.
@@ -78,8 +78,8 @@ impl Heap {
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(wanted, requester, proof, unit) {
             let premapped = match site.spot {
-                Spot::End(segment) => self.premapped_of(segment),
-                Spot::Low(_) | Spot::High(_) => 0,
+                GrowthSpot::End(segment) => self.premapped_of(segment),
+                GrowthSpot::Low(_) | GrowthSpot::High(_) => 0,
             };
             if site.missing.saturating_sub(premapped) > limit {
                 return Ok(None);
@@ -95,7 +95,7 @@ impl Heap {
             // What is left over of a hole that was filled lies beside what is free above it.
             let rest = self.ranges[placed.range].next;
             if let Some(rest) =
-                rest.filter(|&it| matches!(self.ranges[it].state, State::Idle { .. }))
+                rest.filter(|&it| matches!(self.ranges[it].state, RangeState::Idle { .. }))
             {
                 self.merge(rest);
             }
@@ -103,22 +103,22 @@ impl Heap {
         }
         let least = bytes.next_multiple_of(unit);
         let (segment, shape) = match self.plan.supply {
-            Supply::Growing { reserve } => (least, Shape::Growable { reserve }),
-            Supply::Fixed if self.plan.whole => (least, Shape::Fixed),
-            Supply::Fixed if self.plan.small => (SMALL_SEGMENT.max(least), Shape::Fixed),
+            Supply::Growing { reserve } => (least, SegmentShape::Growable { reserve }),
+            Supply::Fixed if self.plan.whole => (least, SegmentShape::Fixed),
+            Supply::Fixed if self.plan.small => (SMALL_SEGMENT.max(least), SegmentShape::Fixed),
             Supply::Fixed if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
-                (LARGE_SEGMENT.max(least), Shape::Fixed)
+                (LARGE_SEGMENT.max(least), SegmentShape::Fixed)
             }
-            Supply::Fixed => (least, Shape::Fixed),
+            Supply::Fixed => (least, SegmentShape::Fixed),
             // To the byte, so that a memory checker sees every step beyond the end.
-            Supply::Uncached => (wanted.requested, Shape::Allocated),
+            Supply::Uncached => (wanted.requested, SegmentShape::Allocated),
         };
         if segment > limit {
             return Ok(None);
         }
         let mut opened = match &self.source {
             Some(source) => self.ask(source, segment, wanted.stream)?,
-            None => Segment::open(driver, segment, shape, self.plan.exportable)?,
+            None => HeapSegment::open(driver, segment, shape, self.plan.exportable)?,
         };
         if opened.growable {
             if let Err(error) = opened.extend(driver, least) {
@@ -128,7 +128,7 @@ impl Heap {
             }
         }
         let mut bytes = bytes;
-        if shape == Shape::Allocated {
+        if shape == SegmentShape::Allocated {
             // Its last granule counts as whole: blocks are multiples of 512.
             bytes = wanted.requested.next_multiple_of(512);
             (opened.bytes, opened.mapped) = (bytes, bytes);
@@ -157,10 +157,11 @@ impl Heap {
         source: &Arc<dyn Source>,
         bytes: u64,
         stream: StreamHandle,
-    ) -> Result<Segment, DriverError> {
-        let given = Segment::ask(source, bytes, stream)?;
-        let end = |segment: &Segment| segment.address + segment.bytes;
-        let overlaps = |other: &Segment| given.address < end(other) && other.address < end(&given);
+    ) -> Result<HeapSegment, DriverError> {
+        let given = HeapSegment::ask(source, bytes, stream)?;
+        let end = |segment: &HeapSegment| segment.address + segment.bytes;
+        let overlaps =
+            |other: &HeapSegment| given.address < end(other) && other.address < end(&given);
         if self.segments.iter().flatten().any(overlaps) {
             // Not given back: it is the other one's memory too.
             let text = format!("{:#x} was given before and not taken back", given.address);
@@ -192,15 +193,18 @@ impl Heap {
             let (first, below) = before(range.previous);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
-                offer(range.address, Site { missing, first, spot: Spot::Low(hole) });
+                offer(range.address, Site { missing, first, spot: GrowthSpot::Low(hole) });
             }
             let above = self.usable_after(range.next.filter(|_| !apart), bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
-                offer(range.address, Site { missing, first, spot: Spot::High(hole) });
+                offer(range.address, Site { missing, first, spot: GrowthSpot::High(hole) });
             } else if below + range.bytes + above >= bytes {
-                offer(range.address, Site { missing: range.bytes, first, spot: Spot::Low(hole) });
+                offer(
+                    range.address,
+                    Site { missing: range.bytes, first, spot: GrowthSpot::Low(hole) },
+                );
             }
         }
         if let Some(segment) = self.growing {
@@ -208,7 +212,10 @@ impl Heap {
             let (first, usable) = before(row.last);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
-                offer(row.address + row.mapped, Site { missing, first, spot: Spot::End(segment) });
+                offer(
+                    row.address + row.mapped,
+                    Site { missing, first, spot: GrowthSpot::End(segment) },
+                );
             }
         }
         best.map(|(_, _, site)| site)
@@ -224,9 +231,9 @@ impl Heap {
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         let (hole, low) = match spot {
-            Spot::End(segment) => return self.extend(driver, segment, missing, bounds, unit),
-            Spot::Low(hole) => (hole, true),
-            Spot::High(hole) => (hole, false),
+            GrowthSpot::End(segment) => return self.extend(driver, segment, missing, bounds, unit),
+            GrowthSpot::Low(hole) => (hole, true),
+            GrowthSpot::High(hole) => (hole, false),
         };
         let range = &self.ranges[hole];
         let (segment, previous, next) = (range.segment, range.previous, range.next);
@@ -234,7 +241,7 @@ impl Heap {
         let whole = missing == range.bytes;
         self.segment(segment).map(driver, address, missing)?;
         self.note_change(mapping(address, missing));
-        let idle = State::Idle { users: Users::Eager };
+        let idle = RangeState::Idle { users: Users::Eager };
         let id = if whole {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
@@ -254,8 +261,8 @@ impl Heap {
 
     /// Enters bytes that came into use behind a segment's last range.
     pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
-        let &Segment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = State::Idle { users: Users::Eager };
+        let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
+        let state = RangeState::Idle { users: Users::Eager };
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::range::{RangeId, State};
+use super::range::{RangeId, RangeState};
 use super::users::Users;
 use super::{idle, Heap};
 
@@ -76,7 +76,7 @@ impl Heap {
     /// Makes a range idle that is in no list and of no kind, as graphs' memory, and closes it if it is to be `closed`:
     /// cut where graphs begin or cease to keep it.
     pub(super) fn settle_cut(&mut self, id: RangeId, closed: bool) {
-        self.ranges.set_state(id, State::Allocated);
+        self.ranges.set_state(id, RangeState::Allocated);
         let since = self.clock;
         let mut at = Some(id);
         while let Some(part) = at {

@@ -1,7 +1,7 @@
 //! A block at a place that a layout has chosen.
 
 use super::place::{Placed, Requester};
-use super::range::{Range, RangeId, State};
+use super::range::{Range, RangeId, RangeState};
 use super::Heap;
 use crate::capture::Proof;
 
@@ -50,7 +50,7 @@ impl Heap {
         let end = address + bytes;
         let here = |id: &RangeId| {
             let range = &self.ranges[*id];
-            !matches!(range.state, State::Hole) && range.address < end && address < range.end()
+            !matches!(range.state, RangeState::Hole) && range.address < end && address < range.end()
         };
         let mut parts: Vec<(u64, u64)> = self
             .ranges

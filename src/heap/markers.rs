@@ -42,9 +42,15 @@ impl Line {
         }
     }
 
+    /// Whether its markers lie in a list elsewhere.
+    #[inline]
+    pub(super) fn has_list(&self) -> bool {
+        self.count as usize > INLINE
+    }
+
     #[inline]
     pub(super) fn set(&mut self, nodes: &[NodeIndex], spills: &mut Spills) {
-        if self.count as usize > INLINE {
+        if self.has_list() {
             spills.vacant.push(self.nodes[0].index() as u32);
         }
         self.count = nodes.len() as u32;
@@ -105,7 +111,7 @@ impl Spills {
 impl Spills {
     /// Each line with more markers than it holds has a list of its own, and the other lists are vacant.
     pub(super) fn verify<'a>(&self, lines: impl Iterator<Item = &'a Line>) -> Verdict {
-        let long = lines.filter(|line| line.count as usize > INLINE);
+        let long = lines.filter(|line| line.has_list());
         let lists = long.map(|line| line.nodes[0].index() as u32);
         let mut lists: Vec<u32> = lists.chain(self.vacant.iter().copied()).collect();
         lists.sort_unstable();

@@ -46,7 +46,7 @@ pub(crate) use planned::{
     Asker, Ended, LaidSpot, Others, Placement, PlannedHeap, Prepared, Sharable,
 };
 pub(crate) use premapped::Bounds;
-pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};
+pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
@@ -63,7 +63,7 @@ use kept::Kept;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
 use runs::Runs;
-use segment::Segment;
+use segment::HeapSegment;
 
 /// Which free ranges a block may be cut from outside captures (PyTorch's `max_split_size_mb`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(crate) struct Heap {
     /// Where memory comes from, if not from the driver.
     source: Option<Arc<dyn Source>>,
     ranges: Ranges,
-    segments: Vec<Option<Segment>>,
+    segments: Vec<Option<HeapSegment>>,
     /// The latest segment that can grow.
     growing: Option<SegmentId>,
     holes: Vec<RangeId>,
@@ -207,7 +207,7 @@ impl Heap {
     /// Every range that is not in a block, with the last block that lay there.
     pub(crate) fn unallocated(&self) -> impl Iterator<Item = (RangeId, Option<BlockNumber>)> + '_ {
         self.ranges.ids().map(|id| (id, &self.ranges[id])).filter_map(|(id, range)| {
-            let free = !matches!(range.state, State::Allocated | State::Hole);
+            let free = !matches!(range.state, RangeState::Allocated | RangeState::Hole);
             free.then_some((id, range.block))
         })
     }
@@ -222,13 +222,13 @@ impl Heap {
     }
 
     /// The free ranges whose state a test picks, in address order.
-    fn ids_where(&self, picks: impl Fn(State) -> bool) -> Vec<RangeId> {
+    fn ids_where(&self, picks: impl Fn(RangeState) -> bool) -> Vec<RangeId> {
         self.free_ids().filter(|&id| picks(self.ranges[id].state)).collect()
     }
 
     /// Where the memory around an allocated range begins, and how far it goes on without a hole.
     pub(crate) fn surroundings(&self, id: RangeId) -> (u64, u64) {
-        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state, State::Hole);
+        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Hole);
         let mut first = id;
         while let Some(previous) = self.ranges[first].previous.filter(|id| !is_hole(id)) {
             first = previous;
@@ -250,7 +250,7 @@ impl Heap {
         for id in self.free_ids() {
             let range = &self.ranges[id];
             let takes = range.state.users() == Some(Users::Eager)
-                && !matches!(range.state, State::Pending { .. });
+                && !matches!(range.state, RangeState::Pending { .. });
             let joins = takes && range.address == end && range.previous.is_some();
             run = match takes {
                 true if joins && !self.plan.whole => run + range.bytes,
@@ -266,7 +266,8 @@ impl Heap {
     /// Every range with memory in it, in any order: its address and size, and the number of its
     /// segment.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
-        let ids = self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, State::Hole));
+        let ids =
+            self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, RangeState::Hole));
         ids.map(|id| {
             let range = &self.ranges[id];
             (id, (range.address, range.bytes), range.segment.index())
@@ -288,7 +289,7 @@ impl Heap {
     }
 
     /// What a range is.
-    pub(crate) fn state(&self, id: RangeId) -> State {
+    pub(crate) fn state(&self, id: RangeId) -> RangeState {
         self.ranges[id].state
     }
 
@@ -306,7 +307,7 @@ impl Heap {
 
     /// Of each segment, whether it can grow.
     pub(crate) fn growable(&self) -> Vec<bool> {
-        let growable = |segment: &Segment| segment.growable;
+        let growable = |segment: &HeapSegment| segment.growable;
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
@@ -342,7 +343,8 @@ impl Heap {
 
     /// Address and size of every range that a capture under way gave back.
     pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let given = self.free_ids().filter(|&id| matches!(self.state(id), State::Pending { .. }));
+        let given =
+            self.free_ids().filter(|&id| matches!(self.state(id), RangeState::Pending { .. }));
         given.map(|id| self.extent(id))
     }
 
@@ -403,7 +405,7 @@ impl Heap {
             return true;
         }
         self.leave(id);
-        let range = self.ranges.set_state(id, State::Pending { capture, owner, users });
+        let range = self.ranges.set_state(id, RangeState::Pending { capture, owner, users });
         range.block = Some(block);
         let Range { address, bytes, previous, next, .. } = *range;
         self.add_run(id, (address, bytes), (previous, next));
@@ -443,7 +445,7 @@ impl Heap {
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
-            let State::Pending { capture: of, users, .. } = self.ranges[id].state else {
+            let RangeState::Pending { capture: of, users, .. } = self.ranges[id].state else {
                 continue;
             };
             if of != capture {
@@ -497,8 +499,8 @@ impl Heap {
     fn leave(&mut self, id: RangeId) {
         let bytes = self.ranges[id].bytes;
         match self.ranges[id].state {
-            State::Allocated => self.in_blocks -= bytes,
-            State::Waiting => {
+            RangeState::Allocated => self.in_blocks -= bytes,
+            RangeState::Waiting => {
                 self.waiting.0 -= 1;
                 self.waiting.1 -= bytes;
             }
@@ -509,7 +511,7 @@ impl Heap {
     /// Lets an unlisted range wait.
     fn hold(&mut self, id: RangeId) {
         self.leave(id);
-        self.ranges.set_state(id, State::Waiting);
+        self.ranges.set_state(id, RangeState::Waiting);
         self.waiting.0 += 1;
         self.waiting.1 += self.ranges[id].bytes;
     }
@@ -524,7 +526,7 @@ impl Heap {
     fn settle_outside(&mut self, id: RangeId, users: Users) {
         let Range { previous, next, .. } = self.ranges[id];
         let is_closed = |id: RangeId| match self.ranges[id].state {
-            State::Closed { users: of } => of.are_graphs() == users.are_graphs(),
+            RangeState::Closed { users: of } => of.are_graphs() == users.are_graphs(),
             _ => false,
         };
         let closed = previous.is_some_and(is_closed) || next.is_some_and(is_closed);
@@ -566,7 +568,7 @@ impl Heap {
     fn list(&mut self, id: RangeId) {
         let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
         self.add_run(id, (address, bytes), (previous, next));
-        if let State::StreamOrdered { timeline, .. } = state {
+        if let RangeState::StreamOrdered { timeline, .. } = state {
             if self.ordered.len() <= timeline.index() {
                 self.ordered.resize(timeline.index() + 1, 0);
             }
@@ -595,13 +597,13 @@ impl Heap {
 
     /// Counts a free range out of its kind.
     #[inline]
-    fn note_taken(&mut self, state: State) {
-        if let State::StreamOrdered { timeline, .. } = state {
+    fn note_taken(&mut self, state: RangeState) {
+        if let RangeState::StreamOrdered { timeline, .. } = state {
             self.ordered[timeline.index()] -= 1;
         }
     }
 
-    fn segment(&mut self, segment: SegmentId) -> &mut Segment {
+    fn segment(&mut self, segment: SegmentId) -> &mut HeapSegment {
         self.segments[segment.index()].as_mut().expect("ranges lie in segments")
     }
 
@@ -618,10 +620,10 @@ impl Heap {
 }
 
 /// What an idle range is, closed or not.
-fn idle(users: Users, closed: bool) -> State {
+fn idle(users: Users, closed: bool) -> RangeState {
     match closed {
-        true => State::Closed { users },
-        false => State::Idle { users },
+        true => RangeState::Closed { users },
+        false => RangeState::Idle { users },
     }
 }
 

@@ -7,7 +7,7 @@
 //! captures sees no difference.
 
 use super::place::{Placed, Requester};
-use super::range::{Range, RangeId, State};
+use super::range::{Range, RangeId, RangeState};
 use super::segment::unit;
 use super::Heap;
 use crate::capture::Proof;
@@ -34,9 +34,9 @@ impl Heap {
         if self.in_blocks + self.waiting.1 > 0 || self.plan.whole {
             return;
         }
-        for id in self.ids_where(|state| matches!(state, State::Idle { .. })) {
-            if let State::Idle { users } = self.ranges[id].state {
-                self.ranges.set_state(id, State::Closed { users });
+        for id in self.ids_where(|state| matches!(state, RangeState::Idle { .. })) {
+            if let RangeState::Idle { users } = self.ranges[id].state {
+                self.ranges.set_state(id, RangeState::Closed { users });
                 self.has_closed = true;
             }
         }
@@ -47,10 +47,10 @@ impl Heap {
         if !std::mem::take(&mut self.has_closed) {
             return;
         }
-        for id in self.ids_where(|state| matches!(state, State::Closed { .. })) {
+        for id in self.ids_where(|state| matches!(state, RangeState::Closed { .. })) {
             // It may have been merged into the one before.
-            if let State::Closed { users } = self.ranges[id].state {
-                self.ranges.set_state(id, State::Idle { users });
+            if let RangeState::Closed { users } = self.ranges[id].state {
+                self.ranges.set_state(id, RangeState::Idle { users });
                 self.merge(id);
             }
         }
@@ -109,24 +109,24 @@ impl Heap {
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
             let Range { address, bytes, next, .. } = self.ranges[id];
-            let State::Closed { users } = self.ranges[id].state else { return };
+            let RangeState::Closed { users } = self.ranges[id].state else { return };
             let opened = bytes.min(end - address);
             if opened < bytes {
                 self.ranges[id].bytes = opened;
                 let rest = (address + opened, bytes - opened);
-                let state = State::Closed { users };
+                let state = RangeState::Closed { users };
                 let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
                 self.ranges[rest].since = self.ranges[id].since;
                 if next.is_none() {
                     self.segment(segment).last = Some(rest);
                 }
             }
-            self.ranges.set_state(id, State::Idle { users });
+            self.ranges.set_state(id, RangeState::Idle { users });
             at = next;
         }
     }
 
     fn is_closed(&self, id: RangeId) -> bool {
-        matches!(self.ranges[id].state, State::Closed { .. })
+        matches!(self.ranges[id].state, RangeState::Closed { .. })
     }
 }

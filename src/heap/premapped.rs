@@ -15,8 +15,8 @@
 //! work outside captures is to be handed a place, a use outside is recorded) the premapped memory is
 //! released, or *kept*: it becomes idle memory like any other, and its piece is never exchanged.
 
-use super::range::{RangeId, SegmentId, State};
-use super::segment::{Piece, Segment};
+use super::range::{RangeId, RangeState, SegmentId};
+use super::segment::{HeapSegment, Piece};
 use super::suspend::{Absent, AbsentStage};
 use super::users::Users;
 use super::{Change, Heap};
@@ -41,7 +41,7 @@ enum Exchanged {
     Lost(Absent, DriverError),
 }
 
-impl Segment {
+impl HeapSegment {
     /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
     fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
         let used_until = self.address + self.mapped;
@@ -225,7 +225,7 @@ impl Heap {
         let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.premapped -= bytes;
         self.exact = true;
-        let state = State::Idle { users: Users::Eager };
+        let state = RangeState::Idle { users: Users::Eager };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
         self.ranges[id].since = self.clock;

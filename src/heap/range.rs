@@ -45,7 +45,7 @@ define_index! {
 
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RangeState {
     /// No range: the row waits for its next use.
     Vacant,
     /// In a block.
@@ -76,7 +76,7 @@ pub(crate) enum State {
     Hole,
 }
 
-impl State {
+impl RangeState {
     /// Whether a block may be placed here, at once or later, without further steps of the host.
     #[inline]
     pub(crate) fn is_free(self) -> bool {
@@ -112,7 +112,7 @@ impl State {
 pub(crate) struct Range {
     pub(crate) bytes: u64,
     pub(crate) next: Option<RangeId>,
-    pub(crate) state: State,
+    pub(crate) state: RangeState,
     /// The free markers of a range that a capture gave back, and those that a block's place asked for
     /// before the block took it.
     markers: Line,
@@ -165,7 +165,7 @@ impl Ranges {
     /// All rows in use.
     pub(crate) fn ids(&self) -> impl Iterator<Item = RangeId> + '_ {
         let rows = self.rows.iter().enumerate();
-        rows.filter(|(_, range)| !matches!(range.state, State::Vacant))
+        rows.filter(|(_, range)| !matches!(range.state, RangeState::Vacant))
             .map(|(row, _)| RangeId::new(row))
     }
 
@@ -176,12 +176,27 @@ impl Ranges {
 
     /// Makes a range something else.
     #[inline]
-    pub(crate) fn set_state(&mut self, id: RangeId, state: State) -> &mut Range {
+    pub(crate) fn set_state(&mut self, id: RangeId, state: RangeState) -> &mut Range {
         let range = &mut self.rows[id.index()];
         self.free -= usize::from(range.state.is_free());
         self.free += usize::from(state.is_free());
         range.state = state;
         range
+    }
+
+    /// Cuts an allocated range off the low end of another, which is larger; both have the markers that the other had.
+    #[inline]
+    pub(crate) fn cut_front(&mut self, id: RangeId, bytes: u64) -> RangeId {
+        let &Range { address, segment, previous, markers, .. } = &self[id];
+        self.shorten(id, bytes);
+        let (place, sides) = ((address, bytes), (previous, Some(id)));
+        if !markers.has_list() {
+            return self.enter(place, segment, sides, RangeState::Allocated, markers);
+        }
+        // Each line has a list of its own.
+        let front = self.enter(place, segment, sides, RangeState::Allocated, Line::default());
+        self.unite_markers(front, id);
+        front
     }
 
     /// Takes so many bytes off a range's low end; they must go to a neighbour.
@@ -221,16 +236,28 @@ impl Ranges {
     /// Puts a range between two neighbours, without markers.
     pub(crate) fn insert(
         &mut self,
+        place: (u64, u64),
+        segment: SegmentId,
+        sides: (Option<RangeId>, Option<RangeId>),
+        state: RangeState,
+    ) -> RangeId {
+        self.enter(place, segment, sides, state, Line::default())
+    }
+
+    #[inline(always)]
+    fn enter(
+        &mut self,
         (address, bytes): (u64, u64),
         segment: SegmentId,
         (previous, next): (Option<RangeId>, Option<RangeId>),
-        state: State,
+        state: RangeState,
+        markers: Line,
     ) -> RangeId {
         let range = Range {
             bytes,
             next,
             state,
-            markers: Line::default(),
+            markers,
             previous,
             segment,
             address,
@@ -267,7 +294,7 @@ impl Ranges {
         if let Some(next) = next {
             self[next].previous = previous;
         }
-        self.set_state(id, State::Vacant);
+        self.set_state(id, RangeState::Vacant);
         self.set_markers(id, &[]);
         self.vacant.push(id);
     }
@@ -280,7 +307,7 @@ impl Ranges {
         let vacant = times(self.vacant.iter().map(|id| id.index()), self.rows.len())?;
         let mut free = 0;
         for (row, vacant) in self.rows.iter().zip(vacant) {
-            let right = vacant == usize::from(row.state == State::Vacant);
+            let right = vacant == usize::from(row.state == RangeState::Vacant);
             holds!(right, "vacant {vacant} times: {row:?}");
             free += usize::from(row.state.is_free());
         }

@@ -20,7 +20,7 @@ const ALLOCATION_UNIT: u64 = 2 << 20;
 
 /// Memory from the driver.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub(crate) struct HeapSegment {
     pub(crate) address: u64,
     /// Reserved, or allocated, in bytes.
     pub(crate) bytes: u64,
@@ -60,7 +60,7 @@ pub(super) struct Piece {
 
 /// How a segment is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum SegmentShape {
     /// Reserves this many bytes of addresses where that is possible, and grows in them.
     Growable { reserve: u64 },
     /// Is had whole.
@@ -93,7 +93,7 @@ pub(super) fn create<D: Driver + ?Sized>(
 /// What addresses of segments are multiples of: blocks in them are.
 const ALIGNMENT: u64 = 512;
 
-impl Segment {
+impl HeapSegment {
     /// A segment of so many bytes from a source of the host's.
     pub(crate) fn ask(
         source: &Arc<dyn Source>,
@@ -145,7 +145,7 @@ impl Segment {
     pub(crate) fn open<D: Driver + ?Sized>(
         driver: &D,
         bytes: u64,
-        shape: Shape,
+        shape: SegmentShape,
         exportable: bool,
     ) -> Result<Self, DriverError> {
         let segment = |address, bytes, mapped, growable, allocated| Self {
@@ -156,11 +156,11 @@ impl Segment {
             ..Self::reserved(address, bytes)
         };
         match (driver.memory_support(), shape) {
-            (MemorySupport::Mapped { granularity }, Shape::Growable { reserve }) => {
+            (MemorySupport::Mapped { granularity }, SegmentShape::Growable { reserve }) => {
                 let bytes = bytes.max(reserve).next_multiple_of(granularity);
                 Ok(segment(driver.reserve(bytes)?, bytes, 0, true, false))
             }
-            (MemorySupport::Mapped { granularity }, Shape::Fixed) => {
+            (MemorySupport::Mapped { granularity }, SegmentShape::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
                 let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, false, false);
                 if let Err(error) = fixed.extend(driver, bytes) {
@@ -170,11 +170,11 @@ impl Segment {
                 }
                 Ok(fixed)
             }
-            (MemorySupport::Allocated, Shape::Growable { .. } | Shape::Fixed) => {
+            (MemorySupport::Allocated, SegmentShape::Growable { .. } | SegmentShape::Fixed) => {
                 let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
             }
-            (_, Shape::Allocated) => {
+            (_, SegmentShape::Allocated) => {
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
             }
         }
@@ -389,7 +389,10 @@ impl Segment {
 }
 
 /// Enters a new segment in a table.
-pub(super) fn enter_segment(segments: &mut Vec<Option<Segment>>, segment: Segment) -> SegmentId {
+pub(super) fn enter_segment(
+    segments: &mut Vec<Option<HeapSegment>>,
+    segment: HeapSegment,
+) -> SegmentId {
     let vacant = segments.iter().position(Option::is_none);
     let row = vacant.unwrap_or(segments.len());
     if row == segments.len() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::planned::PlannedHeap;
-use super::segment::Segment;
+use super::segment::HeapSegment;
 use super::{Heap, RangeId};
 use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
 
@@ -94,7 +94,7 @@ pub enum Shared {
 /// Memory of another process, or of another allocator, that is mapped here. It is in no heap: the
 /// engine hands nothing of it out.
 #[derive(Debug)]
-pub(crate) struct Imported(Segment);
+pub(crate) struct Imported(HeapSegment);
 
 impl Imported {
     /// Maps pieces one behind the other. On failure nothing has changed.
@@ -111,7 +111,7 @@ impl Imported {
         });
         let total = total.filter(|&bytes| bytes > 0);
         let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
-        let mut segment = Segment::reserved(driver.reserve(total)?, total);
+        let mut segment = HeapSegment::reserved(driver.reserve(total)?, total);
         for &(bytes, descriptor) in pieces {
             let at = segment.address + segment.mapped;
             let memory = driver.import(descriptor);
@@ -160,7 +160,7 @@ pub(crate) enum Unshared {
     Refused(DriverError),
 }
 
-impl Segment {
+impl HeapSegment {
     fn share<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -249,7 +249,7 @@ impl Heap {
             return false;
         }
         self.keep_premapped(Some(place));
-        let here = |segment: &&mut Segment| {
+        let here = |segment: &&mut HeapSegment| {
             place.0.checked_sub(segment.address).is_some_and(|offset| offset < segment.bytes)
         };
         let segment = self.segments.iter_mut().flatten().find(here);

@@ -1,6 +1,6 @@
 //! What streams gave back outside captures.
 
-use super::range::{Range, RangeId, State, TimelineId};
+use super::range::{Range, RangeId, RangeState, TimelineId};
 use super::users::Users;
 use super::Heap;
 
@@ -23,7 +23,7 @@ impl Heap {
             previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
-        self.ranges.set_state(id, State::StreamOrdered { timeline, users });
+        self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });
         self.ranges[id].position = position;
         self.list(id);
         if let Some((next, _)) = above {
@@ -33,7 +33,7 @@ impl Heap {
         if let Some((previous, _)) = below {
             // The lower one goes on; the upper one's row may be in the middle of a free.
             self.note_taken(self.ranges[previous].state);
-            self.ranges.set_state(previous, State::StreamOrdered { timeline, users });
+            self.ranges.set_state(previous, RangeState::StreamOrdered { timeline, users });
             self.ranges[previous].position = position;
             self.absorb_next(previous, id);
         }
@@ -47,7 +47,7 @@ impl Heap {
         freed: u64,
     ) -> Option<u64> {
         match self.ranges[id].state {
-            State::StreamOrdered { timeline: other, users: of }
+            RangeState::StreamOrdered { timeline: other, users: of }
                 if (other, of) == (timeline, users) =>
             {
                 Some(self.ranges[id].position)
@@ -68,7 +68,7 @@ impl Heap {
             return false;
         }
         let done = |&id: &RangeId| match self.ranges[id] {
-            Range { state: State::StreamOrdered { timeline, .. }, position, .. } => {
+            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
                 position <= completed(timeline)
             }
             _ => false,
@@ -87,7 +87,7 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return;
         }
-        let lent = |state| matches!(state, State::StreamOrdered { users: Users::Lent, .. });
+        let lent = |state| matches!(state, RangeState::StreamOrdered { users: Users::Lent, .. });
         for id in self.ids_where(lent) {
             self.unlist(id);
             self.settle_outside(id, Users::Graphs);
@@ -102,7 +102,7 @@ impl Heap {
     /// What timelines have ordered: for each such range its timeline, and what that must have completed.
     pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
         self.free_ids().filter_map(|id| match self.ranges[id] {
-            Range { state: State::StreamOrdered { timeline, .. }, position, .. } => {
+            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
                 Some((timeline, position))
             }
             _ => None,
@@ -114,7 +114,8 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return 0;
         }
-        let ordered = |id: &RangeId| matches!(self.ranges[*id].state, State::StreamOrdered { .. });
+        let ordered =
+            |id: &RangeId| matches!(self.ranges[*id].state, RangeState::StreamOrdered { .. });
         self.free_ids().filter(ordered).map(|id| self.ranges[id].bytes).sum()
     }
 
@@ -128,9 +129,10 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return;
         }
-        for id in self.ids_where(|state| matches!(state, State::StreamOrdered { .. })) {
-            if let State::StreamOrdered { timeline, .. } = self.ranges[id].state {
-                self.ranges.set_state(id, State::StreamOrdered { timeline, users: Users::Eager });
+        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
+            if let RangeState::StreamOrdered { timeline, .. } = self.ranges[id].state {
+                self.ranges
+                    .set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
             }
         }
     }
@@ -142,9 +144,9 @@ impl Heap {
         if self.stream_ordered_ranges() == 0 {
             return held;
         }
-        for id in self.ids_where(|state| matches!(state, State::StreamOrdered { .. })) {
+        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
             let Range { state, position, .. } = self.ranges[id];
-            let State::StreamOrdered { timeline, users } = state else { continue };
+            let RangeState::StreamOrdered { timeline, users } = state else { continue };
             self.unlist(id);
             self.hold(id);
             held.push((id, (timeline, position), users));

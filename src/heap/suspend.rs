@@ -6,7 +6,7 @@
 //! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
 //! call fails, the piece stands where the call before it left it, and either way goes on from there.
 
-use super::segment::{create, Piece, Segment};
+use super::segment::{create, HeapSegment, Piece};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -153,7 +153,7 @@ impl Absent {
     }
 }
 
-impl Segment {
+impl HeapSegment {
     /// Gives the memory of every piece back, from the lowest until the driver refuses; enters what
     /// went into `gone`.
     fn suspend<D: Driver + ?Sized>(
@@ -286,7 +286,7 @@ impl Heap {
     pub(crate) fn still_held(&self) -> Vec<((u64, u64), usize)> {
         let mut still: Vec<((u64, u64), usize)> = Vec::new();
         for (number, segment) in self.segments.iter().enumerate() {
-            let held = segment.iter().flat_map(Segment::held);
+            let held = segment.iter().flat_map(HeapSegment::held);
             still.extend(runs(held).map(|(place, _)| (place, number)));
         }
         still
@@ -296,7 +296,7 @@ impl Heap {
     fn each_segment(
         &mut self,
         mapped: bool,
-        mut step: impl FnMut(&mut Segment, &mut Vec<(u64, u64)>) -> Result<(), DriverError>,
+        mut step: impl FnMut(&mut HeapSegment, &mut Vec<(u64, u64)>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };

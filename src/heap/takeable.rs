@@ -1,7 +1,7 @@
 //! Which free ranges a requester may take.
 
 use super::place::Requester;
-use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
+use super::range::{CaptureSlot, Range, RangeId, RangeState, TimelineId};
 use super::users::{Lent, Users};
 use super::Heap;
 use crate::capture::{Proof, StreamIndex};
@@ -40,11 +40,11 @@ impl Heap {
         proof: Proof<'_>,
     ) -> Option<bool> {
         match range.state {
-            State::Pending { capture: of, owner, .. } => {
+            RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
                 Some(asked && proof.covers(self.ranges.markers_of(range)))
             }
-            State::Idle { .. } => Some(true),
+            RangeState::Idle { .. } => Some(true),
             state => state.is_free().then_some(false),
         }
     }
@@ -60,10 +60,10 @@ impl Heap {
     ) -> Option<bool> {
         let fits = || whole || self.may_split(range.bytes);
         match range.state {
-            State::Idle { users } | State::Closed { users } => {
+            RangeState::Idle { users } | RangeState::Closed { users } => {
                 Some(users == Users::Eager && fits())
             }
-            State::StreamOrdered { timeline: of, users: Users::Eager } => {
+            RangeState::StreamOrdered { timeline: of, users: Users::Eager } => {
                 Some(timeline == Some(of) && fits())
             }
             state => state.is_free().then_some(false),
@@ -81,10 +81,10 @@ impl Heap {
     ) -> Option<bool> {
         let all = lent == Lent::AllFree;
         match range.state {
-            State::Idle { users } | State::Closed { users } => {
+            RangeState::Idle { users } | RangeState::Closed { users } => {
                 Some(users == Users::Graphs || (users == Users::Kept && all))
             }
-            State::StreamOrdered { timeline: of, users: Users::Lent } => {
+            RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
                 Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
             }
             state => state.is_free().then_some(false),

@@ -1,7 +1,7 @@
 //! What holds of a heap between calls. `engine/verify.rs` has what holds of the rest, and asks for this.
 
-use super::range::{Range, RangeId, State};
-use super::segment::Segment;
+use super::range::{Range, RangeId, RangeState};
+use super::segment::HeapSegment;
 use super::suspend::runs;
 use super::users::Users;
 use super::Heap;
@@ -51,7 +51,7 @@ impl Heap {
     }
 
     /// Every range with what it is.
-    pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, State)> + '_ {
+    pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, RangeState)> + '_ {
         self.each_range().map(|(id, range)| (id, range.state))
     }
 
@@ -60,7 +60,7 @@ impl Heap {
         self.segments.iter().flatten().map(|it| (it.address, it.address + it.bytes))
     }
 
-    fn each_segment_there(&self) -> impl Iterator<Item = (usize, &Segment)> {
+    fn each_segment_there(&self) -> impl Iterator<Item = (usize, &HeapSegment)> {
         let segments = self.segments.iter().enumerate();
         segments.filter_map(|(number, segment)| Some((number, segment.as_ref()?)))
     }
@@ -100,15 +100,15 @@ impl Heap {
     fn ranges_are_what_they_say(&self) -> Verdict {
         let mut holes = self.holes.clone();
         holes.sort_unstable();
-        let found = self.each_range().filter(|it| it.1.state == State::Hole);
+        let found = self.each_range().filter(|it| it.1.state == RangeState::Hole);
         let once = found.map(|it| it.0).eq(holes.iter().copied());
         holds!(once, "holes are listed otherwise than they are: {holes:?}");
         for (id, range) in self.each_range() {
             let bare = self.ranges.markers(id).is_empty();
-            let is_hole = |id: RangeId| matches!(self.ranges[id].state, State::Hole);
+            let is_hole = |id: RangeId| matches!(self.ranges[id].state, RangeState::Hole);
             let place = (range.address, range.end());
             let right = match range.state {
-                State::Idle { users } | State::Closed { users } => {
+                RangeState::Idle { users } | RangeState::Closed { users } => {
                     let (kept, until) = self.kept.at(range.address);
                     let known = match users {
                         Users::Eager => true,
@@ -116,22 +116,22 @@ impl Heap {
                         Users::Kept => kept && until >= range.end(),
                         Users::Lent => false,
                     };
-                    let open = matches!(range.state, State::Idle { .. });
+                    let open = matches!(range.state, RangeState::Idle { .. });
                     bare && known && range.since <= self.clock && (self.has_closed || open)
                 }
-                State::StreamOrdered { users, .. } => {
+                RangeState::StreamOrdered { users, .. } => {
                     bare && matches!(users, Users::Eager | Users::Lent)
                 }
-                State::Pending { users, .. } => {
+                RangeState::Pending { users, .. } => {
                     !bare && matches!(users, Users::Eager | Users::Graphs)
                 }
-                State::Allocated | State::Waiting => true,
-                State::Hole => {
+                RangeState::Allocated | RangeState::Waiting => true,
+                RangeState::Hole => {
                     let growable = self.segments[range.segment.index()].as_ref();
                     range.next.is_some_and(|next| !is_hole(next))
                         && growable.is_some_and(|segment| segment.growable)
                 }
-                State::Vacant => false,
+                RangeState::Vacant => false,
             };
             holds!(right, "{id:?} at {place:x?} is not what it says: {range:?}");
         }
@@ -148,7 +148,7 @@ impl Heap {
     /// a stream's own may stay apart: it may have been lent before, in other ranges, when the pool's last graph went.
     fn free_neighbours_are_merged(&self) -> Verdict {
         for (id, range) in self.each_range() {
-            let lent = matches!(range.state, State::StreamOrdered { users: Users::Lent, .. });
+            let lent = matches!(range.state, RangeState::StreamOrdered { users: Users::Lent, .. });
             let merges = lent || range.state.idle_users().is_some();
             let next = range.next.filter(|&next| merges && self.ranges[next].state == range.state);
             holds!(next.is_none(), "{id:?} and {next:?} should be one range: {range:?}");
@@ -198,7 +198,7 @@ impl Heap {
             let mut behind: Vec<(u64, u64)> = there.chain(away).collect();
             behind.sort_unstable();
             let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
-            let ranges = ranges.filter(|&id| self.ranges[id].state != State::Hole);
+            let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
             held.reverse();
             held.extend((segment.premapped > 0).then_some((end, segment.premapped)));
@@ -226,9 +226,9 @@ impl Heap {
         let mut ordered = vec![0; self.ordered.len()];
         for (_, range) in self.each_range() {
             match range.state {
-                State::Allocated => live += range.bytes,
-                State::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes),
-                State::StreamOrdered { timeline, .. } => {
+                RangeState::Allocated => live += range.bytes,
+                RangeState::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes),
+                RangeState::StreamOrdered { timeline, .. } => {
                     free += range.bytes;
                     match ordered.get_mut(timeline.index()) {
                         Some(ordered) => *ordered += 1,

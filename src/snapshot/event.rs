@@ -118,7 +118,7 @@ pub struct Annotation {
     /// What begins or ends.
     pub name: String,
     /// Which of the two.
-    pub stage: Stage,
+    pub stage: AnnotationStage,
     /// The device's number.
     pub device: u32,
     /// When, in microseconds since the Unix epoch.
@@ -128,7 +128,7 @@ pub struct Annotation {
 
 impl Annotation {
     /// The beginning or end of a capture, by the driver's capture id.
-    pub fn capture(id: u64, stage: Stage, device: u32, time_us: u64) -> Self {
+    pub fn capture(id: u64, stage: AnnotationStage, device: u32, time_us: u64) -> Self {
         Self { name: format!("capture {id}"), stage, device, time_us }
     }
 }
@@ -136,7 +136,7 @@ impl Annotation {
 /// Beginning or end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Stage {
+pub enum AnnotationStage {
     /// The beginning.
     Start,
     /// The end.

@@ -3,7 +3,7 @@
 //!
 //! The layout is that of `torch.cuda.memory._snapshot()`. `MemoryViz.js` and `_memory_viz.py` open
 //! what [`Snapshot::write_pickle`] writes; a newer `MemoryViz.js` opens JSON too. One field is our
-//! own: [`Block::waiting`] says what a freed block waits for.
+//! own: [`SegmentBlock::waiting`] says what a freed block waits for.
 
 mod context;
 mod event;
@@ -13,9 +13,9 @@ mod segment;
 mod setting;
 
 pub use context::HostContext;
-pub use event::{Action, Annotation, Stage, TraceEntry};
+pub use event::{Action, Annotation, AnnotationStage, TraceEntry};
 pub use file::INPUT_LIMIT;
-pub use segment::{Block, BlockState, Frame, Segment, SegmentType, Waiting};
+pub use segment::{BlockState, Frame, Segment, SegmentBlock, SegmentType, Waiting};
 pub use setting::Setting;
 
 use std::collections::BTreeMap;

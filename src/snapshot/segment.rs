@@ -43,7 +43,7 @@ pub struct Segment {
     #[serde(skip)]
     pub context: Option<HostContext>,
     /// Every byte of it, in address order without gaps.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<SegmentBlock>,
 }
 
 /// The blocks that a segment is for.
@@ -58,7 +58,7 @@ pub enum SegmentType {
 
 /// A range of a segment: a block, or free memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
+pub struct SegmentBlock {
     /// Where it begins, a device address.
     #[serde(serialize_with = "integer::one")]
     pub address: u64,
@@ -90,7 +90,7 @@ pub enum BlockState {
     ActiveAllocated,
     /// A block that has been freed and that no stream may take yet.
     ActivePendingFree,
-    /// Free. Some streams may still have to wait for it ([`Block::waiting`]).
+    /// Free. Some streams may still have to wait for it ([`SegmentBlock::waiting`]).
     Inactive,
 }
 

@@ -9,7 +9,7 @@ use regraph::engine::{
     PoolConfig, PoolId,
 };
 use regraph::settings::Settings;
-use regraph::snapshot::{Action, Block, BlockState, HostContext, Snapshot, TraceEntry};
+use regraph::snapshot::{Action, BlockState, HostContext, SegmentBlock, Snapshot, TraceEntry};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -76,7 +76,7 @@ fn name(context: Option<&HostContext>) -> Option<u32> {
     context.map(|context| context.get::<Counted>().expect("it is what was given").name)
 }
 
-fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = &Block> {
+fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = &SegmentBlock> {
     snapshot.segments.iter().flat_map(|segment| &segment.blocks)
 }
 

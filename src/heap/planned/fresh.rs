@@ -8,8 +8,8 @@ use super::{Bound, Fixed, Live, Physical, PlannedCapture, PlannedHeap, Run};
 use crate::capture::{Markers, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
-use crate::heap::range::{SegmentId, State};
-use crate::heap::segment::{create, unit, Segment, Shape};
+use crate::heap::range::{RangeState, SegmentId};
+use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
 use crate::heap::users::Users;
 
 /// Addresses that a capture reserves at once, in bytes.
@@ -176,7 +176,7 @@ impl PlannedHeap {
         planned.peak = planned.peak.max(planned.held);
         // Its segment is its capture's.
         let no_segment = SegmentId::new(0);
-        let range = self.ranges.insert(place, no_segment, (None, None), State::Allocated);
+        let range = self.ranges.insert(place, no_segment, (None, None), RangeState::Allocated);
         Placed { range, address, bytes, users: Users::Eager }
     }
 
@@ -215,10 +215,15 @@ impl PlannedHeap {
         bytes: u64,
     ) -> Result<u64, DriverError> {
         if self.capture_of(capture).room() < bytes {
-            let shape = Shape::Growable { reserve: RESERVE };
-            let segment = match Segment::open(driver, bytes, shape, false) {
+            let shape = SegmentShape::Growable { reserve: RESERVE };
+            let segment = match HeapSegment::open(driver, bytes, shape, false) {
                 // Addresses are scarce there.
-                Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes }, false)?,
+                Err(_) => HeapSegment::open(
+                    driver,
+                    bytes,
+                    SegmentShape::Growable { reserve: bytes },
+                    false,
+                )?,
                 Ok(segment) => segment,
             };
             let planned = self.capture_of(capture);

@@ -31,8 +31,8 @@ mod verify;
 
 use std::collections::BTreeMap;
 
-use super::range::{RangeId, Ranges, State};
-use super::segment::Segment;
+use super::range::{RangeId, RangeState, Ranges};
+use super::segment::HeapSegment;
 use super::suspend::Presence;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
 pub(crate) use laid::LaidSpot;
@@ -161,7 +161,7 @@ struct PlannedCapture {
     capture: CaptureId,
     owner: Owner,
     /// Reserved addresses, and how much of the last segment was given out.
-    segments: Vec<Segment>,
+    segments: Vec<HeapSegment>,
     taken: u64,
     /// By stream.
     runs: Vec<Run>,
@@ -309,7 +309,7 @@ impl PlannedHeap {
     }
 
     /// What a block is: allocated, or waiting.
-    pub(crate) fn state(&self, id: RangeId) -> State {
+    pub(crate) fn state(&self, id: RangeId) -> RangeState {
         self.ranges[id].state
     }
 
@@ -361,7 +361,7 @@ impl PlannedHeap {
     pub(crate) fn free_later(&mut self, id: RangeId) {
         let (address, bytes) = self.extent(id);
         self.leave(id);
-        self.ranges.set_state(id, State::Waiting);
+        self.ranges.set_state(id, RangeState::Waiting);
         self.waiting.0 += 1;
         self.waiting.1 += bytes;
         let bindings = &mut self.bindings;
@@ -380,7 +380,7 @@ impl PlannedHeap {
 
     /// Counts a block that waits out.
     fn leave(&mut self, id: RangeId) {
-        if matches!(self.ranges[id].state, State::Waiting) {
+        if matches!(self.ranges[id].state, RangeState::Waiting) {
             self.waiting.0 -= 1;
             self.waiting.1 -= self.ranges[id].bytes;
         }

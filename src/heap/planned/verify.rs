@@ -2,7 +2,7 @@
 
 use super::{Owner, PlannedCapture, PlannedHeap};
 use crate::driver::CaptureId;
-use crate::heap::range::{RangeId, State};
+use crate::heap::range::{RangeId, RangeState};
 use crate::heap::verify::{holds, Verdict};
 
 impl PlannedHeap {
@@ -15,7 +15,7 @@ impl PlannedHeap {
     }
 
     /// Every block that is live or waits.
-    pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, State)> + '_ {
+    pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, RangeState)> + '_ {
         self.ranges.ids().map(|id| (id, self.ranges[id].state))
     }
 
@@ -35,7 +35,7 @@ impl PlannedHeap {
     fn ranges_are_blocks(&self) -> Verdict {
         let ranges = self.ranges.ids().map(|id| {
             let it = &self.ranges[id];
-            (it.address, it.bytes, matches!(it.state, State::Allocated | State::Waiting))
+            (it.address, it.bytes, matches!(it.state, RangeState::Allocated | RangeState::Waiting))
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
@@ -90,7 +90,7 @@ impl PlannedHeap {
         let counted = (self.handles, self.reserved, self.suspended);
         holds!(sums == counted, "pieces, their bytes, suspended: {sums:?}, counted {counted:?}");
         let waiting = self.ranges.ids().map(|id| &self.ranges[id]);
-        let waiting = waiting.filter(|range| range.state == State::Waiting);
+        let waiting = waiting.filter(|range| range.state == RangeState::Waiting);
         let waiting = waiting.fold((0, 0), |all, range| (all.0 + 1, all.1 + range.bytes));
         holds!(waiting == self.waiting, "{waiting:?} wait, {:?} counted", self.waiting);
         let whole = self.is_whole() && gone == 0;

@@ -1,8 +1,8 @@
 //! A snapshot with one of everything.
 
 use regraph::snapshot::{
-    Action, Annotation, Block, BlockState, Frame, Segment, SegmentType, Setting, Snapshot, Stage,
-    TraceEntry, Waiting,
+    Action, Annotation, AnnotationStage, BlockState, Frame, Segment, SegmentBlock, SegmentType,
+    Setting, Snapshot, TraceEntry, Waiting,
 };
 
 pub const MIB: u64 = 1 << 20;
@@ -36,14 +36,22 @@ pub fn example() -> Snapshot {
         device_traces: vec![trace(), full_batch()],
         allocator_settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
         external_annotations: vec![
-            Annotation::capture(7, Stage::Start, 0, 1),
-            Annotation::capture(7, Stage::End, 0, 4000),
+            Annotation::capture(7, AnnotationStage::Start, 0, 1),
+            Annotation::capture(7, AnnotationStage::End, 0, 4000),
         ],
     }
 }
 
-fn block(address: u64, size: u64, requested_size: u64, state: BlockState) -> Block {
-    Block { address, size, requested_size, state, frames: Vec::new(), context: None, waiting: None }
+fn block(address: u64, size: u64, requested_size: u64, state: BlockState) -> SegmentBlock {
+    SegmentBlock {
+        address,
+        size,
+        requested_size,
+        state,
+        frames: Vec::new(),
+        context: None,
+        waiting: None,
+    }
 }
 
 fn waiting(stream: Option<u64>, marker: Option<u64>, reason: &str) -> Waiting {

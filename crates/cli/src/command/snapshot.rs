@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use regraph::snapshot::{Block, BlockState, Segment, SegmentType, Snapshot};
+use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot};
 
 use super::failure::Failure;
 
@@ -85,7 +85,7 @@ fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()
 }
 
 /// Whether a block that was freed waits for something.
-fn waits(block: &Block) -> bool {
+fn waits(block: &SegmentBlock) -> bool {
     block.waiting.is_some() || block.state == BlockState::ActivePendingFree
 }
 
@@ -97,7 +97,7 @@ fn waiting_bytes(segment: &Segment) -> u64 {
 /// The largest blocks that wait, and what for.
 fn print_waiting(snapshot: &Snapshot, most: usize, output: &mut impl Write) -> io::Result<()> {
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let mut waiting: Vec<&Block> = blocks.filter(|block| waits(block)).collect();
+    let mut waiting: Vec<&SegmentBlock> = blocks.filter(|block| waits(block)).collect();
     if waiting.is_empty() {
         return Ok(());
     }

@@ -29,7 +29,7 @@ pub struct Refusal {
 }
 
 impl<P: Program> Runner<'_, P> {
-    /// The same failure with what the checker speaks of, where it refused the capture under way. Nodes have their
+    /// This failure with what the checker speaks of, where it refused the capture under way. Nodes have their
     /// numbers by the order in which the driver names the graph's nodes, which is that of their launches.
     pub(super) fn refusal(&self, error: ReplayError) -> Result<Refusal, ReplayError> {
         let (Some(violation), Some(capture)) = (error.violation(), &self.capture) else {

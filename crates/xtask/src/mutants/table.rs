@@ -343,7 +343,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lent-held",
         rule: "What streams gave back of lent memory stays theirs when a capture begins.",
-        file: "src/engine/deferred.rs",
+        file: "src/engine/waits.rs",
         edits: &[(
             "std::iter::once(mark).collect()",
             "(!lent).then_some(mark).into_iter().collect()",
