@@ -3,8 +3,6 @@
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
-use regraph::settings::Programmatic;
-use regraph_tagged::{Program, Work};
 
 #[test]
 fn zero_bytes_is_an_error_that_names_the_call() {
@@ -51,43 +49,6 @@ fn an_invalidated_capture_is_rolled_back() {
     b.driver.complete_all();
     b.engine.destroy_pool(b.pool).unwrap();
     assert_eq!(b.driver.memory_info().unwrap().free, b.driver.memory_info().unwrap().total);
-}
-
-#[test]
-fn terminals_set_back_take_trust_away() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    b.launch(s);
-    let old = b.driver.terminals(s).unwrap();
-    let block = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.observe(s).unwrap();
-    b.driver.set_terminals(s, &old).unwrap();
-    b.engine.observe(s).unwrap();
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    let next = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    assert_ne!(next.address, block.address);
-    b.launch(s);
-    b.finish(s, capture);
-}
-
-#[test]
-fn lag_holds_a_block_until_a_full_edge_lies_behind_the_terminals() {
-    let b = bench(Config::default().programmatic(Programmatic::Lag));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    let early = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    assert_ne!(early.address, block.address, "the next launch may be programmatic");
-    b.launch(s);
-    let late = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    assert_eq!(late.address, block.address);
-    b.driver.launch(s, Work::default(), true).unwrap();
-    b.finish(s, capture);
 }
 
 #[test]

@@ -73,50 +73,6 @@ fn the_second_capture_lags_only_where_a_launch_started_early() {
 }
 
 #[test]
-fn a_stream_that_launched_early_lags_where_other_work_is_captured() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    again(capture(&b, s, None).1);
-    let other = |s| {
-        let id = b.begin(s);
-        let first = b.engine.allocate(b.pool, MIB, s).unwrap();
-        b.launch(s);
-        b.engine.free(first.id).unwrap();
-        let second = b.engine.allocate(b.pool, MIB, s).unwrap();
-        b.launch(s);
-        b.engine.free(second.id).unwrap();
-        b.finish(s, id);
-        first.address == second.address
-    };
-    assert!(!other(s), "any launch of it may start early");
-    assert!(other(t), "none of its launches did");
-}
-
-/// The same where only a later request differs.
-#[test]
-fn a_stream_goes_astray_at_any_request() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    again(capture(&b, s, None).1);
-    let id = b.begin(s);
-    // As in the capture that was refused.
-    for early in [false, true] {
-        let block = b.allocate(s);
-        b.driver.launch(s, Work::default(), early).unwrap();
-        b.engine.free(block.id).unwrap();
-    }
-    b.launch(s);
-    // In place of a block of 8 MiB, behind which nothing launched early.
-    let third = b.engine.allocate(b.pool, MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(third.id).unwrap();
-    let fourth = b.engine.allocate(b.pool, MIB, s).unwrap();
-    assert_ne!(third.address, fourth.address, "any launch may start early from here on");
-    b.launch_early(s);
-    b.finish(s, id);
-}
-
-#[test]
 fn what_lags_says_so() {
     let b = bench(Config::default());
     let [s, t] = b.streams();

@@ -1,6 +1,6 @@
 //! Memory from outside captures whose streams capture: who may have it when.
 
-use crate::common::{bench, Bench, MIB};
+use crate::common::{bench, Bench};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
 use regraph_sim::Call;
@@ -12,37 +12,9 @@ fn released(b: &Bench) -> u64 {
     first + b.engine.empty_cache().unwrap().released
 }
 
-#[test]
-fn what_was_freed_before_a_capture_is_none_of_its_graph_s() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let other = b.engine.create_pool(PoolConfig::default());
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let capture = b.engine.begin_capture(other, s).unwrap();
-    let _grown = b.allocate(t);
-    b.engine.end_capture(capture, b.graph(s)).unwrap();
-    b.driver.end_capture(s).unwrap();
-    assert_eq!(released(&b), 4 * MIB);
-}
-
-#[test]
-fn nor_of_one_that_was_not_announced() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let block = b.allocate(s);
-    b.engine.free(block.id).unwrap();
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let _grown = b.allocate(t);
-    b.driver.end_capture(s).unwrap();
-    assert_eq!(released(&b), 4 * MIB);
-}
-
 /// A thread looks at what waits just when another has begun its next capture and not said so yet.
 #[test]
-fn nor_of_the_next_one_that_another_thread_sees_before_it_is_announced() {
+fn what_was_freed_before_a_capture_goes_back_though_another_thread_sees_the_next_one_first() {
     let b = bench(Config::default());
     let [s] = b.streams();
     let block = b.allocate(s);

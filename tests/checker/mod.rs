@@ -7,5 +7,6 @@ mod early_reads;
 mod flaws;
 mod journal;
 mod late_uses;
+mod manifests;
 mod mutants;
 mod ways;

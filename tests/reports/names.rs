@@ -204,7 +204,7 @@ fn streams_that_are_retired_leave_nothing() {
     let of_driver = left(|_| {
         let stream = alone.create_stream().unwrap();
         alone.launch(stream, Work::default(), false).unwrap();
-        alone.synchronize().unwrap();
+        alone.complete(stream).unwrap();
         alone.destroy_stream(stream).unwrap();
     });
     for outlives in [false, true] {
@@ -218,7 +218,7 @@ fn streams_that_are_retired_leave_nothing() {
             if !outlives {
                 b.engine.free(block.id).unwrap();
             }
-            b.driver.synchronize().unwrap();
+            b.driver.complete(stream).unwrap();
             b.engine.retire_stream(stream).unwrap();
             b.driver.destroy_stream(stream).unwrap();
             if outlives {

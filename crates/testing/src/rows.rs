@@ -25,7 +25,7 @@
 //! | `trim`, `empty` | takes back what streams have cached, and gives all that is free back to the driver |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
-//! | `reserved 8M`, `reserved 4M B` | claims how much a pool holds |
+//! | `reserved 8M` | claims how much the pool holds |
 //!
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
 
@@ -240,8 +240,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let row = self.graphs.iter().rposition(|it| it.0 == stream).expect("a graph");
                 self.engine.release_graph(self.graphs.remove(row).1)?;
             }
-            ["reserved", bytes] => self.reserved("A", bytes)?,
-            ["reserved", bytes, pool] => self.reserved(pool, bytes)?,
+            ["reserved", bytes] => self.reserved(bytes)?,
             _ => panic!("{} is no statement", self.statement),
         }
         Ok(())
@@ -424,8 +423,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
         Ok(())
     }
 
-    fn reserved(&mut self, pool: &'a str, bytes: &str) -> Done {
-        let pool = self.pool(pool);
+    fn reserved(&mut self, bytes: &str) -> Done {
+        let pool = self.pool("A");
         match self.engine.pool_statistics(pool)?.reserved {
             found if found != size(bytes) => Err(format!("{found} bytes").into()),
             _ => Ok(()),

@@ -109,6 +109,11 @@ pub const ROWS: &[Row] = &[
          s: launch; free a; free c; free e; t <- s; t: f = 512 on a c e; free f; z: keep x; t: observe; t: set x;
          t: observe; t: g = 512 not a b c d e; t: launch; s <- t; s: end",
     ),
+    row(
+        "a set-back takes trust away",
+        "s: begin; s: launch; s: keep x; s: a = 4M; s: launch; s: observe; s: set x; s: observe; s: launch; free a;
+         s: b = 4M not a; s: launch; s: end",
+    ),
     // It is looked at before and after. What the other stream launched before the allocation is no use.
     row(
         "a stream that was set to follow another may use its blocks",
@@ -138,6 +143,27 @@ pub const ROWS: &[Row] = &[
         "s: begin; s: a = 4M; s: launch; free a; s: b = 4M not a; s: early; s: end",
     )
     .with(|| Config::default().programmatic(Programmatic::Lag)),
+    row(
+        "a block is held until a full edge lies behind what the next node follows",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M not a; s: launch; s: c = 4M at a; s: early; s: end",
+    )
+    .with(|| Config::default().programmatic(Programmatic::Lag)),
+    // Any launch of it may start early then, and none of another's.
+    row(
+        "a stream that launched early lags where other work is captured",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch; s: c = 8M; s: launch;
+         free c; s: d = 8M; s: launch; free d; s: end !CaptureAgain \"capture again\";
+         s: begin; s: e = 1M; s: launch; free e; s: f = 1M not e; s: launch; free f; s: end;
+         t: begin; t: g = 1M; t: launch; free g; t: h = 1M at g; t: launch; free h; t: end",
+    ),
+    // It asks for 1 MiB in place of 8, behind which nothing launched early.
+    row(
+        "a stream lags from the first request on that differs from the capture that was refused",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch; s: c = 8M; s: launch;
+         free c; s: d = 8M; s: launch; free d; s: end !CaptureAgain \"capture again\";
+         s: begin; s: e = 4M; s: launch; free e; s: f = 4M; s: early; free f; s: launch; s: g = 1M; s: launch; free g;
+         s: h = 1M not g; s: early; s: end",
+    ),
     row(
         "a programmatic launch is as good as any where it is trusted",
         "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; s: end",

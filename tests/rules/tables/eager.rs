@@ -47,6 +47,14 @@ pub const ROWS: &[Row] = &[
          reserved 8M",
     ),
     row(
+        "what was freed before a capture goes back to the driver after it",
+        "s: a = 4M; s: launch; free a; s: begin B; t: b = 4M; s: end; complete; empty; empty; reserved 4M",
+    ),
+    row(
+        "what was freed before a capture that is not announced goes back to the driver after it",
+        "s: a = 4M; free a; s: capture; t: b = 4M; s: stop; complete; empty; empty; reserved 4M",
+    ),
+    row(
         "what a stream gave back before its capture waits for the capture's end",
         "s: a = 4M; s: launch; free a; s: capture; complete; t: b = 4M not a; s: stop; t: c = 4M at a",
     ),
