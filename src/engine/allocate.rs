@@ -360,7 +360,7 @@ impl<D: Driver> Locked<'_, D> {
                     _ => Tenure::Own(users),
                 };
                 let block = LiveBlock::new(number, place, sizes, (stream, Origin::Outside));
-                self.hand_out_outside(request, LiveBlock { tenure, ..block }, address)
+                self.hand_out_outside(LiveBlock { tenure, ..block }, address, frames.clone())
             }
         };
         if self.state.history.is_some() {
@@ -384,9 +384,9 @@ impl<D: Driver> Locked<'_, D> {
     /// Enters a block that work outside captures gets.
     fn hand_out_outside(
         &mut self,
-        &Request { ref frames, .. }: &Request,
         block: LiveBlock,
         address: u64,
+        frames: Option<Arc<Frames>>,
     ) -> BlockId {
         let LiveBlock { number, pool, heap, bytes, requested, stream, tenure, .. } = block;
         let row = self.state.pools.get_mut(pool).expect("found before");
@@ -404,7 +404,6 @@ impl<D: Driver> Locked<'_, D> {
             true => self.state.count_left_over((pool, heap), counts),
             false => self.state.count_in((pool, heap), (bytes, requested), counts),
         }
-        let frames = frames.clone();
         let own_frames = if leased { None } else { frames.clone() };
         let id = self.state.blocks.insert(LiveBlock { leased, frames: own_frames, ..block });
         if self.config.lacks(Flaw::Unlisted) {

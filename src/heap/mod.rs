@@ -3,7 +3,7 @@
 //! * [`range`]: the table of ranges in address order; [`markers`]: what must precede new work in each.
 //! * [`segment`]: where memory comes from.
 //! * [`runs`]: free neighbours by address and size.
-//! * [`place`]: where a block goes; with [`takeable`] and [`carve`].
+//! * [`place`]: where a block goes; with [`takeable`].
 //! * [`stream_ordered`]: what streams gave back outside captures.
 //! * [`laid`]: a block at a place that a layout has chosen; [`claim`]: blocks at those of a checkpoint.
 //! * [`open`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
@@ -16,7 +16,6 @@
 //!
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
-mod carve;
 mod claim;
 mod give_back;
 mod grow;
