@@ -2,7 +2,7 @@
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal, StreamRefusal};
 use regraph_sim::Call;
 
 /// Completes everything and gives back what is free then.
@@ -147,7 +147,10 @@ fn a_stream_that_captures_cannot_retire() {
     b.launch(s);
     b.engine.free(block.id).unwrap();
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(b.engine.retire_stream(s), Err(Error::StreamInUse { .. })));
+    assert!(matches!(
+        b.engine.retire_stream(s),
+        Err(Error::Stream { why: StreamRefusal::InUse, .. })
+    ));
 }
 
 #[test]
@@ -157,7 +160,10 @@ fn a_stream_that_a_live_block_names_cannot_retire() {
     let block = b.allocate(s);
     b.engine.record_stream(block.id, t).unwrap();
     b.launch(t);
-    assert!(matches!(b.engine.retire_stream(t), Err(Error::StreamInUse { .. })));
+    assert!(matches!(
+        b.engine.retire_stream(t),
+        Err(Error::Stream { why: StreamRefusal::InUse, .. })
+    ));
     b.engine.free(block.id).unwrap();
     b.engine.retire_stream(t).unwrap();
 }

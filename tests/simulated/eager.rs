@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, Refusal};
+use regraph::engine::{
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, Refusal, StreamRefusal, Unknown,
+};
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -172,7 +174,10 @@ fn no_call_ruins_a_capture() {
                     b.engine.statistics().unwrap();
                 }
                 let retired = b.engine.retire_stream(c);
-                assert!(matches!(retired, Err(Error::StreamInUse { .. })), "{retired:?}");
+                assert!(
+                    matches!(retired, Err(Error::Stream { why: StreamRefusal::InUse, .. })),
+                    "{retired:?}"
+                );
                 b.engine.free(inside.id).unwrap();
                 let report = b.engine.end_capture(capture, b.graph(c)).unwrap();
                 b.driver.end_capture(c).expect("the capture is whole");
@@ -660,7 +665,10 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.retire_stream(PER_THREAD),
     ];
     for result in refused {
-        assert!(matches!(result, Err(Error::PerThreadStream { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Stream { why: StreamRefusal::PerThread, .. })),
+            "{result:?}"
+        );
     }
     b.engine.free(block.id).unwrap();
 }
@@ -706,14 +714,20 @@ fn a_block_is_freed_once() {
     let [s, t] = b.streams();
     let block = b.block(4, s);
     b.engine.free(block.id).unwrap();
-    assert!(matches!(b.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(b.engine.free(block.id), Err(Error::Unknown { what: Unknown::Block(_), .. })));
     // The place has a new name by now.
     let again = b.block(4, s);
     assert_eq!(again.address, block.address);
-    assert!(matches!(b.engine.free(block.id), Err(Error::UnknownBlock { .. })));
-    assert!(matches!(b.engine.record_stream(block.id, t), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(b.engine.free(block.id), Err(Error::Unknown { what: Unknown::Block(_), .. })));
+    assert!(matches!(
+        b.engine.record_stream(block.id, t),
+        Err(Error::Unknown { what: Unknown::Block(_), .. })
+    ));
     let other = bench(Config::default());
-    assert!(matches!(other.engine.free(again.id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(
+        other.engine.free(again.id),
+        Err(Error::Unknown { what: Unknown::Block(_), .. })
+    ));
     b.engine.free(again.id).unwrap();
 }
 

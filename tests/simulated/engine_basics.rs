@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi};
-use regraph::engine::{Config, Error, PoolConfig, Refusal};
+use regraph::engine::{Config, Error, PoolConfig, Refusal, Unknown};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_tagged::{Program, Work};
 
@@ -109,7 +109,7 @@ fn outputs_stay_and_pending_blocks_serve_the_next_capture() {
     b.finish(s, capture);
     b.engine.free(output.id).unwrap();
     b.engine.free(next.id).unwrap();
-    assert!(matches!(b.engine.free(next.id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(b.engine.free(next.id), Err(Error::Unknown { what: Unknown::Block(_), .. })));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal, Unknown};
 use regraph::settings::Programmatic;
 use regraph_cli::replay::{replay, Options};
 use regraph_tagged::Program;
@@ -153,7 +153,10 @@ fn blocks_of_another_engine_are_unknown() {
     let [t] = other.streams();
     let block = one.allocate(s);
     other.allocate(t);
-    assert!(matches!(other.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(
+        other.engine.free(block.id),
+        Err(Error::Unknown { what: Unknown::Block(_), .. })
+    ));
 }
 
 /// A live capture becomes a file that replays to the same figures.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi, StreamHandle};
-use regraph::engine::{Block, Config, Engine, Error, PoolConfig};
+use regraph::engine::{Block, Config, Engine, Error, PoolConfig, StreamRefusal};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_testing::Renamed;
@@ -199,7 +199,7 @@ fn a_stream_is_not_retired_while_a_freed_block_waits_for_it() {
     let graph = b.driver.end_capture(other).unwrap();
     b.driver.destroy_graph(graph).unwrap();
     let refused = b.engine.retire_stream(other);
-    assert!(matches!(refused, Err(Error::StreamInUse { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{refused:?}");
     let report = b.finish(s, capture);
     b.driver.complete_all();
     b.engine.release_graph(report.graph).unwrap();
