@@ -31,35 +31,13 @@ pub enum Error {
     /// The driver refused a call.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The block is not live: it was freed, or belongs to another engine.
-    #[error("{call}: block {} is not live in this engine; was it freed before?", .block.0)]
-    UnknownBlock {
-        /// The engine's call.
+    /// What the call names is not there.
+    #[error("{}{what}", begin(.call, .what.tells_call()))]
+    Unknown {
+        /// The call.
         call: &'static str,
-        /// The block.
-        block: BlockNumber,
-    },
-    /// There is no such pool.
-    #[error(
-        "{call}: {pool} is not one of this engine; it was destroyed, or belongs to another engine"
-    )]
-    UnknownPool {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolId,
-    },
-    /// There is no such capture under way.
-    #[error(
-        "{call}: capture {} is not under way in this engine; it has ended, was abandoned, or never \
-         allocated",
-        .capture.0
-    )]
-    UnknownCapture {
-        /// The engine's call.
-        call: &'static str,
-        /// The capture.
-        capture: CaptureId,
+        /// What it names.
+        what: Unknown,
     },
     /// The capture was ended or abandoned here and still captures: nothing more can be proven in it.
     #[error(
@@ -73,20 +51,6 @@ pub enum Error {
         /// The capture.
         capture: CaptureId,
     },
-    /// There is no such graph.
-    #[error(
-        "{graph} holds no memory of this engine; it was released before, or belongs to another engine"
-    )]
-    UnknownGraph {
-        /// The graph.
-        graph: GraphId,
-    },
-    /// The stream does not capture.
-    #[error("begin_capture: {stream} is not capturing; begin the capture on the stream first")]
-    NotCapturing {
-        /// The stream.
-        stream: StreamHandle,
-    },
     /// An invalid operation has ruined the capture. Every decision that the engine took in it was
     /// rolled back, if it ever saw the stream in it.
     #[error(
@@ -98,6 +62,16 @@ pub enum Error {
         call: &'static str,
         /// The stream.
         stream: StreamHandle,
+    },
+    /// A stream is not as the call needs it.
+    #[error("{}{stream} {why}", begin(.call, .why.tells_call()))]
+    Stream {
+        /// The call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamHandle,
+        /// Why it is refused.
+        why: StreamRefusal,
     },
     /// A pool is not as the call needs it.
     #[error("{call}: {pool} {why}")]
@@ -126,16 +100,6 @@ pub enum Error {
         address: u64,
         /// Why.
         why: WhyNotShared,
-    },
-    /// No pool has this tag.
-    #[error(
-        "{call}: no region {tag:?}; a pool belongs to one by its configuration (PoolConfig::tag)"
-    )]
-    UnknownRegion {
-        /// The call.
-        call: &'static str,
-        /// The tag.
-        tag: String,
     },
     /// The device cannot be waited for, since one of its streams captures.
     #[error(
@@ -219,26 +183,6 @@ pub enum Error {
         /// The capture.
         capture: CaptureId,
     },
-    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
-    /// its order.
-    #[error(
-        "{call}: the per-thread default stream is a different stream in every thread; give the \
-         engine a stream that was created, or the legacy stream"
-    )]
-    PerThreadStream {
-        /// The engine's call.
-        call: &'static str,
-    },
-    /// A stream cannot be retired.
-    #[error(
-        "retire_stream: {stream} is in a capture, or was recorded for a block that is live, so \
-         it will be asked about again; end the capture, free the blocks, and keep the stream until \
-         this call succeeds"
-    )]
-    StreamInUse {
-        /// The stream.
-        stream: StreamHandle,
-    },
     /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
     #[error("a thread panicked inside the engine; nothing is handed out any more")]
     Poisoned,
@@ -296,35 +240,6 @@ pub enum Error {
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
-    /// A graph cannot be launched on a stream that captures.
-    #[error(
-        "launch: {stream} is capturing; launch the graph on a stream that is not, since as a part \
-         of another graph nothing would keep it from running beside the graphs of its pool"
-    )]
-    LaunchWhileCapturing {
-        /// The stream.
-        stream: StreamHandle,
-    },
-    /// The stream is not in the capture.
-    #[error(
-        "{call}: {stream} is not in this capture; make it wait for an event that was recorded on a \
-         stream of the capture first"
-    )]
-    NotInCapture {
-        /// The call.
-        call: &'static str,
-        /// The stream.
-        stream: StreamHandle,
-    },
-    /// The handle of a default stream means another stream on each device.
-    #[error(
-        "{stream} is a default stream, and every device has one of this handle; use a stream that \
-         was created, or say which device is meant (Devices::of_device)"
-    )]
-    DefaultStream {
-        /// The stream.
-        stream: StreamHandle,
-    },
     /// No event could be recorded behind a launch and the device could not be waited for, so it is
     /// unknown when the pool's graphs have finished. It stays so: another pool is needed. Graphs of this one that
     /// are dropped from now on keep their memory for good.
@@ -346,21 +261,6 @@ pub enum Error {
     /// There is no engine at all.
     #[error("there are no engines here; add one for each device first")]
     NoEngine,
-    /// There is no engine of this device.
-    #[error("device {device} has no engine here; make one on a driver of that device and add it")]
-    UnknownDevice {
-        /// The device.
-        device: u32,
-    },
-    /// The address belongs to no engine.
-    #[error(
-        "{address:#x} lies in the memory of no engine here; it was given back to the driver, or \
-         came from elsewhere"
-    )]
-    UnknownAddress {
-        /// The address.
-        address: u64,
-    },
     /// The engine of one of several devices refused.
     #[error("device {device}: {error}")]
     OnDevice {
@@ -384,17 +284,6 @@ pub enum Error {
         /// The size of one, in bytes.
         size: usize,
     },
-    /// The stream belongs to another context than the engine.
-    #[error(
-        "{call}: {stream} belongs to another context than the engine; give a stream of the context \
-         that the engine was made with"
-    )]
-    ForeignContext {
-        /// The call.
-        call: &'static str,
-        /// The stream.
-        stream: StreamHandle,
-    },
     /// Memory is borrowed for one stream.
     #[error("{call}: memory is borrowed for {borrows} here, not for {stream}; give that stream, or lend to this one")]
     OtherStream {
@@ -404,24 +293,6 @@ pub enum Error {
         stream: StreamHandle,
         /// The stream that borrows.
         borrows: StreamHandle,
-    },
-    /// A copy from the host's memory would be captured as a pointer to that memory.
-    #[error(
-        "clone_htod: {stream} is capturing, and every launch of the graph would read the host's \
-         memory again, which may be gone by then; copy before the capture begins"
-    )]
-    CopyWhileCapturing {
-        /// The stream.
-        stream: StreamHandle,
-    },
-    /// The stream is still in use by its owners.
-    #[error(
-        "retire_stream: {stream} has other owners, such as buffers that were allocated on it; drop \
-         them first"
-    )]
-    StreamHeld {
-        /// The stream.
-        stream: StreamHandle,
     },
     /// cudarc orders its own slices by events at present.
     #[error(
@@ -440,6 +311,106 @@ impl Error {
             | Self::PlanOutOfMemory { report, .. } => Some(report),
             _ => None,
         }
+    }
+}
+
+/// What a call names that is not there ([`Error::Unknown`]).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// The block is not live: it was freed, or belongs to another engine.
+    #[error("block {} is not live in this engine; was it freed before?", .0.0)]
+    Block(BlockNumber),
+    /// There is no such pool.
+    #[error("{0} is not one of this engine; it was destroyed, or belongs to another engine")]
+    Pool(PoolId),
+    /// There is no such capture under way.
+    #[error(
+        "capture {} is not under way in this engine; it has ended, was abandoned, or never allocated",
+        .0.0
+    )]
+    Capture(CaptureId),
+    /// There is no such graph. The message does not tell the call.
+    #[error(
+        "{0} holds no memory of this engine; it was released before, or belongs to another engine"
+    )]
+    Graph(GraphId),
+    /// No pool has this tag.
+    #[error("no region {0:?}; a pool belongs to one by its configuration (PoolConfig::tag)")]
+    Region(String),
+    /// There is no engine of this device. The message does not tell the call.
+    #[error("device {0} has no engine here; make one on a driver of that device and add it")]
+    Device(u32),
+    /// The address belongs to no engine. The message does not tell the call.
+    #[error(
+        "{0:#x} lies in the memory of no engine here; it was given back to the driver, or came from elsewhere"
+    )]
+    Address(u64),
+}
+
+impl Unknown {
+    /// Whether a message begins with the call.
+    fn tells_call(&self) -> bool {
+        !matches!(self, Self::Graph(_) | Self::Device(_) | Self::Address(_))
+    }
+}
+
+/// Why a call refuses a stream; the message goes on from the stream's name ([`Error::Stream`]).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StreamRefusal {
+    /// The stream does not capture.
+    #[error("is not capturing; begin the capture on the stream first")]
+    NotCapturing,
+    /// The stream is not in the capture.
+    #[error(
+        "is not in this capture; make it wait for an event that was recorded on a stream of the capture first"
+    )]
+    NotInCapture,
+    /// A graph cannot be launched on a stream that captures.
+    #[error(
+        "is capturing; launch the graph on a stream that is not, since as a part of another graph nothing would keep \
+         it from running beside the graphs of its pool"
+    )]
+    LaunchWhileCapturing,
+    /// A copy from the host's memory would be captured as a pointer to that memory.
+    #[error(
+        "is capturing, and every launch of the graph would read the host's memory again, which may be gone by then; \
+         copy before the capture begins"
+    )]
+    CopyWhileCapturing,
+    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
+    /// its order.
+    #[error(
+        "is a different stream in every thread; give the engine a stream that was created, or the legacy stream"
+    )]
+    PerThread,
+    /// The handle of a default stream means another stream on each device. The message does not tell the call.
+    #[error(
+        "is a default stream, and every device has one of this handle; use a stream that was created, or say which \
+         device is meant (Devices::of_device)"
+    )]
+    PerDevice,
+    /// The stream cannot be retired: the engine will ask about it again.
+    #[error(
+        "is in a capture, or was recorded for a block that is live, so it will be asked about again; end the capture, \
+         free the blocks, and keep the stream until this call succeeds"
+    )]
+    InUse,
+    /// The stream cannot be retired: its owners still use it.
+    #[error("has other owners, such as buffers that were allocated on it; drop them first")]
+    Held,
+    /// The stream belongs to another context than the engine.
+    #[error(
+        "belongs to another context than the engine; give a stream of the context that the engine was made with"
+    )]
+    Foreign,
+}
+
+impl StreamRefusal {
+    /// Whether a message begins with the call.
+    fn tells_call(&self) -> bool {
+        !matches!(self, Self::PerDevice)
     }
 }
 
@@ -601,6 +572,15 @@ pub enum CheckpointRefusal {
         /// What it occupied.
         bytes: u64,
     },
+}
+
+/// What a message begins with: the call, where it tells it.
+fn begin(call: &str, told: bool) -> String {
+    if told {
+        format!("{call}: ")
+    } else {
+        String::new()
+    }
 }
 
 /// What blocks that lie in a pool mean for a call that would suspend it, and what helps.

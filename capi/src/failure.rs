@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
-use regraph::engine::{Error, PoolRefusal};
+use regraph::engine::{Error, PoolRefusal, StreamRefusal, Unknown};
 use regraph::settings::SettingsError;
 use regraph_trace::JournalError;
 use thiserror::Error;
@@ -143,19 +143,14 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::ZeroBytes { .. } => code::REGRAPH_ERROR_ZERO_BYTES,
         Error::OutOfMemory(_) => code::REGRAPH_ERROR_OUT_OF_MEMORY,
         Error::Driver(error) => of_driver(error),
-        Error::UnknownBlock { .. } => code::REGRAPH_ERROR_UNKNOWN_BLOCK,
+        Error::Unknown { what, .. } => of_unknown(what),
+        Error::Stream { why, .. } => of_stream(why),
         Error::Pool { why, .. } => of_pool(why),
-        Error::UnknownPool { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
-        Error::UnknownCapture { .. } => code::REGRAPH_ERROR_UNKNOWN_CAPTURE,
         Error::CaptureEnded { .. } => code::REGRAPH_ERROR_CAPTURE_ENDED,
-        Error::UnknownGraph { .. } => code::REGRAPH_ERROR_UNKNOWN_GRAPH,
-        Error::NotCapturing { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
         Error::CaptureInvalidated { .. } => code::REGRAPH_ERROR_CAPTURE_INVALIDATED,
         Error::ResumeOutOfMemory(_) => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
         Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,
         Error::NoJournal { .. } => code::REGRAPH_ERROR_NO_JOURNAL,
-        Error::PerThreadStream { .. } => code::REGRAPH_ERROR_PER_THREAD_STREAM,
-        Error::StreamInUse { .. } => code::REGRAPH_ERROR_STREAM_IN_USE,
         Error::Poisoned => code::REGRAPH_ERROR_POISONED,
         Error::Refused(_) => code::REGRAPH_ERROR_REFUSED,
         Error::CaptureAgain(_) => code::REGRAPH_ERROR_CAPTURE_AGAIN,
@@ -163,14 +158,36 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::CannotPlan { .. } => code::REGRAPH_ERROR_CANNOT_PLAN,
         Error::PlanOutOfMemory { .. } => code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
         Error::Unplanned { .. } => code::REGRAPH_ERROR_UNPLANNED,
-        Error::LaunchWhileCapturing { .. } => code::REGRAPH_ERROR_CAPTURING,
-        Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
-        Error::UnknownRegion { .. } => code::REGRAPH_ERROR_UNKNOWN_REGION,
         Error::DeviceCaptures { .. } => code::REGRAPH_ERROR_DEVICE_CAPTURES,
         Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. } => {
             code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY
         }
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
+        _ => code::REGRAPH_ERROR_OTHER,
+    }
+}
+
+fn of_unknown(what: &Unknown) -> regraph_error {
+    use regraph_error as code;
+    match what {
+        Unknown::Block(_) => code::REGRAPH_ERROR_UNKNOWN_BLOCK,
+        Unknown::Pool(_) => code::REGRAPH_ERROR_UNKNOWN_POOL,
+        Unknown::Capture(_) => code::REGRAPH_ERROR_UNKNOWN_CAPTURE,
+        Unknown::Graph(_) => code::REGRAPH_ERROR_UNKNOWN_GRAPH,
+        Unknown::Region(_) => code::REGRAPH_ERROR_UNKNOWN_REGION,
+        _ => code::REGRAPH_ERROR_OTHER,
+    }
+}
+
+fn of_stream(why: &StreamRefusal) -> regraph_error {
+    use regraph_error as code;
+    match why {
+        StreamRefusal::NotCapturing | StreamRefusal::NotInCapture => {
+            code::REGRAPH_ERROR_NOT_CAPTURING
+        }
+        StreamRefusal::LaunchWhileCapturing => code::REGRAPH_ERROR_CAPTURING,
+        StreamRefusal::PerThread => code::REGRAPH_ERROR_PER_THREAD_STREAM,
+        StreamRefusal::InUse => code::REGRAPH_ERROR_STREAM_IN_USE,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -316,7 +333,9 @@ mod tests {
 
     /// One error of each kind and reason, with the code that it has in C.
     fn coded() -> Vec<(Error, regraph_error)> {
-        use regraph::{CheckpointRefusal as Checkpoint, PoolRefusal as Pool};
+        use regraph::{
+            CheckpointRefusal as Checkpoint, PoolRefusal as Pool, StreamRefusal as Stream,
+        };
         use regraph_error as code;
 
         let call = "call";
@@ -334,6 +353,8 @@ mod tests {
         };
         let short = || report.clone();
         let why = WhyNotShared::NotExportable;
+        let unknown = |what| Error::Unknown { call, what };
+        let of_stream = |why| Error::Stream { call, stream, why };
         let of_pool = |why| Error::Pool { call, pool: Box::new(pool.into()), why };
         let of_checkpoint = |why| Error::Checkpoint { call, pool: Box::new(pool.into()), why };
         let on = Box::new(Error::Poisoned);
@@ -344,12 +365,12 @@ mod tests {
             (Error::MemoryFraction { fraction: 2.0 }, code::REGRAPH_ERROR_OTHER),
             (Error::OutOfMemory(short()), code::REGRAPH_ERROR_OUT_OF_MEMORY),
             (Error::Driver(refused()), code::REGRAPH_ERROR_DRIVER),
-            (Error::UnknownBlock { call, block }, code::REGRAPH_ERROR_UNKNOWN_BLOCK),
-            (Error::UnknownPool { call, pool }, code::REGRAPH_ERROR_UNKNOWN_POOL),
-            (Error::UnknownCapture { call, capture }, code::REGRAPH_ERROR_UNKNOWN_CAPTURE),
+            (unknown(Unknown::Block(block)), code::REGRAPH_ERROR_UNKNOWN_BLOCK),
+            (unknown(Unknown::Pool(pool)), code::REGRAPH_ERROR_UNKNOWN_POOL),
+            (unknown(Unknown::Capture(capture)), code::REGRAPH_ERROR_UNKNOWN_CAPTURE),
             (Error::CaptureEnded { call, capture }, code::REGRAPH_ERROR_CAPTURE_ENDED),
-            (Error::UnknownGraph { graph }, code::REGRAPH_ERROR_UNKNOWN_GRAPH),
-            (Error::NotCapturing { stream }, code::REGRAPH_ERROR_NOT_CAPTURING),
+            (unknown(Unknown::Graph(graph)), code::REGRAPH_ERROR_UNKNOWN_GRAPH),
+            (of_stream(Stream::NotCapturing), code::REGRAPH_ERROR_NOT_CAPTURING),
             (Error::CaptureInvalidated { call, stream }, code::REGRAPH_ERROR_CAPTURE_INVALIDATED),
             (
                 of_pool(Pool::InUse { blocks, captures, graphs, waiting }),
@@ -377,7 +398,7 @@ mod tests {
             (of_checkpoint(Checkpoint::OtherPool { of: pool }), code::REGRAPH_ERROR_OTHER),
             (of_checkpoint(Checkpoint::Gone { address, bytes }), code::REGRAPH_ERROR_OTHER),
             (Error::NotKept { address, why }, code::REGRAPH_ERROR_OTHER),
-            (Error::UnknownRegion { call, tag: String::new() }, code::REGRAPH_ERROR_UNKNOWN_REGION),
+            (unknown(Unknown::Region(String::new())), code::REGRAPH_ERROR_UNKNOWN_REGION),
             (Error::DeviceCaptures { call }, code::REGRAPH_ERROR_DEVICE_CAPTURES),
             (
                 Error::HostOutOfMemory { call, pool: None, bytes, source },
@@ -391,8 +412,8 @@ mod tests {
             (Error::NotShared { block, why }, code::REGRAPH_ERROR_OTHER),
             (Error::SetBack { stream, block }, code::REGRAPH_ERROR_SET_BACK),
             (Error::NoJournal { call, capture }, code::REGRAPH_ERROR_NO_JOURNAL),
-            (Error::PerThreadStream { call }, code::REGRAPH_ERROR_PER_THREAD_STREAM),
-            (Error::StreamInUse { stream }, code::REGRAPH_ERROR_STREAM_IN_USE),
+            (of_stream(Stream::PerThread), code::REGRAPH_ERROR_PER_THREAD_STREAM),
+            (of_stream(Stream::InUse), code::REGRAPH_ERROR_STREAM_IN_USE),
             (Error::Poisoned, code::REGRAPH_ERROR_POISONED),
             (Error::Refused(violation()), code::REGRAPH_ERROR_REFUSED),
             (Error::CaptureAgain(violation()), code::REGRAPH_ERROR_CAPTURE_AGAIN),
@@ -403,20 +424,20 @@ mod tests {
                 code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
             ),
             (Error::LateUse(Vec::new()), code::REGRAPH_ERROR_LATE_USE),
-            (Error::LaunchWhileCapturing { stream }, code::REGRAPH_ERROR_CAPTURING),
-            (Error::NotInCapture { call, stream }, code::REGRAPH_ERROR_NOT_CAPTURING),
-            (Error::DefaultStream { stream }, code::REGRAPH_ERROR_OTHER),
+            (of_stream(Stream::LaunchWhileCapturing), code::REGRAPH_ERROR_CAPTURING),
+            (of_stream(Stream::NotInCapture), code::REGRAPH_ERROR_NOT_CAPTURING),
+            (of_stream(Stream::PerDevice), code::REGRAPH_ERROR_OTHER),
             (Error::OrderLost { pool }, code::REGRAPH_ERROR_ORDER_LOST),
             (Error::DeviceTaken { device }, code::REGRAPH_ERROR_OTHER),
             (Error::NoEngine, code::REGRAPH_ERROR_OTHER),
-            (Error::UnknownDevice { device }, code::REGRAPH_ERROR_OTHER),
-            (Error::UnknownAddress { address }, code::REGRAPH_ERROR_OTHER),
+            (unknown(Unknown::Device(device)), code::REGRAPH_ERROR_OTHER),
+            (unknown(Unknown::Address(address)), code::REGRAPH_ERROR_OTHER),
             (Error::OnDevice { device, error: on }, code::REGRAPH_ERROR_OTHER),
             (Error::TooLong { call, len: 1, size: 1 }, code::REGRAPH_ERROR_OTHER),
-            (Error::ForeignContext { call, stream }, code::REGRAPH_ERROR_OTHER),
+            (of_stream(Stream::Foreign), code::REGRAPH_ERROR_OTHER),
             (Error::OtherStream { call, stream, borrows: stream }, code::REGRAPH_ERROR_OTHER),
-            (Error::CopyWhileCapturing { stream }, code::REGRAPH_ERROR_OTHER),
-            (Error::StreamHeld { stream }, code::REGRAPH_ERROR_OTHER),
+            (of_stream(Stream::CopyWhileCapturing), code::REGRAPH_ERROR_OTHER),
+            (of_stream(Stream::Held), code::REGRAPH_ERROR_OTHER),
             (Error::Tracking, code::REGRAPH_ERROR_OTHER),
         ]
     }
@@ -437,17 +458,23 @@ mod tests {
         let mut missing = kinds(&source, "Error");
         // This crate is built without cudarc.
         missing.retain(|kind| kind != "Cudarc");
-        for refusals in ["Checkpoint", "Pool"] {
-            missing.retain(|kind| kind != refusals);
-            let reasons = kinds(&source, &format!("{refusals}Refusal"));
-            missing.extend(reasons.iter().map(|reason| format!("{refusals}: {reason}")));
+        let sets = [
+            ("Unknown", "Unknown"),
+            ("Checkpoint", "CheckpointRefusal"),
+            ("Pool", "PoolRefusal"),
+            ("Stream", "StreamRefusal"),
+        ];
+        for (set, of) in sets {
+            missing.retain(|kind| kind != set);
+            missing.extend(kinds(&source, of).iter().map(|reason| format!("{set}: {reason}")));
         }
         for (error, code) in coded() {
             let shown = format!("{error:?}");
             let first = |text: &str| text.split([' ', '(']).next().unwrap().to_owned();
-            let name = match shown.split_once(" why: ") {
-                Some((kind, why)) if !shown.starts_with("Not") => {
-                    format!("{}: {}", first(kind), first(why))
+            let reason = [" why: ", " what: "].iter().find_map(|field| shown.split_once(field));
+            let name = match reason {
+                Some((kind, reason)) if !shown.starts_with("Not") => {
+                    format!("{}: {}", first(kind), first(reason))
                 }
                 _ => first(&shown),
             };

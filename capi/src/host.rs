@@ -9,7 +9,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle, Transfer,
 };
 use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
-use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
+use regraph::graphs::{Capture, Error, Graph, Lease, Pool, Unknown};
 use regraph::regions::Regions;
 use regraph::sync::{Mutex, Rank};
 
@@ -93,13 +93,13 @@ impl<D: Transfer> Host<D> {
 
     pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
         let found = self.pools.lock().remove(&pool);
-        let unknown = engine::Error::UnknownPool { call: "release_pool", pool };
+        let unknown = Error::Unknown { call: "release_pool", what: Unknown::Pool(pool) };
         found.map(drop).ok_or(Failure::Engine(unknown))
     }
 
     pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
         let found = self.pools.lock().get(&pool).cloned();
-        found.ok_or(Failure::Engine(engine::Error::UnknownPool { call, pool }))
+        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Pool(pool) }))
     }
 
     /// Begins a capture on a stream, into a pool.
@@ -121,7 +121,7 @@ impl<D: Transfer> Host<D> {
 
     fn take(&self, capture: CaptureId, call: &'static str) -> Fallible<StreamCapture<D>> {
         let found = self.captures.lock().remove(&capture);
-        found.ok_or(Failure::Engine(engine::Error::UnknownCapture { call, capture }))
+        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Capture(capture) }))
     }
 
     /// A block for a stream of a capture that the library began.
@@ -214,20 +214,25 @@ impl<D: Transfer> Host<D> {
         self.graphs.lock().insert(id, Arc::new(Mutex::new(Rank::HostGraph, held)));
     }
 
-    fn graph(&self, graph: GraphId) -> Fallible<Arc<Mutex<Held<D>>>> {
+    fn graph(&self, graph: GraphId, call: &'static str) -> Fallible<Arc<Mutex<Held<D>>>> {
         let found = self.graphs.lock().get(&graph).cloned();
-        found.ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
+        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Graph(graph) }))
     }
 
-    fn read<R>(&self, graph: GraphId, read: impl FnOnce(&Held<D>) -> Fallible<R>) -> Fallible<R> {
-        let held = self.graph(graph)?;
+    fn read<R>(
+        &self,
+        graph: GraphId,
+        call: &'static str,
+        read: impl FnOnce(&Held<D>) -> Fallible<R>,
+    ) -> Fallible<R> {
+        let held = self.graph(graph, call)?;
         let held = held.lock();
         read(&held)
     }
 
     /// Launches a graph that the library instantiated.
     pub(crate) fn launch_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
-        self.read(graph, |held| match held {
+        self.read(graph, "launch_graph", |held| match held {
             Held::Graph(graph) => Ok(graph.launch(stream)?),
             Held::Lease(..) => Err(Failure::NotInstantiated),
         })
@@ -240,7 +245,7 @@ impl<D: Transfer> Host<D> {
         executable: ExecutableHandle,
         stream: StreamHandle,
     ) -> Fallible<()> {
-        self.read(graph, |held| match held {
+        self.read(graph, "launch_executable", |held| match held {
             Held::Lease(lease, _) => {
                 let replay = |stream| Ok(self.engine.driver().replay(executable, stream)?);
                 Ok(lease.launch::<Error>(stream, replay)?)
@@ -251,7 +256,7 @@ impl<D: Transfer> Host<D> {
 
     /// The graph and the executable that the library made of a capture.
     pub(crate) fn handles(&self, graph: GraphId) -> Fallible<(GraphHandle, ExecutableHandle)> {
-        self.read(graph, |held| match held {
+        self.read(graph, "handles", |held| match held {
             Held::Graph(graph) => Ok((graph.handle(), graph.executable())),
             Held::Lease(..) => Err(Failure::NotInstantiated),
         })
@@ -259,7 +264,7 @@ impl<D: Transfer> Host<D> {
 
     /// The least memory that a graph's blocks need, in bytes.
     pub(crate) fn minimum_bytes(&self, graph: GraphId) -> Fallible<u64> {
-        let report = self.read(graph, |held| {
+        let report = self.read(graph, "minimum_bytes", |held| {
             Ok(match held {
                 Held::Graph(graph) => graph.report().clone(),
                 Held::Lease(_, report) => report.clone(),
@@ -270,7 +275,7 @@ impl<D: Transfer> Host<D> {
     }
 
     pub(crate) fn forget_journal(&self, graph: GraphId) -> Fallible<()> {
-        let held = self.graph(graph)?;
+        let held = self.graph(graph, "forget_journal")?;
         match &mut *held.lock() {
             Held::Graph(graph) => graph.forget_journal(),
             Held::Lease(_, report) => report.forget_journal(),
@@ -280,7 +285,8 @@ impl<D: Transfer> Host<D> {
 
     pub(crate) fn release_graph(&self, graph: GraphId) -> Fallible<()> {
         let held = self.graphs.lock().remove(&graph);
-        held.map(drop).ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
+        let unknown = Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) };
+        held.map(drop).ok_or(Failure::Engine(unknown))
     }
 }
 

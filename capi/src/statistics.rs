@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use regraph::driver::Driver;
-use regraph::engine::{Counts, Engine, Error, Figure, Figures, Statistics};
+use regraph::engine::{Counts, Engine, Error, Figure, Figures, Statistics, Unknown};
 
 use crate::arguments::give;
 use crate::engine::regraph_engine;
@@ -179,7 +179,7 @@ impl regraph_pool_list {
         for label in engine.pools()? {
             let figures = match engine.pool_statistics(label.id) {
                 // Another thread has destroyed it just now.
-                Err(Error::UnknownPool { .. }) => continue,
+                Err(Error::Unknown { what: Unknown::Pool(_), .. }) => continue,
                 known => known?,
             };
             let mut text = |text: Option<Arc<str>>| {

@@ -87,7 +87,9 @@ fn retire_stream(py: Python<'_>, stream: usize) -> PyResult<bool> {
     let stream = self::stream(stream);
     py.detach(|| match allocator()?.retire_stream(stream) {
         Ok(()) => Ok(true),
-        Err(Error::Engine(engine::Error::StreamInUse { .. })) => Ok(false),
+        Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::InUse, .. })) => {
+            Ok(false)
+        }
         Err(error) => Err(raised(error)),
     })
 }

@@ -178,7 +178,8 @@ impl<T> Buf<T> {
     /// themselves; work that is submitted in other ways does not.
     ///
     /// # Errors
-    /// The engine's, [`Error::ForeignContext`]; then the memory [is lost](Buf::is_lost).
+    /// The engine's, [`StreamRefusal::Foreign`](crate::StreamRefusal::Foreign); then the memory
+    /// [is lost](Buf::is_lost).
     pub fn record_stream(&self, stream: &Arc<CudaStream>) -> Result<(), Error> {
         if let Some(memory) = self.owner.memory() {
             memory.engine().driver().keep_stream(stream);

@@ -6,7 +6,7 @@ use ::cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
 
 use super::buf::Buf;
 use super::owner::BlockOwner;
-use super::Error;
+use super::{Error, StreamRefusal};
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, Driver, ErrorKind};
 use crate::engine::{one_stream, Engine};
@@ -66,7 +66,8 @@ fn alloc<T>(
     let bytes = bytes.ok_or(Error::TooLong { call, len, size })?;
     source.with_engine(|engine| {
         if stream.context() != engine.driver().context() {
-            return Err(Error::ForeignContext { call, stream: stream.as_stream() });
+            let why = StreamRefusal::Foreign;
+            return Err(Error::Stream { call, stream: stream.as_stream(), why });
         }
         engine.driver().keep_stream(stream);
         Ok(())
@@ -97,7 +98,10 @@ fn clone_htod<T: DeviceRepr>(
         Ok(false) => {}
         // The legacy stream while some blocking stream captures: it does not capture itself.
         Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
-        Ok(true) => return Err(Error::CopyWhileCapturing { stream: stream.as_stream() }),
+        Ok(true) => {
+            let why = StreamRefusal::CopyWhileCapturing;
+            return Err(Error::Stream { call: "clone_htod", stream: stream.as_stream(), why });
+        }
         Err(error) => return Err(error.into()),
     }
     let mut buf = alloc(source, stream, values.len(), "clone_htod")?;
@@ -128,7 +132,7 @@ macro_rules! constructors {
             /// What the memory holds may be no value of `T`: it must be written before it is read.
             ///
             /// # Errors
-            /// The engine's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows [`Error::OtherStream`].
+            /// The engine's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows [`Error::OtherStream`].
             pub unsafe fn alloc<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -140,7 +144,7 @@ macro_rules! constructors {
             /// A buffer of `len` elements, set to zero on `stream`; in a capture, by the graph.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows
+            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows
             /// [`Error::OtherStream`].
             pub fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
                 &self,
@@ -154,7 +158,7 @@ macro_rules! constructors {
             /// `stream`; in a capture, by the graph. The slice's own memory stays cudarc's.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows
+            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows
             /// [`Error::OtherStream`].
             pub fn clone_dtod<T: DeviceRepr>(
                 &self,
@@ -177,8 +181,8 @@ macro_rules! copies {
             /// begins, and outlive the graph ([`Capture::keep`]).
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::CopyWhileCapturing`], [`Error::TooLong`],
-            /// [`Error::ForeignContext`], [`Error::OtherStream`].
+            /// The engine's, cudarc's; [`StreamRefusal::CopyWhileCapturing`], [`Error::TooLong`],
+            /// [`StreamRefusal::Foreign`], [`Error::OtherStream`].
             pub fn clone_htod<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,

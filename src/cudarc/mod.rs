@@ -67,7 +67,7 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::AsStream;
 use crate::engine::{Config, Engine};
 
-pub use crate::{Error, PoolRefusal};
+pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 pub use buf::Buf;
 pub use error::NotRetired;
 pub use tracking::{capture, untracked, Untracked};
@@ -96,7 +96,7 @@ pub unsafe fn engine(
 /// stream's handle. A program that makes new streams all the time retires the old ones.
 ///
 /// # Errors
-/// [`Error::StreamHeld`] where the stream has another owner, and those of the engine. The stream comes
+/// [`StreamRefusal::Held`] where the stream has another owner, and those of the engine. The stream comes
 /// back with them.
 pub fn retire_stream(
     engine: &Engine<CudaDriver>,
@@ -110,7 +110,11 @@ pub fn retire_stream(
             Ok(()) => return Ok(()),
             Err(error) => NotRetired { stream: Arc::new(stream), error },
         },
-        Err(stream) => NotRetired { stream, error: Error::StreamHeld { stream: handle } },
+        Err(stream) => {
+            let why = StreamRefusal::Held;
+            let error = Error::Stream { call: "retire_stream", stream: handle, why };
+            NotRetired { stream, error }
+        }
     };
     engine.driver().keep_stream(&refused.stream);
     Err(refused)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ::cudarc::driver::CudaStream;
 use smallvec::SmallVec;
 
-use super::Error;
+use super::{Error, StreamRefusal};
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, StreamHandle};
 use crate::engine::one_stream;
@@ -79,7 +79,8 @@ impl BlockOwner {
         if !own && stream.is_default() {
             // Such a handle names a stream of the context that is current.
             uses.lost = true;
-            return Err(Error::ForeignContext { call: "record_stream", stream });
+            let why = StreamRefusal::Foreign;
+            return Err(Error::Stream { call: "record_stream", stream, why });
         }
         if uses.recorded.contains(&stream) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! What concerns the engines of several devices at once.
 
-use super::{refuse_default, Devices, Error};
+use super::{refuse_default, Devices, Error, Unknown};
 use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
 use crate::engine::{self, CaptureReport};
 
@@ -12,7 +12,7 @@ impl<D: Driver> Devices<D> {
     ///
     /// # Errors
     /// [`Error::OnDevice`], with the first refusal: the graph must not be launched, and every engine
-    /// has given up what the capture did, those that had accepted it too. [`Error::UnknownCapture`].
+    /// has given up what the capture did, those that had accepted it too. [`Error::Unknown`].
     pub fn end_capture(
         &self,
         capture: CaptureId,
@@ -22,7 +22,7 @@ impl<D: Driver> Devices<D> {
         for (device, engine) in self.iter() {
             match engine.end_capture(capture, graph) {
                 Ok(report) => reports.push((device, report)),
-                Err(engine::Error::UnknownCapture { .. }) => {}
+                Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => {}
                 Err(error) => {
                     self.take_back(capture, &reports);
                     return Err(Error::OnDevice { device, error: Box::new(error) });
@@ -30,7 +30,7 @@ impl<D: Driver> Devices<D> {
             }
         }
         if reports.is_empty() {
-            return Err(Error::UnknownCapture { call: "end_capture", capture });
+            return Err(Error::Unknown { call: "end_capture", what: Unknown::Capture(capture) });
         }
         Ok(reports)
     }
@@ -38,14 +38,14 @@ impl<D: Driver> Devices<D> {
     /// Rolls back a capture whose graph will never run, in every engine that takes part in it.
     ///
     /// # Errors
-    /// [`Error::OnDevice`], with the first; the others have rolled it back. [`Error::UnknownCapture`].
+    /// [`Error::OnDevice`], with the first; the others have rolled it back. [`Error::Unknown`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         let mut known = false;
         let mut result = Ok(());
         for (device, engine) in self.iter() {
             match engine.abandon_capture(capture) {
                 Ok(()) => known = true,
-                Err(engine::Error::UnknownCapture { .. }) => {}
+                Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => {}
                 Err(error) => {
                     result = result.and(Err(Error::OnDevice { device, error: Box::new(error) }));
                 }
@@ -55,7 +55,7 @@ impl<D: Driver> Devices<D> {
         if known {
             Ok(())
         } else {
-            Err(Error::UnknownCapture { call: "abandon_capture", capture })
+            Err(Error::Unknown { call: "abandon_capture", what: Unknown::Capture(capture) })
         }
     }
 
@@ -63,10 +63,10 @@ impl<D: Driver> Devices<D> {
     /// [`Engine::mark_stream`](engine::Engine::mark_stream) does.
     ///
     /// # Errors
-    /// [`Error::DefaultStream`]: mark it with the engine of its device. [`Error::OnDevice`], with the
-    /// first; the others have been told.
+    /// [`StreamRefusal::PerDevice`](crate::StreamRefusal::PerDevice): mark it with the engine of its device.
+    /// [`Error::OnDevice`], with the first; the others have been told.
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
-        refuse_default(stream)?;
+        refuse_default(stream, "mark_stream")?;
         let mut result = Ok(());
         for (device, engine) in self.iter() {
             let marked = engine.mark_stream(stream);

@@ -50,7 +50,7 @@ mod captures;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use crate::{Error, PoolRefusal};
+pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::engine::Engine;
@@ -94,18 +94,19 @@ impl<D: Driver> Devices<D> {
     /// The engine of a device, by the device's ordinal.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`].
+    /// [`Error::Unknown`].
     pub fn of_device(&self, device: u32) -> Result<&Arc<Engine<D>>, Error> {
-        self.engines.get(&device).ok_or(Error::UnknownDevice { device })
+        let unknown = || Error::Unknown { call: "of_device", what: Unknown::Device(device) };
+        self.engines.get(&device).ok_or_else(unknown)
     }
 
     /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream
     /// captures.
     ///
     /// # Errors
-    /// [`Error::DefaultStream`]; [`Error::UnknownDevice`]; [`Error::NoEngine`]; the driver's.
+    /// [`StreamRefusal::PerDevice`]; [`Error::Unknown`]; [`Error::NoEngine`]; the driver's.
     pub fn of_stream(&self, stream: StreamHandle) -> Result<&Arc<Engine<D>>, Error> {
-        refuse_default(stream)?;
+        refuse_default(stream, "of_stream")?;
         // All drivers of a process give the same answer.
         let any = self.engines.values().next().ok_or(Error::NoEngine)?;
         self.of_device(any.driver().device_of_stream(stream)?)
@@ -115,17 +116,18 @@ impl<D: Driver> Devices<D> {
     /// from its driver.
     ///
     /// # Errors
-    /// [`Error::UnknownAddress`].
+    /// [`Error::Unknown`].
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
-        engines.find(|engine| engine.owns(address)).ok_or(Error::UnknownAddress { address })
+        let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
+        engines.find(|engine| engine.owns(address)).ok_or_else(unknown)
     }
 }
 
 /// Refuses a stream whose handle says nothing of its device.
-fn refuse_default(stream: StreamHandle) -> Result<(), Error> {
+fn refuse_default(stream: StreamHandle, call: &'static str) -> Result<(), Error> {
     if stream.is_default() {
-        return Err(Error::DefaultStream { stream });
+        return Err(Error::Stream { call, stream, why: StreamRefusal::PerDevice });
     }
     Ok(())
 }

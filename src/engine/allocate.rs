@@ -18,7 +18,7 @@ use super::report::Block;
 use super::spare::Spare;
 use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
-use super::{one_stream, Engine, Error};
+use super::{one_stream, Engine, Error, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
@@ -72,7 +72,7 @@ impl<D: Driver> Locked<'_, D> {
         match self.driver.capture_status(stream, &mut self.state.terminals)? {
             CaptureStatus::Active { capture, .. } if capture == expected => {}
             CaptureStatus::Invalidated => return Err(self.invalidated(stream, CALL)),
-            _ => return Err(Error::NotInCapture { call, stream }),
+            _ => return Err(Error::Stream { call, stream, why: StreamRefusal::NotInCapture }),
         }
         self.state.must_be_awake(request.pool, CALL)?;
         self.allocate_in(Some(expected), request)
@@ -440,8 +440,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
-    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`];
-    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended); [`Error::PerThreadStream`]; the driver's.
+    /// [`Error::CaptureInvalidated`]; [`Error::Unknown`];
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended); [`StreamRefusal::PerThread`]; the driver's.
     pub fn allocate(
         &self,
         pool: PoolId,
@@ -510,7 +510,7 @@ impl<D: Driver> Engine<D> {
     /// stream. The driver is asked once for the stream's status.
     ///
     /// # Errors
-    /// [`Error::NotInCapture`] for a stream that is not in the capture; those of [`Engine::allocate`].
+    /// [`StreamRefusal::NotInCapture`] for a stream that is not in the capture; those of [`Engine::allocate`].
     #[inline]
     pub(crate) fn allocate_in(
         &self,

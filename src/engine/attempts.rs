@@ -104,7 +104,7 @@ impl<D: Driver> Engine<D> {
     /// [`Programmatic::Auto`], it has no effect.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
         self.change(|locked| {
             let slot = locked.state.slot_of(capture, "set_attempt")?;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
 use super::state::Locked;
-use super::{one_stream, Engine, Error};
+use super::{one_stream, Engine, Error, StreamRefusal};
 use crate::driver::{AsStream, CaptureId, Driver, GraphHandle};
 use crate::journal::Journal;
 
@@ -20,7 +20,7 @@ impl<D: Driver> Engine<D> {
     /// pool too, so that the pool knows of the graph.
     ///
     /// # Errors
-    /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`],
+    /// [`StreamRefusal::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::Unknown`],
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
         let stream = stream.as_stream();
@@ -29,7 +29,11 @@ impl<D: Driver> Engine<D> {
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
             let found = locked.capture_of(stream, CALL)?;
-            let capture = found.ok_or(Error::NotCapturing { stream })?;
+            let capture = found.ok_or(Error::Stream {
+                call: "begin_capture",
+                stream,
+                why: StreamRefusal::NotCapturing,
+            })?;
             let new = locked.state.captures.slot(capture).is_none();
             let (slot, _) = locked.look_into(stream, capture, pool, None, CALL)?;
             if new {
@@ -51,7 +55,7 @@ impl<D: Driver> Engine<D> {
     /// inputs, nor has the next one. Costs an event, which is recorded on the stream.
     ///
     /// # Errors
-    /// [`Error::PerThreadStream`].
+    /// [`StreamRefusal::PerThread`].
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
         self.change(|locked| {
@@ -85,7 +89,7 @@ impl<D: Driver> Engine<D> {
     /// - the driver's, where memory of a pool of the capture is lost: the pool is suspended then
     ///   ([`Engine::resume_pool`]).
     ///
-    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
+    /// [`Error::CaptureInvalidated`], [`Error::Unknown`].
     pub fn end_capture(
         &self,
         capture: CaptureId,
@@ -101,7 +105,7 @@ impl<D: Driver> Engine<D> {
     /// says; what that says of such captures holds. It is to be ended before its graph is launched.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
         self.change(|locked| {
             let slot = locked.state.slot_of(capture, "grow_ahead")?;
@@ -118,7 +122,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::SetBack`] and [`Error::Refused`]: the graph must not run. As it may have run already, its
-    /// memory stays a graph's for good. [`Error::UnknownCapture`].
+    /// memory stays a graph's for good. [`Error::Unknown`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         self.change(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {
@@ -134,7 +138,7 @@ impl<D: Driver> Engine<D> {
     /// that captures, counts for every capture that it was seen in.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         self.change(|locked| {
             locked.state.pool(pool, "captures_over")?;
@@ -191,7 +195,7 @@ impl<D: Driver> Engine<D> {
     /// them, since they may lie on memory of a graph of the pool that lives.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
             if let Some(graph) = locked.state.verdicts.give_up(capture) {
@@ -207,7 +211,7 @@ impl<D: Driver> Engine<D> {
     /// Tells the engine that a graph is destroyed and no launch of it is running.
     ///
     /// # Errors
-    /// [`Error::UnknownGraph`].
+    /// [`Error::Unknown`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
         self.change(|locked| locked.release_graph(graph))
     }
@@ -246,7 +250,7 @@ impl<D: Driver> Engine<D> {
     /// at the capture's streams first, so that nothing is missing.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.lock()?;
         let slot = state.slot_of(capture, "journal")?;

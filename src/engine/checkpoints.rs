@@ -74,7 +74,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
-    /// [`CheckpointRefusal::NoWayBack`], [`Error::UnknownPool`].
+    /// [`CheckpointRefusal::NoWayBack`], [`Error::Unknown`].
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
@@ -108,7 +108,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
     /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::BlocksInCapture`], [`CheckpointRefusal::OtherPool`],
-    /// [`CheckpointRefusal::Gone`], [`Error::UnknownPool`].
+    /// [`CheckpointRefusal::Gone`], [`Error::Unknown`].
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
@@ -122,7 +122,7 @@ impl<D: Driver> Engine<D> {
     /// borrowed.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "live_blocks")?;

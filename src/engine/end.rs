@@ -14,7 +14,7 @@ use super::report::{CaptureReport, Record};
 use super::state::{Locked, State};
 use super::verdicts::Evidence;
 use super::waits::Wait;
-use super::Error;
+use super::{Error, Unknown};
 use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
@@ -414,7 +414,8 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
         let found = self.state.graphs.remove(graph);
-        let GraphUse { pools, planned } = found.ok_or(Error::UnknownGraph { graph })?;
+        let GraphUse { pools, planned } =
+            found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);
         }

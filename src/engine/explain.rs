@@ -265,7 +265,7 @@ impl<D: Driver> Engine<D> {
     /// one, why, and which marker it waits for.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`], [`Error::CaptureInvalidated`], or the driver's.
+    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
     pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
         let stream = stream.as_stream();
         const CALL: &str = "explain";

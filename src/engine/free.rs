@@ -18,7 +18,7 @@ use super::state::{Locked, State};
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
 use super::waits::Wait;
-use super::{one_stream, Engine, Error};
+use super::{one_stream, Engine, Error, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
@@ -78,7 +78,7 @@ impl State {
 impl<D: Driver> Locked<'_, D> {
     pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
         const CALL: &str = "record_stream";
-        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
+        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         if let Origin::Capture(home) = block.origin {
             let place = (block.heap, block.range);
@@ -105,7 +105,7 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn record_use(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
         const CALL: &str = "record_use";
-        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
+        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
         let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
@@ -143,7 +143,7 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
         let Some(mut block) = self.state.blocks.remove(id) else {
-            return Err(Error::UnknownBlock { call: "free", block: id.number() });
+            return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
         };
         if let Origin::Capture(home) = block.origin {
             if self.state.is_another_threads(home, &block) {
@@ -266,10 +266,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
-        let unknown = Error::UnknownBlock { call: "free", block: id.number() };
+        let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
         let caches = Arc::clone(&self.state.caches);
         let lease = caches.get(id.cache).and_then(|mut cache| cache.give_up(id));
-        let lease = lease.ok_or(unknown)?;
+        let lease = lease.ok_or_else(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
         block.requested = lease.requested;
@@ -432,7 +432,7 @@ impl<D: Driver> Engine<D> {
     /// The use must be ordered after the allocation, by an event for instance.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
+    /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         const CALL: &str = "record_stream";
@@ -449,7 +449,8 @@ impl<D: Driver> Engine<D> {
     /// free covers every use.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], [`Error::CaptureInvalidated`], [`Error::PerThreadStream`].
+    /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         const CALL: &str = "record_use";
@@ -465,7 +466,7 @@ impl<D: Driver> Engine<D> {
     /// Outside captures its own stream may have it back at once, unless other streams used it.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], where the block was freed before.
+    /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
         if block.engine == self.number && block.cache != NO_CACHE {
             if let Some(done) = self.free_in_cache(block) {
@@ -480,7 +481,7 @@ impl<D: Driver> Engine<D> {
     /// [`Engine::record_stream`] and [`Engine::free`].
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
+    /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn free_from(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         self.record_stream(block, stream)?;
@@ -505,7 +506,8 @@ impl<D: Driver> Engine<D> {
     #[inline]
     fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
         // Made where it is needed: to drop an error costs more than the rest of this.
-        let unknown = || Some(Err(Error::UnknownBlock { call: "free", block: block.number() }));
+        let unknown =
+            || Some(Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) }));
         let Some(mut cache) = self.caches.get(block.cache) else { return unknown() };
         match cache.give(&self.driver, block, None, false) {
             Given::Done { may_peak } => {
@@ -537,7 +539,9 @@ impl<D: Driver> Engine<D> {
         }
         let cache = self.caches.get(block.cache);
         let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream));
-        recorded.ok_or_else(|| Error::UnknownBlock { call, block: block.number() }).map(|()| true)
+        recorded
+            .ok_or_else(|| Error::Unknown { call, what: Unknown::Block(block.number()) })
+            .map(|()| true)
     }
 }
 

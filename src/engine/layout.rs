@@ -447,7 +447,7 @@ impl<D: Driver> Engine<D> {
     /// uses: the capture would be refused at its end.
     ///
     /// # Errors
-    /// [`Error::NoJournal`], [`Error::UnknownCapture`]; [`Error::Refused`] in that case. The capture stays under way.
+    /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
         let unread = {
@@ -491,7 +491,7 @@ impl<D: Driver> Engine<D> {
     /// not locked meanwhile.
     ///
     /// # Errors
-    /// [`Error::NoJournal`], [`Error::UnknownCapture`].
+    /// [`Error::NoJournal`], [`Error::Unknown`].
     pub fn minimum_of(&self, capture: CaptureId) -> Result<u64, Error> {
         let no_journal = Error::NoJournal { call: "minimum_of", capture };
         let journal = self.journal(capture)?.ok_or(no_journal)?;
@@ -517,7 +517,7 @@ impl<D: Driver> Engine<D> {
     /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.change(|locked| {
             let slot = locked.state.slot_of(capture, "follow_layout")?;

@@ -37,7 +37,8 @@ impl<D: Driver> Engine<D> {
     /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
     ///
     /// # Errors
-    /// [`Error::ZeroBytes`], [`Error::UnknownPool`], [`PoolRefusal::Suspended`], [`Error::PerThreadStream`],
+    /// [`Error::ZeroBytes`], [`Error::Unknown`], [`PoolRefusal::Suspended`],
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread),
     /// [`Error::CaptureInvalidated`]; the driver's.
     pub fn lend(
         &self,
@@ -58,7 +59,7 @@ impl<D: Driver> Engine<D> {
     /// [`PoolRefusal::BlocksLent`] while such a block is live. [`PoolRefusal::LentWork`], where no event can be
     /// recorded behind that work now: on a stream that captures, or that belongs to another thread;
     /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
-    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::UnknownPool`]; the driver's.
+    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::Unknown`]; the driver's.
     pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
     where
         D: HostApi,
@@ -71,7 +72,7 @@ impl<D: Driver> Engine<D> {
     /// launches come after it.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
         let mut state = self.lock()?;
         let row = state.pool(pool, "launch")?;
@@ -82,7 +83,7 @@ impl<D: Driver> Engine<D> {
     /// How many graphs a pool has, those included that use other pools too.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
         Ok(self.lock()?.pool(pool, "graph_count")?.graphs())
     }
@@ -91,7 +92,7 @@ impl<D: Driver> Engine<D> {
     /// Costs one event record where anything was freed since the last.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), CALL)?;
         self.change(|locked| {

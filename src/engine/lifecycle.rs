@@ -75,7 +75,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of
-    /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
+    /// it exists or work may still use a freed block; [`Error::Unknown`]; the driver's, when
     /// the pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| locked.destroy_pool(pool))

@@ -13,7 +13,7 @@ use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
-use super::{one_stream, Engine, Error};
+use super::{one_stream, Engine, Error, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::RangeId;
 use crate::logging;
@@ -209,7 +209,7 @@ impl<D: Driver> Engine<D> {
     /// The figures of a pool.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
         self.change(|locked| {
             locked.state.pool(pool, "statistics_of")?;
@@ -221,7 +221,7 @@ impl<D: Driver> Engine<D> {
     /// time however many there are.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`], [`Error::Poisoned`].
+    /// [`Error::Unknown`], [`Error::Poisoned`].
     pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "has_blocks")?;
@@ -231,7 +231,7 @@ impl<D: Driver> Engine<D> {
     /// Figures of a pool, in short.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
         let all = self.statistics_of(pool)?.all;
         let (_, lent) = self.lock()?.pool(pool, "pool_statistics")?.lent();
@@ -262,7 +262,7 @@ impl<D: Driver> Engine<D> {
     /// takes it away. It stands in messages from now on.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
         let mut state = self.lock()?;
         state.pool(pool, "set_pool_name")?;
@@ -297,7 +297,7 @@ impl<D: Driver> Engine<D> {
     /// is short of memory, but cannot while the stream captures: worth a call before that.
     ///
     /// # Errors
-    /// [`Error::PerThreadStream`].
+    /// [`StreamRefusal::PerThread`].
     pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let stream = one_stream(stream, "mark_stream")?;
@@ -315,8 +315,8 @@ impl<D: Driver> Engine<D> {
     /// others when its work has completed; blocks of it that are live can be freed later.
     ///
     /// # Errors
-    /// [`Error::StreamInUse`]: the stream must live on, since it captures, or is in a capture that is
-    /// under way here, or was recorded for a block that is live. [`Error::PerThreadStream`].
+    /// [`StreamRefusal::InUse`]: the stream must live on, since it captures, or is in a capture that is
+    /// under way here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
     pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let stream = one_stream(stream, "retire_stream")?;
@@ -447,23 +447,23 @@ impl<D: Driver> Locked<'_, D> {
             || self.state.blocks.iter().any(names)
             || self.state.caches.used().any(|cache| cache.names(stream));
         if asks {
-            return Err(Error::StreamInUse { stream });
+            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
         }
         let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self
-                .state
-                .timelines
-                .mark(self.driver, stream)
-                .ok_or(Error::StreamInUse { stream })?;
+            let gone = self.state.timelines.mark(self.driver, stream).ok_or(Error::Stream {
+                call: "retire_stream",
+                stream,
+                why: StreamRefusal::InUse,
+            })?;
             for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
                 block.gone = Some(Box::new(gone));
             }
         }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline) {
-            return Err(Error::StreamInUse { stream });
+            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
         }
         self.state.caches.of(stream).forget_stream(stream);
         if self.state.timelines.many_retired() {
@@ -479,9 +479,10 @@ impl<D: Driver> Engine<D> {
     /// fixed, else what is mapped around the block without a gap.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`].
+    /// [`Error::Unknown`].
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
-        let unknown = || Error::UnknownBlock { call: "surroundings_of", block: block.number() };
+        let unknown =
+            || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
         self.change(|locked| {
             let state = &mut *locked.state;
             let place = state.place_of(block).filter(|_| block.engine == self.number);

@@ -98,7 +98,7 @@ pub use spare::Spare;
 pub use statistics::{Counts, Figure, Figures, Statistics};
 pub(crate) use suspend::{By, Contents};
 
-pub use crate::error::{CheckpointRefusal, Error, PoolRefusal};
+pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
@@ -221,7 +221,7 @@ pub(crate) fn one_stream(stream: StreamHandle, call: &'static str) -> Result<Str
     const PER_THREAD: usize = 2;
     match stream.bits() {
         LEGACY => Ok(StreamHandle::from_bits(0)),
-        PER_THREAD => Err(Error::PerThreadStream { call }),
+        PER_THREAD => Err(Error::Stream { call, stream, why: StreamRefusal::PerThread }),
         _ => Ok(stream),
     }
 }

@@ -398,7 +398,7 @@ impl<D: Driver> Engine<D> {
     /// until then is not in the memory that they get.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`]; [`Error::CannotPlan`] where the device has no virtual memory
+    /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
     /// management, and where no journal is kept and the capture has allocated or freed blocks already.
     pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
         const CALL: &str = "plan_capture";
@@ -423,7 +423,7 @@ impl<D: Driver> Engine<D> {
     /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
     ///
     /// # Errors
-    /// [`Error::UnknownCapture`].
+    /// [`Error::Unknown`].
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
         const CALL: &str = "preview_plan";
         let (unplanned, journal) = self.change(|locked| {

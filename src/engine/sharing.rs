@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::names::{BlockId, NO_CACHE};
 use super::state::Locked;
-use super::{Engine, Error};
+use super::{Engine, Error, Unknown};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
@@ -71,7 +71,7 @@ impl<D: Driver> Engine<D> {
     /// The block must live until the other processes have finished with it, which the engine does not see.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], [`Error::NotShared`]; the driver's.
+    /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
         let mine = block.engine == self.number;
         self.change(|locked| locked.share(block, mine))
@@ -141,7 +141,7 @@ impl<D: Driver> Engine<D> {
 
 impl<D: Driver> Locked<'_, D> {
     fn share(&mut self, id: BlockId, mine: bool) -> Result<Shared, Error> {
-        let unknown = || Error::UnknownBlock { call: "share", block: id.number() };
+        let unknown = || Error::Unknown { call: "share", what: Unknown::Block(id.number()) };
         let leased = mine && id.cache != NO_CACHE;
         let block = if leased {
             let caches = Arc::clone(&self.state.caches);

@@ -13,7 +13,7 @@ use super::pools::with_heap;
 use super::report::BlockReport;
 use super::state::{Locked, State};
 use super::stream_cache::StreamCache;
-use super::{Engine, Error};
+use super::{Engine, Error, Unknown};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};
@@ -41,7 +41,7 @@ impl<D: Driver> Engine<D> {
     /// What is known of a live block.
     ///
     /// # Errors
-    /// [`Error::UnknownBlock`], [`Error::Poisoned`].
+    /// [`Error::Unknown`], [`Error::Poisoned`].
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
         let state = self.lock()?;
         let report = |found: &LiveBlock, requested| BlockReport {
@@ -58,7 +58,7 @@ impl<D: Driver> Engine<D> {
             let asked = cache.and_then(|cache| cache.asked(block));
             asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
         };
-        found.ok_or(Error::UnknownBlock { call: "block_report", block: block.number() })
+        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
     }
 
     /// Keeps the latest `entries` events from now on, for snapshots; zero ends that. What was kept

@@ -38,7 +38,7 @@ impl<D: Driver> Engine<D> {
     /// the pool's again when they free it.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
@@ -52,7 +52,7 @@ impl<D: Driver> Engine<D> {
     /// and are not done; not for others. Other calls go on during the wait.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
         const CALL: &str = "empty_pool";
         if wait {
@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
     /// the device within the limits.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`]; the driver's.
+    /// [`Error::Unknown`]; the driver's.
     pub fn largest_block(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| {
             let heaps = locked.state.pool(pool, "largest_block")?.heaps();

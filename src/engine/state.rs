@@ -17,7 +17,7 @@ use super::streams::{this_thread, StreamStatus, Timelines};
 use super::tuning::Tuning;
 use super::verdicts::Verdicts;
 use super::waits::WaitTable;
-use super::Error;
+use super::{Error, Unknown};
 use crate::capture::{Capture, Foresight, StreamIndex};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, RangeId, TimelineId};
@@ -92,7 +92,7 @@ impl State {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.
         match self.pools.get_mut(pool) {
             Some(row) => Ok(row),
-            None => Err(Error::UnknownPool { call, pool }),
+            None => Err(Error::Unknown { call, what: Unknown::Pool(pool) }),
         }
     }
 
@@ -104,7 +104,7 @@ impl State {
     ) -> Result<CaptureSlot, Error> {
         match self.captures.slot(capture) {
             Some(slot) => Ok(slot),
-            None => Err(Error::UnknownCapture { call, capture }),
+            None => Err(Error::Unknown { call, what: Unknown::Capture(capture) }),
         }
     }
 

@@ -101,7 +101,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
-    /// [`PoolRefusal::Exported`]; [`Error::UnknownPool`]. After an error of the driver's what had gone by then is
+    /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's what had gone by then is
     /// gone, if anything had the pool is suspended ([`Engine::is_suspended`]), and suspending it again goes on
     /// with the rest. A pool that is short of a part ([`Engine::is_short`]) is suspended as any other: not while
     /// it has blocks of no graph.
@@ -137,7 +137,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`PoolRefusal::Asleep`];
-    /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
+    /// [`Error::ResumeOutOfMemory`], [`Error::Unknown`] or the driver's. The pool stays suspended,
     /// and what had come by then is given back. If it was only short of a part it stays so, with all that
     /// it has; calling again goes on.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
@@ -275,7 +275,7 @@ impl<D: Driver> Engine<D> {
     /// logarithm of these. Asks the streams how far they are.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`], [`PoolRefusal::Suspended`].
+    /// [`Error::Unknown`], [`PoolRefusal::Suspended`].
     pub fn excess_bytes(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| {
             locked.state.must_be_awake(pool, EXCESS)?;
@@ -310,7 +310,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use;
-    /// [`PoolRefusal::Owned`], [`PoolRefusal::Suspended`], [`Error::UnknownPool`],
+    /// [`PoolRefusal::Owned`], [`PoolRefusal::Suspended`], [`Error::Unknown`],
     /// [`PoolRefusal::CompactionRefused`]. After an error of the driver's either all memory is mapped, or the pool
     /// is short of a part ([`Engine::is_short`]): then live blocks hold what they held, no graph of the pool may
     /// be launched, and [`Engine::resume_pool`] goes on.
@@ -330,7 +330,7 @@ impl<D: Driver> Engine<D> {
     /// handed out before [`Engine::resume_pool`].
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "is_suspended")?;
@@ -341,7 +341,7 @@ impl<D: Driver> Engine<D> {
     /// host's own: for hosts that launch graphs by themselves.
     ///
     /// # Errors
-    /// [`PoolRefusal::Suspended`], [`Error::UnknownPool`].
+    /// [`PoolRefusal::Suspended`], [`Error::Unknown`].
     pub fn require_awake(&self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.lock()?.must_be_awake(pool, call)
     }
@@ -350,7 +350,7 @@ impl<D: Driver> Engine<D> {
     /// been exchanged. Unlike those of a suspended pool its live blocks keep what they hold.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`].
+    /// [`Error::Unknown`].
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "is_short")?;

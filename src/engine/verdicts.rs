@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use super::report::{CaptureReport, Record};
-use super::{Engine, Error};
+use super::{Engine, Error, Unknown};
 use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver};
 use crate::journal::Journal;
@@ -154,14 +154,14 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Refused`]: the graph must not be launched, and is released as by
     /// [`Engine::release_graph`]; its memory stays with the other graphs of its pools while there are
     /// any. The error names no kernels, since the graph may be gone.
-    /// [`Error::UnknownCapture`] for a capture that was not closed, or whose verdict was given before.
+    /// [`Error::Unknown`] for a capture that was not closed, or whose verdict was given before.
     ///
     /// # Panics
     /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
     /// its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         let closed = self.lock()?.verdicts.take(capture);
-        let unknown = Error::UnknownCapture { call: "verdict", capture };
+        let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
         let Closed { mut report, stage } = closed.ok_or(unknown)?;
         // Without the engine's lock: other threads go on.
         let judged = match stage {

@@ -13,7 +13,7 @@ use super::judging::Judging;
 use super::lease::Lease;
 use super::memory::Memory;
 use super::pool::{Pool, PoolCore};
-use super::{Error, PoolRefusal};
+use super::{Error, PoolRefusal, StreamRefusal};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
     StreamHandle,
@@ -98,7 +98,7 @@ impl<D: HostApi> Capture<D> {
     /// so too; one of another engine must be joined first.
     ///
     /// # Errors
-    /// [`Error::NotInCapture`], the engine's.
+    /// [`StreamRefusal::NotInCapture`], the engine's.
     pub fn join(&self, pool: &Pool<D>, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let mut pools = self.pools.borrow_mut();
@@ -107,7 +107,10 @@ impl<D: HostApi> Capture<D> {
         }
         match pool.engine().driver().capture_of(stream)? {
             CaptureStatus::Active { capture, .. } if capture == self.id => {}
-            _ => return Err(Error::NotInCapture { call: "join", stream }),
+            _ => {
+                let why = StreamRefusal::NotInCapture;
+                return Err(Error::Stream { call: "join", stream, why });
+            }
         }
         pool.engine().begin_capture(pool.id(), stream)?;
         if !pools.iter().any(|joined| Arc::ptr_eq(joined.engine(), pool.engine())) {
@@ -120,7 +123,7 @@ impl<D: HostApi> Capture<D> {
     /// A block from the capture's first pool, for `stream` to use from now on.
     ///
     /// # Errors
-    /// [`Error::NotInCapture`] for a stream that is not in the capture: [`Pool::allocate`] serves
+    /// [`StreamRefusal::NotInCapture`] for a stream that is not in the capture: [`Pool::allocate`] serves
     /// those. The engine's.
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         self.hand_out(bytes, stream.as_stream(), false)
@@ -235,14 +238,13 @@ impl<D: HostApi> Capture<D> {
     fn graph_under_capture(&self) -> Result<GraphHandle, Error> {
         let engine = self.engine();
         match engine.driver().capture_of(self.stream)? {
-            CaptureStatus::Active { capture, graph } if capture == self.id => Ok(graph),
-            CaptureStatus::Invalidated => {
-                // The engine says so itself, and in more words.
-                engine.observe(self.stream)?;
-                Err(Error::NotInCapture { call: "finish", stream: self.stream })
-            }
-            _ => Err(Error::NotInCapture { call: "finish", stream: self.stream }),
+            CaptureStatus::Active { capture, graph } if capture == self.id => return Ok(graph),
+            // The engine says so itself, and in more words.
+            CaptureStatus::Invalidated => engine.observe(self.stream)?,
+            _ => {}
         }
+        let why = StreamRefusal::NotInCapture;
+        Err(Error::Stream { call: "finish", stream: self.stream, why })
     }
 
     /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::lease::{owned_pools, Accepted, Lease};
 use super::pool::PoolCore;
-use super::Error;
+use super::{Error, Unknown};
 use crate::driver::{CaptureId, HostApi};
 use crate::engine::CaptureReport;
 
@@ -58,7 +58,7 @@ impl<D: HostApi> Judging<D> {
                     first.get_or_insert(report);
                 }
                 // An engine that has refused does not know the capture any more.
-                Err(crate::Error::UnknownCapture { .. }) if failed.is_some() => {}
+                Err(Error::Unknown { what: Unknown::Capture(_), .. }) if failed.is_some() => {}
                 Err(error) => {
                     failed.get_or_insert(error);
                 }
@@ -72,7 +72,8 @@ impl<D: HostApi> Judging<D> {
             (failed, _) => {
                 // Engines that accepted get their memory back.
                 drop(Lease::new(accepted, Vec::new()));
-                let unknown = Error::UnknownCapture { call: "verdict", capture: self.capture };
+                let unknown =
+                    Error::Unknown { call: "verdict", what: Unknown::Capture(self.capture) };
                 Err(failed.unwrap_or(unknown))
             }
         }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::order::{Launched, Order};
 use super::pool::PoolCore;
 use super::retired::{Claim, Retired};
-use super::{Error, PoolRefusal};
+use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
@@ -40,12 +40,12 @@ impl<D: HostApi> Lease<D> {
     /// Pools that were made by [`Engine::create_pool`] alone have no order and are left out.
     ///
     /// # Errors
-    /// [`PoolRefusal::Going`]; [`Error::UnknownGraph`](crate::Error::UnknownGraph) for a
-    /// graph that none of these pools belongs to. The graph is not released then.
+    /// [`PoolRefusal::Going`]; [`Error::Unknown`] for a graph that none of these pools belongs to. The graph is not released
+    /// then.
     pub fn of(engine: &Arc<Engine<D>>, graph: GraphId) -> Result<Self, Error> {
         let pools = owned_pools(engine, graph)?;
         if pools.is_empty() {
-            return Err(Error::UnknownGraph { graph });
+            return Err(Error::Unknown { call: "of", what: Unknown::Graph(graph) });
         }
         Ok(Self::new(pools, Vec::new()))
     }
@@ -73,8 +73,8 @@ impl<D: HostApi> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`PoolRefusal::Suspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`];
-    /// [`PoolRefusal::BlocksLent`] and [`PoolRefusal::LentWork`] of a pool that lends
+    /// [`PoolRefusal::Suspended`], [`StreamRefusal::LaunchWhileCapturing`], [`Error::OrderLost`],
+    /// [`StreamRefusal::PerDevice`]; [`PoolRefusal::BlocksLent`] and [`PoolRefusal::LentWork`] of a pool that lends
     /// ([`Pool::lend`](super::Pool::lend)): then nothing was launched. What `launch` says. The driver's, where no
     /// event could be recorded behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(
@@ -87,7 +87,8 @@ impl<D: HostApi> Lease<D> {
         let stream = launched.stream;
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
         if stream.is_default() && !one_engine {
-            return Err(Error::DefaultStream { stream }.into());
+            let why = StreamRefusal::PerDevice;
+            return Err(Error::Stream { call: "launch", stream, why }.into());
         }
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for (pool, order) in self.pools().zip(&orders) {

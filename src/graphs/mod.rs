@@ -50,7 +50,7 @@ mod retired;
 mod submit;
 mod twice;
 
-pub use crate::{Error, PoolRefusal};
+pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 pub use capture::Capture;
 pub use graph::Graph;
 pub use judging::Judging;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::retired::Retired;
-use super::Error;
+use super::{Error, StreamRefusal};
 use crate::driver::{AsStream, DriverError, EventHandle, HostApi, StreamHandle};
 use crate::engine::{one_stream, Engine, PoolId};
 use crate::sync::{AtomicBool, Ordering};
@@ -61,7 +61,8 @@ impl Launched {
     pub(super) fn on<D: HostApi>(driver: &D, stream: impl AsStream) -> Result<Self, Error> {
         let stream = one_stream(stream.as_stream(), "launch")?;
         if driver.is_capturing(stream)? {
-            return Err(Error::LaunchWhileCapturing { stream });
+            let why = StreamRefusal::LaunchWhileCapturing;
+            return Err(Error::Stream { call: "launch", stream, why });
         }
         Ok(Self { stream, id: driver.stream_id(stream)? })
     }

@@ -163,7 +163,8 @@ impl<D: HostApi> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`PoolRefusal::Suspended`], since there are no inputs to fill then; [`Error::LaunchWhileCapturing`];
+    /// [`PoolRefusal::Suspended`], since there are no inputs to fill then;
+    /// [`StreamRefusal::LaunchWhileCapturing`](crate::StreamRefusal::LaunchWhileCapturing);
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{tell_later, Engine, PoolId};
-use crate::error::{Error, PoolRefusal};
+use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use host::HostMemory;
@@ -180,7 +180,7 @@ impl<D: Transfer> Regions<D> {
     /// ([`Regions::reserve_host`]), at some 700 us a MiB; calls of the engine go on then, those of these regions wait.
     ///
     /// # Errors
-    /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`],
+    /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
     /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
     /// [`PoolRefusal::CannotSuspend`] (memory from a source, or without virtual memory), [`PoolRefusal::Exported`]
     /// (memory that must stay), [`PoolRefusal::HasBlocks`] (which other pools have borrowed),
@@ -281,7 +281,7 @@ impl<D: Transfer> Regions<D> {
     /// us a MiB: until they are done other calls of the engine, and of these regions, wait.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
+    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
     /// the driver's. All that was asked for sleeps then, and what the host keeps is untouched: waking again, or
     /// fewer regions, goes on.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
@@ -315,7 +315,7 @@ impl<D: Transfer> Regions<D> {
     /// Whether a region sleeps, or a part of it.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`].
+    /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
         Ok(self.engine.is_region_asleep(tag)
@@ -425,7 +425,7 @@ impl<D: Transfer> Regions<D> {
         for &wanted in tags.into_iter().flatten() {
             let known = state.backups.contains_key(wanted);
             if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
-                return Err(Error::UnknownRegion { call, tag: wanted.into() });
+                return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
             }
         }
         let wanted = |tag: &str| tags.is_none_or(|tags| tags.contains(&tag));

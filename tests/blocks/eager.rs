@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig};
+use regraph::engine::{
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, StreamRefusal,
+};
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -103,7 +105,10 @@ fn no_call_ruins_a_capture() {
                     b.engine.statistics().unwrap();
                 }
                 let retired = b.engine.retire_stream(c);
-                assert!(matches!(retired, Err(Error::StreamInUse { .. })), "{retired:?}");
+                assert!(
+                    matches!(retired, Err(Error::Stream { why: StreamRefusal::InUse, .. })),
+                    "{retired:?}"
+                );
                 b.engine.free(inside.id).unwrap();
                 let report = b.engine.end_capture(capture, b.graph(c)).unwrap();
                 b.driver.end_capture(c).expect("the capture is whole");
@@ -571,7 +576,10 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.retire_stream(PER_THREAD),
     ];
     for result in refused {
-        assert!(matches!(result, Err(Error::PerThreadStream { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Stream { why: StreamRefusal::PerThread, .. })),
+            "{result:?}"
+        );
     }
     b.engine.free(block.id).unwrap();
 }

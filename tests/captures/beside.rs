@@ -2,7 +2,7 @@
 
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi};
-use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal, StreamRefusal};
 use regraph_sim::Call;
 
 /// Completes everything and gives back what is free then.
@@ -145,7 +145,7 @@ fn a_stream_is_not_retired_while_a_freed_block_waits_for_it() {
     let graph = b.driver.end_capture(other).unwrap();
     b.driver.destroy_graph(graph).unwrap();
     let refused = b.engine.retire_stream(other);
-    assert!(matches!(refused, Err(Error::StreamInUse { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{refused:?}");
     let report = b.finish(s, capture);
     b.driver.complete_all();
     b.engine.release_graph(report.graph).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error};
+use regraph::engine::{Config, Error, Unknown};
 use regraph_cli::replay::{replay, Options};
 
 /// Found by review: the second half of the capture had state of its own, and took what the first
@@ -72,7 +72,10 @@ fn blocks_of_another_engine_are_unknown() {
     let [t] = other.streams();
     let block = one.allocate(s);
     other.allocate(t);
-    assert!(matches!(other.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(
+        other.engine.free(block.id),
+        Err(Error::Unknown { what: Unknown::Block(_), .. })
+    ));
 }
 
 /// A live capture becomes a file that replays to the same figures.

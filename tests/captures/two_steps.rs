@@ -9,7 +9,7 @@ use crate::common::{bench, remove_last_edge, Bench, MIB};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal};
+use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal, Unknown};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -140,13 +140,16 @@ fn a_verdict_is_given_once() {
     let [s] = b.streams();
     let capture = reuse(&b, s, true);
     let early = b.engine.verdict(capture);
-    assert!(matches!(early, Err(Error::UnknownCapture { .. })), "{early:?}");
+    assert!(matches!(early, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{early:?}");
     b.close(s, capture).unwrap();
     b.engine.verdict(capture).unwrap();
     let again = b.engine.verdict(capture);
-    assert!(matches!(again, Err(Error::UnknownCapture { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{again:?}");
     let abandoned = b.engine.abandon_capture(capture);
-    assert!(matches!(abandoned, Err(Error::UnknownCapture { .. })), "{abandoned:?}");
+    assert!(
+        matches!(abandoned, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
+        "{abandoned:?}"
+    );
 }
 
 #[test]
@@ -158,7 +161,10 @@ fn a_closed_capture_can_be_abandoned() {
         let graph = b.close(s, capture).unwrap();
         b.engine.abandon_capture(capture).unwrap();
         let verdict = b.engine.verdict(capture);
-        assert!(matches!(verdict, Err(Error::UnknownCapture { .. })), "{verdict:?}");
+        assert!(
+            matches!(verdict, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
+            "{verdict:?}"
+        );
         b.driver.destroy_graph(graph).unwrap();
         b.engine.destroy_pool(b.pool).unwrap();
     }

@@ -10,7 +10,7 @@ use regraph::driver::{
 };
 use regraph::engine::{
     Block, BlockId, Checkpoint, CheckpointRefusal, Config, Error, GraphId, PoolConfig, PoolRefusal,
-    Spare,
+    Spare, Unknown,
 };
 use regraph::plan::Options;
 use regraph::settings::Settings;
@@ -63,7 +63,7 @@ fn what_lived_at_the_checkpoint_lives_again_where_it_lay() {
     assert_eq!(live(&b), places(&first));
     for block in first.iter().chain(&second) {
         let freed = b.engine.free(block.id);
-        assert!(matches!(freed, Err(Error::UnknownBlock { .. })), "{freed:?}");
+        assert!(matches!(freed, Err(Error::Unknown { what: Unknown::Block(_), .. })), "{freed:?}");
     }
     let (_, third) = capture(&b, s, 2);
     for block in &third {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{BlockId, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::engine::{BlockId, Config, Engine, Error, PoolConfig, PoolId, StreamRefusal, Unknown};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -118,7 +118,7 @@ impl Faulty {
     fn excuse(&self, error: &Error) {
         let caused = match error {
             Error::Driver(error) => error.kind == self.kind || error.is_out_of_memory(),
-            Error::OutOfMemory(_) | Error::StreamInUse { .. } => true,
+            Error::OutOfMemory(_) | Error::Stream { why: StreamRefusal::InUse, .. } => true,
             _ => false,
         };
         assert!(caused, "{error}");
@@ -261,7 +261,7 @@ fn run_eager(
     for pool in f.pools {
         let destroyed = f.engine.destroy_pool(pool).or_else(|_| f.engine.destroy_pool(pool));
         // A pool whose memory the driver would not take is gone all the same.
-        let gone = lossy && matches!(destroyed, Err(Error::UnknownPool { .. }));
+        let gone = lossy && matches!(destroyed, Err(Error::Unknown { what: Unknown::Pool(_), .. }));
         assert!(destroyed.is_ok() || gone, "{destroyed:?}");
     }
     let made = f.driver.calls(call) - before;

@@ -14,6 +14,7 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 use regraph::cudarc::{
     capture, engine, retire_stream, untracked, Buf, BufView, BufViewMut, Error, PoolRefusal,
+    StreamRefusal,
 };
 use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{AsStream, CaptureMode};
@@ -409,7 +410,10 @@ fn what_cannot_be_right_is_refused() {
     if CudaContext::device_count().unwrap() > 1 {
         let stream = CudaContext::new(1).unwrap().new_stream().unwrap();
         let refused = gpu.pool.alloc_zeros::<f32>(&stream, COUNT);
-        assert!(matches!(refused, Err(Error::ForeignContext { call: "alloc_zeros", .. })));
+        assert!(matches!(
+            refused,
+            Err(Error::Stream { call: "alloc_zeros", why: StreamRefusal::Foreign, .. })
+        ));
         gpu.context.bind_to_thread().unwrap();
     }
 
@@ -421,7 +425,7 @@ fn what_cannot_be_right_is_refused() {
         capture.alloc_zeros::<f32>(a, 1)?;
         gpu.pool.clone_htod(a, &[1.0_f32]).map(|_| ())
     });
-    assert!(matches!(captured, Err(Error::CopyWhileCapturing { .. })));
+    assert!(matches!(captured, Err(Error::Stream { why: StreamRefusal::CopyWhileCapturing, .. })));
 
     let empty = gpu.pool.alloc_zeros::<f32>(a, 0).unwrap();
     assert_eq!((empty.address(), empty.block(), empty.num_bytes()), (0, None, 0));
@@ -466,11 +470,11 @@ fn a_stream_is_kept_until_it_is_retired() {
     gpu.a.synchronize().unwrap();
     buf.record_stream(&stream).unwrap();
     let refused = retire_stream(&gpu.engine, stream).unwrap_err();
-    assert!(matches!(refused.error, Error::StreamInUse { .. }), "{refused}");
+    assert!(matches!(refused.error, Error::Stream { why: StreamRefusal::InUse, .. }), "{refused}");
     let own = gpu.pool.alloc_zeros::<f32>(&refused.stream, COUNT).unwrap();
     drop(buf);
     let refused = retire_stream(&gpu.engine, refused.stream).unwrap_err();
-    assert!(matches!(refused.error, Error::StreamHeld { .. }), "{refused}");
+    assert!(matches!(refused.error, Error::Stream { why: StreamRefusal::Held, .. }), "{refused}");
     drop(own);
     refused.stream.synchronize().unwrap();
     retire_stream(&gpu.engine, refused.stream).unwrap();

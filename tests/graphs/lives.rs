@@ -5,7 +5,9 @@ use std::sync::Arc;
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal};
+use regraph::graphs::{
+    Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal, StreamRefusal, Unknown,
+};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -128,9 +130,12 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
     );
     other.resume().unwrap();
     drop(lease);
-    assert!(matches!(engine.release_graph(graph), Err(Error::UnknownGraph { .. })), "released");
+    assert!(
+        matches!(engine.release_graph(graph), Err(Error::Unknown { what: Unknown::Graph(_), .. })),
+        "released"
+    );
     let gone = Lease::of(&engine, graph);
-    assert!(matches!(gone, Err(Error::UnknownGraph { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Graph(_), .. })), "{gone:?}");
 
     // Given up, it is the host's to release.
     let graph = reported();
@@ -154,7 +159,10 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
         drop(pools);
         for id in ids {
             let gone = engine.pool_statistics(id);
-            assert!(matches!(gone, Err(engine::Error::UnknownPool { .. })), "{gone:?}");
+            assert!(
+                matches!(gone, Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. })),
+                "{gone:?}"
+            );
         }
         assert_eq!(reserved(&engine), 0);
     }
@@ -174,7 +182,10 @@ fn a_pool_that_goes_while_work_runs_goes_later() {
     driver.synchronize().unwrap();
     let next = new_pool(&engine);
     let gone = engine.pool_statistics(id);
-    assert!(matches!(gone, Err(engine::Error::UnknownPool { .. })), "{gone:?}");
+    assert!(
+        matches!(gone, Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. })),
+        "{gone:?}"
+    );
     assert_eq!(reserved(&engine), 0);
     drop(next);
 }
@@ -251,7 +262,7 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
                     write(&driver, t, &[range(input, 9)]);
                     read(&driver, t, &[range(input, 9)]);
                     assert!(!panics, "the host's own fault");
-                    Err(Error::NotInCapture { call: "join", stream: t })
+                    Err(Error::Stream { call: "join", stream: t, why: StreamRefusal::NotInCapture })
                 })
                 .is_err()
         }));
@@ -281,7 +292,10 @@ fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     let (graph, ()) = engines[0].capture(stream, &here, CaptureMode::Relaxed, on_both).unwrap();
     for default in [0, 1] {
         let launched = graph.launch(StreamHandle::from_bits(default));
-        assert!(matches!(launched, Err(Error::DefaultStream { .. })), "{launched:?}");
+        assert!(
+            matches!(launched, Err(Error::Stream { why: StreamRefusal::PerDevice, .. })),
+            "{launched:?}"
+        );
     }
     graph.launch(stream).unwrap();
     driver.synchronize().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::graphs::{Capture, Submit};
-use regraph::{Config, Engine, Error, Memory, Pool, PoolConfig};
+use regraph::{Config, Engine, Error, Memory, Pool, PoolConfig, StreamRefusal};
 use regraph_sim::{Call, SimConfig, SimDriver};
 
 const BYTES: u64 = 4 << 20;
@@ -81,11 +81,11 @@ fn a_capture_serves_its_own_streams() {
         .capture(a, &pool, CaptureMode::Relaxed, |capture| {
             let outside = capture.allocate(BYTES, b);
             assert!(
-                matches!(outside, Err(Error::NotInCapture { call: "allocate", stream }) if stream == b),
+                matches!(outside, Err(Error::Stream { call: "allocate", stream, why: StreamRefusal::NotInCapture }) if stream == b),
                 "{outside:?}"
             );
             let fixed = capture.allocate_fixed(BYTES, b);
-            assert!(matches!(fixed, Err(Error::NotInCapture { call: "allocate_fixed", .. })));
+            assert!(matches!(fixed, Err(Error::Stream { call: "allocate_fixed", why: StreamRefusal::NotInCapture, .. })));
             // The pool serves streams outside the capture meanwhile.
             let eager = pool.allocate(BYTES, b)?;
             capture.submit(a, [], nothing)?;
@@ -140,10 +140,10 @@ fn a_capture_refuses_by_what_the_driver_says_of_the_stream() {
     // A stream of another capture, and the legacy stream, which cannot be asked beside a blocking capture.
     let [shared, fixed] = both(&capture, blocking);
     assert!(
-        matches!(shared, Error::NotInCapture { call: "allocate", stream } if stream == blocking)
+        matches!(shared, Error::Stream { call: "allocate", stream, why: StreamRefusal::NotInCapture } if stream == blocking)
     );
     assert!(
-        matches!(fixed, Error::NotInCapture { call: "allocate_fixed", stream } if stream == blocking)
+        matches!(fixed, Error::Stream { call: "allocate_fixed", stream, why: StreamRefusal::NotInCapture } if stream == blocking)
     );
     for refused in both(&capture, LEGACY) {
         assert!(

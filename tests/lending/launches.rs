@@ -5,7 +5,9 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Block, Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
+use regraph::engine::{
+    Block, Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare, StreamRefusal,
+};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -233,7 +235,10 @@ fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
     let block = borrow(&lending, &b, 4 * MIB);
     b.write(t, &block, 9);
     let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(lending.allocate(MIB), Err(Error::LaunchWhileCapturing { .. })));
+    assert!(matches!(
+        lending.allocate(MIB),
+        Err(Error::Stream { why: StreamRefusal::LaunchWhileCapturing, .. })
+    ));
     drop(block);
     assert!(matches!(graph.launch(s), Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })));
     drop(capture);

@@ -385,7 +385,10 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
     h.driver.begin_capture(side, CaptureMode::Relaxed).unwrap();
     assert!(matches!(
         h.launch(graph, side),
-        Err(Error::Engine(engine::Error::LaunchWhileCapturing { .. }))
+        Err(Error::Engine(engine::Error::Stream {
+            why: engine::StreamRefusal::LaunchWhileCapturing,
+            ..
+        }))
     ));
 }
 

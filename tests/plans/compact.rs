@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal, Unknown};
 use regraph::graphs::Pool;
 use regraph::plan::{Compacted, Options, Used, User};
 use regraph_sim::Call;
@@ -159,7 +159,10 @@ fn suspended_pools_and_unknown_ones_are_refused() {
     let empty = h.engine.create_pool(PoolConfig::default());
     assert_eq!(h.engine.compact_pool(empty).unwrap(), 0);
     h.engine.destroy_pool(empty).unwrap();
-    assert!(matches!(h.engine.compact_pool(empty), Err(Error::UnknownPool { .. })));
+    assert!(matches!(
+        h.engine.compact_pool(empty),
+        Err(Error::Unknown { what: Unknown::Pool(_), .. })
+    ));
 }
 
 /// Outputs that live, outputs that were freed, a block of no graph, and memory that fits none of them.

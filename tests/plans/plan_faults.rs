@@ -9,7 +9,7 @@ use crate::common::MIB;
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolId};
+use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolId, Unknown};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -179,7 +179,7 @@ fn run(call: Call, n: u64, kind: ErrorKind) -> bool {
         f.judge();
     }
     let destroyed = f.engine.destroy_pool(f.pool).or_else(|_| f.engine.destroy_pool(f.pool));
-    let gone = lossy && matches!(destroyed, Err(Error::UnknownPool { .. }));
+    let gone = lossy && matches!(destroyed, Err(Error::Unknown { what: Unknown::Pool(_), .. }));
     assert!(destroyed.is_ok() || gone, "{destroyed:?}");
     assert!(lossy || f.driver.used_bytes() == 0, "memory was lost");
     f.driver.calls(call) - before > n

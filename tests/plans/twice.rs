@@ -11,7 +11,9 @@ use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Why};
+use regraph::engine::{
+    BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Unknown, Why,
+};
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan};
@@ -352,7 +354,10 @@ fn a_capture_without_a_journal_has_no_layout() {
     let capture = bench.begin(stream);
     assert_eq!(bench.engine.layout_of(capture).unwrap().bytes(), 0);
     bench.finish(stream, capture);
-    assert!(matches!(bench.engine.layout_of(capture), Err(Error::UnknownCapture { .. })));
+    assert!(matches!(
+        bench.engine.layout_of(capture),
+        Err(Error::Unknown { what: Unknown::Capture(_), .. })
+    ));
     let layout = Layout::default();
     assert!(bench.engine.follow_layout(capture, layout).is_err());
 }

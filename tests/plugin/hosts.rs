@@ -158,7 +158,7 @@ fn the_per_thread_default_stream_gets_memory_without_order() {
     h.driver.begin_capture(PER_THREAD, CaptureMode::Relaxed).unwrap();
     assert!(matches!(
         h.plugin.allocate_on((), SIZE, 0, PER_THREAD),
-        Err(Error::Engine(engine::Error::PerThreadStream { .. }))
+        Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::PerThread, .. }))
     ));
     h.driver.end_capture(PER_THREAD).unwrap();
     let (stream, other) = (h.stream(), h.stream());
@@ -234,7 +234,7 @@ fn a_capture_that_cannot_be_announced_leaves_nothing() {
     let (stream, key) = (h.stream(), h.plugin.name_pool());
     assert!(matches!(
         h.plugin.capture_started(0, stream, key, false),
-        Err(Error::Engine(engine::Error::NotCapturing { .. }))
+        Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::NotCapturing, .. }))
     ));
     assert!(h.plugin.pools(0).unwrap().iter().all(|pool| pool.key != key));
 }
@@ -323,7 +323,7 @@ fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     // It was recorded for a block that is live.
     assert!(matches!(
         h.plugin.retire_stream(side),
-        Err(Error::Engine(engine::Error::StreamInUse { .. }))
+        Err(Error::Engine(engine::Error::Stream { why: engine::StreamRefusal::InUse, .. }))
     ));
     h.plugin.retire_stream(own).unwrap();
     h.driver.destroy_stream(own).unwrap();

@@ -785,7 +785,16 @@ fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
     let h = host_with(Config::default().check(true));
     let s = h.stream();
     let not = h.plugin.judge_capture(0, s, |_, _| ());
-    assert!(matches!(not, Err(Error::Engine(engine::Error::NotCapturing { .. }))), "{not:?}");
+    assert!(
+        matches!(
+            not,
+            Err(Error::Engine(engine::Error::Stream {
+                why: engine::StreamRefusal::NotCapturing,
+                ..
+            }))
+        ),
+        "{not:?}"
+    );
     let route = h.begin(s, POOL);
     let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
     h.allocate(s);

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId, PoolRefusal};
+use regraph::engine::{
+    BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId, PoolRefusal, StreamRefusal,
+    Unknown,
+};
 use regraph::regions::{Backup, Regions};
 use regraph::settings::Settings;
 use regraph_plugin::Plugin;
@@ -54,7 +57,7 @@ fn capture(b: &Bench, stream: StreamHandle) -> GraphId {
 
 fn is_unknown(result: Result<impl std::fmt::Debug, Error>, pool: PoolId) {
     match result {
-        Err(error @ Error::UnknownPool { pool: named, .. }) => {
+        Err(error @ Error::Unknown { what: Unknown::Pool(named), .. }) => {
             assert_eq!(named, pool);
             assert!(error.to_string().contains("another engine"), "{error}");
         }
@@ -88,15 +91,18 @@ fn another_engine_refuses_names() {
     refuses(&a, b.pool, s);
     refuses(&b, a.pool, t);
     let released = a.engine.release_graph(theirs);
-    assert!(matches!(released, Err(Error::UnknownGraph { .. })), "{released:?}");
+    assert!(
+        matches!(released, Err(Error::Unknown { what: Unknown::Graph(_), .. })),
+        "{released:?}"
+    );
     assert!(released.unwrap_err().to_string().contains("another engine"));
     let block = b.allocate(t);
     let freed = a.engine.free(block.id);
-    assert!(matches!(freed, Err(Error::UnknownBlock { .. })), "{freed:?}");
+    assert!(matches!(freed, Err(Error::Unknown { what: Unknown::Block(_), .. })), "{freed:?}");
     // All is as before.
     a.engine.release_graph(ours).unwrap();
     let again = a.engine.release_graph(ours);
-    assert!(matches!(again, Err(Error::UnknownGraph { .. })), "{again:?}");
+    assert!(matches!(again, Err(Error::Unknown { what: Unknown::Graph(_), .. })), "{again:?}");
     b.engine.free(block.id).unwrap();
 }
 
@@ -125,9 +131,12 @@ fn captures_of_two_machines_have_different_numbers() {
     let ([s], [t]) = (a.streams(), b.streams());
     let (ours, theirs) = (a.begin(s), b.begin(t));
     let ended = a.engine.end_capture(theirs, b.graph(t));
-    assert!(matches!(ended, Err(Error::UnknownCapture { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{ended:?}");
     let abandoned = b.engine.abandon_capture(ours);
-    assert!(matches!(abandoned, Err(Error::UnknownCapture { .. })), "{abandoned:?}");
+    assert!(
+        matches!(abandoned, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
+        "{abandoned:?}"
+    );
     a.finish(s, ours);
     b.finish(t, theirs);
 }
@@ -253,7 +262,10 @@ fn regions_that_are_gone_leave_nothing() {
         assert!(regions.is_asleep(&tag).unwrap());
         regions.forget(&tag);
         let unknown = regions.is_asleep(&tag);
-        assert!(matches!(unknown, Err(Error::UnknownRegion { .. })), "{unknown:?}");
+        assert!(
+            matches!(unknown, Err(Error::Unknown { what: Unknown::Region(_), .. })),
+            "{unknown:?}"
+        );
     });
     assert!(said <= 4, "{said}");
     destroyed_asleep(1, MIB);
@@ -381,7 +393,7 @@ fn ended_captures_are_remembered_by_their_streams_alone() {
     let capture = b.begin(s);
     b.engine.abandon_capture(capture).unwrap();
     let retired = b.engine.retire_stream(s);
-    assert!(matches!(retired, Err(Error::StreamInUse { .. })), "{retired:?}");
+    assert!(matches!(retired, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{retired:?}");
     let refused = b.engine.allocate(b.pool, MIB, s);
     assert!(matches!(refused, Err(Error::CaptureEnded { .. })), "{refused:?}");
     b.driver.end_capture(s).unwrap();
@@ -431,5 +443,8 @@ fn pools_are_listed_with_the_names_that_they_have_now() {
         [(named, None, None), (tagged, text("layers"), text("weights")), (last, None, None)];
     assert_eq!(listed(), after);
     let gone = engine.set_pool_name(plain, Some("it")).unwrap_err();
-    assert!(matches!(gone, Error::UnknownPool { call: "set_pool_name", .. }), "{gone}");
+    assert!(
+        matches!(gone, Error::Unknown { call: "set_pool_name", what: Unknown::Pool(_) }),
+        "{gone}"
+    );
 }

@@ -9,7 +9,7 @@ use regraph::driver::{
 };
 use regraph::engine::{
     Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, PoolRefusal, Shared,
-    SharedPiece, WhyNotShared,
+    SharedPiece, Unknown, WhyNotShared,
 };
 use regraph::regions::Regions;
 use regraph::settings::{PlanChoice, Settings};
@@ -101,7 +101,10 @@ fn a_piece_is_exported_once() {
     let again = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
     assert_eq!(again.address, blocks[0].address);
     assert_eq!(serials(again), one);
-    assert!(matches!(b.engine.share(blocks[0].id), Err(Error::UnknownBlock { .. })));
+    assert!(matches!(
+        b.engine.share(blocks[0].id),
+        Err(Error::Unknown { what: Unknown::Block(_), .. })
+    ));
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, Driver, HostApi, MemoryInfo, MemorySupport, StreamHandle};
-use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId, PoolRefusal};
+use regraph::engine::{
+    Block, BlockId, Config, Engine, Error, PoolConfig, PoolId, PoolRefusal, Unknown,
+};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use shuttle::sync::Mutex;
@@ -180,7 +182,10 @@ fn of_two_frees_one_succeeds() {
                 let (freed, id): (_, BlockId) = (freed.clone(), block.id);
                 spawn(stage, move |stage| match stage.engine.free(id) {
                     Ok(()) => *freed.lock().unwrap() += 1,
-                    Err(error) => assert!(matches!(error, Error::UnknownBlock { .. }), "{error}"),
+                    Err(error) => assert!(
+                        matches!(error, Error::Unknown { what: Unknown::Block(_), .. }),
+                        "{error}"
+                    ),
                 })
             };
             let mut threads: Vec<_> = (0..2).map(free).collect();

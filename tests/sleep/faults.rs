@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Error, Graph, Memory, Pool, PoolRefusal};
+use regraph::graphs::{Error, Graph, Memory, Pool, PoolRefusal, Unknown};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions};
 use regraph_sim::{SimConfig, SimDriver};
@@ -289,7 +289,10 @@ fn what_sleeps_says_so() {
         model.engine.capture(model.stream, &model.weights, CaptureMode::ThreadLocal, body);
     says(captured.err().unwrap());
     let unknown = model.regions.wake(Some(&["cache"])).unwrap_err();
-    assert!(matches!(&unknown, Error::UnknownRegion { tag, .. } if tag == "cache"), "{unknown}");
+    assert!(
+        matches!(&unknown, Error::Unknown { what: Unknown::Region(tag), .. } if tag == "cache"),
+        "{unknown}"
+    );
     // Sleeping twice, and waking what is awake, does nothing.
     assert_eq!(model.regions.sleep(Some(&["weights"])).unwrap(), 0);
     assert_eq!(model.regions.wake(Some(&["graphs"])).unwrap(), 0);

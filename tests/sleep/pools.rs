@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use regraph::driver::{
     CaptureMode, Driver, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, PoolRefusal, Refusal};
+use regraph::engine::{
+    Block, Config, Error, GraphId, PoolConfig, PoolId, PoolRefusal, Refusal, Unknown,
+};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig};
 use regraph_tagged::{Program, Tagged, Work};
@@ -313,7 +315,10 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         b.engine.record_use(live[1].id, t).unwrap();
         for block in &live {
             b.engine.free(block.id).unwrap();
-            assert!(matches!(b.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+            assert!(matches!(
+                b.engine.free(block.id),
+                Err(Error::Unknown { what: Unknown::Block(_), .. })
+            ));
             judge_figures(&b);
         }
         for bytes in sizes {
@@ -410,7 +415,7 @@ fn a_pool_that_is_suspended_can_go() {
         if !drop_it {
             b.engine.destroy_pool(b.pool).unwrap();
             let gone = b.engine.suspend_pool(b.pool);
-            assert!(matches!(gone, Err(Error::UnknownPool { .. })));
+            assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
             assert!(b.engine.resume_pool(b.pool).is_err());
             assert!(b.engine.is_suspended(b.pool).is_err());
             judge_figures(&b);

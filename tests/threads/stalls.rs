@@ -13,7 +13,7 @@ use crate::common::MIB;
 use regraph::driver::{
     self, CaptureMode, Driver, EventHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, HistoryOptions, PoolConfig, PoolId};
+use regraph::engine::{Block, Config, Engine, Error, HistoryOptions, PoolConfig, PoolId, Unknown};
 use regraph::settings::Settings;
 use regraph::snapshot::{Action, BlockState};
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -335,7 +335,7 @@ fn what_happens_to_a_pool_during_a_wait_counts() {
     let ended = run(|engine, pool| {
         engine.destroy_pool(pool).unwrap();
     });
-    assert!(matches!(ended, Error::UnknownPool { .. }), "{ended}");
+    assert!(matches!(ended, Error::Unknown { what: Unknown::Pool(_), .. }), "{ended}");
     let limited = run(|engine, _| engine.set_memory_limit(Some(10 * MIB)).unwrap());
     assert_eq!(limited.out_of_memory().unwrap().engine_limit, Some(10 * MIB));
 }

@@ -208,7 +208,7 @@ impl<D: Transfer> Plugin<D> {
         }
         match device.engine.close_capture(capture, graph) {
             // Nothing allocated in it, or it was ended before.
-            Err(engine::Error::UnknownCapture { .. }) => return Ok(()),
+            Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
             closed => closed?,
         }
         if announced {
@@ -229,7 +229,8 @@ impl<D: Transfer> Plugin<D> {
     /// announced, which is judged when its end is told. `record` is as for [`Plugin::capture_ending`].
     ///
     /// # Errors
-    /// [`engine::Error::NotCapturing`]; those of [`Plugin::capture_ending`], after which the graph must never run.
+    /// [`engine::StreamRefusal::NotCapturing`]; those of [`Plugin::capture_ending`], after which the graph must never
+    /// run.
     pub fn judge_capture(
         &self,
         device: u32,
@@ -238,7 +239,7 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<(), Error> {
         let found = self.device(device)?;
         let Some((capture, _)) = found.capture_of(stream)? else {
-            return Err(engine::Error::NotCapturing { stream }.into());
+            return Err(not_capturing(stream).into());
         };
         let is_open = found.pools().strays.get(&capture).is_some_and(|stray| stray.open);
         match is_open {
@@ -259,7 +260,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Plugin::capture_failed`].
     ///
     /// # Errors
-    /// [`engine::Error::NotCapturing`] where the stream is in no capture, or no record of it is kept.
+    /// [`engine::StreamRefusal::NotCapturing`] where the stream is in no capture, or no record of it is kept.
     pub fn capture_shown(
         &self,
         device: u32,
@@ -271,7 +272,7 @@ impl<D: Transfer> Plugin<D> {
             Some((capture, _)) => device.engine.journal(capture)?.map(|journal| (capture, journal)),
             None => None,
         };
-        let (capture, journal) = found.ok_or(engine::Error::NotCapturing { stream })?;
+        let (capture, journal) = found.ok_or_else(|| not_capturing(stream))?;
         show(&journal);
         // Until then it keeps what its addresses have, also where its pool ends before.
         device.shown().insert(capture);
@@ -293,7 +294,7 @@ impl<D: Transfer> Plugin<D> {
         let Some(Announced { key, capture, .. }) = announced else { return Ok(()) };
         let report = match device.engine.verdict(capture) {
             // It was ended when its pool was, or never known.
-            Err(engine::Error::UnknownCapture { .. }) => return Ok(()),
+            Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => return Ok(()),
             verdict => verdict?,
         };
         let mut pools = device.pools();
@@ -338,7 +339,7 @@ impl<D: Transfer> Plugin<D> {
         device.shown().remove(&capture);
         match device.engine.abandon_capture(capture) {
             // Rolled back when it was refused, or found to be ruined.
-            Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}
+            Ok(()) | Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => {}
             Err(error) => return Err(error.into()),
         }
         device.routes.remove_one(serial);
@@ -396,4 +397,10 @@ impl<D: Transfer> Device<D> {
             CaptureStatus::None | CaptureStatus::Invalidated => None,
         })
     }
+}
+
+/// What the engine says where a capture is to begin on a stream that does not capture.
+pub(crate) fn not_capturing(stream: StreamHandle) -> engine::Error {
+    let why = engine::StreamRefusal::NotCapturing;
+    engine::Error::Stream { call: "begin_capture", stream, why }
 }

@@ -7,6 +7,7 @@ use regraph::driver::{CaptureId, StreamHandle, Transfer};
 use regraph::engine::{self, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
+use super::captures::not_capturing;
 use super::device::Device;
 use super::lending::Unseen;
 use super::{Error, Plugin, PoolKey};
@@ -40,7 +41,7 @@ impl<D: Transfer> Plugin<D> {
     /// another stream in each thread, so its requests get what [`Plugin::allocate_unordered`] gives.
     ///
     /// # Errors
-    /// Those of both; [`engine::Error::PerThreadStream`] while the calling thread captures on its default
+    /// Those of both; [`engine::StreamRefusal::PerThread`] while the calling thread captures on its default
     /// stream, whose graph would not own the memory.
     #[inline]
     pub fn allocate_on(
@@ -67,7 +68,8 @@ impl<D: Transfer> Plugin<D> {
             return self.allocate(bytes, device, stream);
         }
         if self.device(device)?.engine.driver().is_capturing(PER_THREAD) != Ok(false) {
-            return Err(engine::Error::PerThreadStream { call: "allocate" }.into());
+            let why = engine::StreamRefusal::PerThread;
+            return Err(engine::Error::Stream { call: "allocate", stream, why }.into());
         }
         self.allocate_unordered(bytes, device)
     }
@@ -142,7 +144,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Engine::retire_stream`](engine::Engine::retire_stream).
     ///
     /// # Errors
-    /// [`engine::Error::StreamInUse`]: the stream must live on, and the call be made again later.
+    /// [`engine::StreamRefusal::InUse`]: the stream must live on, and the call be made again later.
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         for device in self.devices() {
             device.engine.retire_stream(stream)?;
@@ -164,7 +166,7 @@ impl<D: Transfer> Plugin<D> {
     /// until [`Plugin::release_pool`]. `alone` is as for [`Plugin::capture_begun`].
     ///
     /// # Errors
-    /// [`engine::Error::NotCapturing`] where the stream is in no capture; those of
+    /// [`engine::StreamRefusal::NotCapturing`] where the stream is in no capture; those of
     /// [`Plugin::capture_begun`]. The capture is not announced then.
     pub fn capture_started(
         &self,
@@ -175,7 +177,7 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<CaptureId, Error> {
         let found = self.device(device)?;
         let Some((capture, _)) = found.capture_of(stream)? else {
-            return Err(engine::Error::NotCapturing { stream }.into());
+            return Err(not_capturing(stream).into());
         };
         let route = {
             let mut pools = found.pools();

@@ -146,12 +146,13 @@ impl<D: Transfer> Launch<'_, D> {
     ///
     /// # Errors
     /// [`engine::PoolRefusal::BlocksLent`] while blocks live there, [`engine::PoolRefusal::LentWork`],
-    /// [`engine::Error::LaunchWhileCapturing`]: the graph must not be launched.
+    /// [`engine::StreamRefusal::LaunchWhileCapturing`]: the graph must not be launched.
     pub fn follow(&mut self, stream: StreamHandle) -> Result<(), Error> {
         let Some((device, pool)) = self.lends else { return Ok(()) };
         if !matches!(device.engine.driver().is_capturing(stream), Ok(false)) {
             // As a part of another graph it would run whenever that does.
-            return Err(engine::Error::LaunchWhileCapturing { stream }.into());
+            let why = engine::StreamRefusal::LaunchWhileCapturing;
+            return Err(engine::Error::Stream { call: "launch", stream, why }.into());
         }
         match device.engine.follow_lent(pool, stream) {
             Err(engine::Error::Pool { why: engine::PoolRefusal::LentWork { .. }, .. })

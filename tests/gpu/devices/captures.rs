@@ -1,6 +1,6 @@
 //! Captures whose streams live on both devices: one graph, judged by each engine for its blocks.
 
-use regraph::devices::Error;
+use regraph::devices::{Error, Unknown};
 use regraph::driver::{CaptureMode, Dependency, Driver, HostApi};
 use regraph::engine::{self, Config};
 use regraph_tagged::Program;
@@ -192,7 +192,7 @@ fn a_ruined_capture_is_rolled_back_everywhere() {
     two.devices.end_capture(capture, graph).unwrap_err();
     first.driver.end_capture(a).unwrap_err();
     let gone = two.devices.abandon_capture(capture).unwrap_err();
-    assert!(matches!(gone, Error::UnknownCapture { .. }), "{gone}");
+    assert!(matches!(gone, Error::Unknown { what: Unknown::Capture(_), .. }), "{gone}");
     for (side, block) in two.sides.iter().zip(blocks) {
         side.engine.free(block.id).unwrap();
         side.engine.destroy_pool(side.pool).unwrap();
@@ -207,10 +207,10 @@ fn abandoning_reaches_every_engine() {
     two.devices.abandon_capture(capture).unwrap();
     for side in &two.sides {
         let ended = side.engine.abandon_capture(capture).unwrap_err();
-        assert!(matches!(ended, engine::Error::UnknownCapture { .. }));
+        assert!(matches!(ended, engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }));
     }
     let gone = two.devices.end_capture(capture, two.sides[0].graph(a)).unwrap_err();
-    assert!(matches!(gone, Error::UnknownCapture { .. }));
+    assert!(matches!(gone, Error::Unknown { what: Unknown::Capture(_), .. }));
 }
 
 #[test]

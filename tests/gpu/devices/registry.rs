@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regraph::devices::{Devices, Error};
+use regraph::devices::{Devices, Error, StreamRefusal, Unknown};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine};
 use regraph::settings::Settings;
@@ -41,7 +41,9 @@ fn addresses_of_destroyed_pools_belong_to_no_device() {
     side.engine.destroy_pool(side.pool).unwrap();
     for address in [block.address, 0, u64::MAX] {
         let unknown = two.devices.of_pointer(address).unwrap_err();
-        assert!(matches!(unknown, Error::UnknownAddress { address: of } if of == address));
+        assert!(
+            matches!(unknown, Error::Unknown { what: Unknown::Address(of), .. } if of == address)
+        );
     }
 }
 
@@ -66,10 +68,12 @@ fn default_streams_are_everywhere() {
     for bits in 0..3 {
         let stream = StreamHandle::from_bits(bits);
         let refused = two.devices.of_stream(stream).unwrap_err();
-        assert!(matches!(refused, Error::DefaultStream { stream: of } if of == stream));
+        assert!(
+            matches!(refused, Error::Stream { stream: of, why: StreamRefusal::PerDevice, .. } if of == stream)
+        );
         assert!(refused.to_string().contains("of_device"), "{refused}");
         let refused = two.devices.mark_stream(stream).unwrap_err();
-        assert!(matches!(refused, Error::DefaultStream { .. }));
+        assert!(matches!(refused, Error::Stream { why: StreamRefusal::PerDevice, .. }));
     }
 }
 
@@ -86,11 +90,14 @@ fn a_device_has_one_engine_and_it_is_its_own() {
     assert_eq!(engine().device(), 1);
     devices.add(engine()).unwrap();
     assert!(matches!(devices.add(engine()), Err(Error::DeviceTaken { device: 1 })));
-    assert!(matches!(devices.of_device(0), Err(Error::UnknownDevice { device: 0 })));
+    assert!(matches!(devices.of_device(0), Err(Error::Unknown { what: Unknown::Device(0), .. })));
 
     // The first device has a driver and no engine here.
     let stream = machine.create_stream().unwrap();
-    assert!(matches!(devices.of_stream(stream), Err(Error::UnknownDevice { device: 0 })));
+    assert!(matches!(
+        devices.of_stream(stream),
+        Err(Error::Unknown { what: Unknown::Device(0), .. })
+    ));
 }
 
 #[test]

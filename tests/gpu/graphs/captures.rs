@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, CaptureStatus, ErrorKind, StreamHandle};
 use regraph::engine::{self, PoolConfig};
-use regraph::graphs::{Capture, Error, Pool, PoolRefusal};
+use regraph::graphs::{Capture, Error, Pool, PoolRefusal, StreamRefusal};
 
 use super::{launch, range, Bench, Device, MIB};
 
@@ -176,7 +176,10 @@ fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
     let second = Pool::new(&bench.engine, PoolConfig::default());
     let joined = bench.engine.capture(s, &bench.pool, CaptureMode::Relaxed, |capture| {
         let outside = capture.join(&second, t);
-        assert!(matches!(outside, Err(Error::NotInCapture { .. })), "{outside:?}");
+        assert!(
+            matches!(outside, Err(Error::Stream { why: StreamRefusal::NotInCapture, .. })),
+            "{outside:?}"
+        );
         capture.join(&second, s)?;
         let memory = second.allocate(MIB, s)?;
         launch(&*bench.driver, s, (&[], &[range(&memory, 3)]), 0);
@@ -202,7 +205,10 @@ fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
     let [s, t] = bench.streams();
     let (graph, output) = bench.chain([s, t], (10, 3, MIB, 0)).unwrap();
     let again = bench.engine.capture(t, &bench.pool, CaptureMode::Relaxed, |_| graph.launch(t));
-    assert!(matches!(again, Err(Error::LaunchWhileCapturing { .. })), "{again:?}");
+    assert!(
+        matches!(again, Err(Error::Stream { why: StreamRefusal::LaunchWhileCapturing, .. })),
+        "{again:?}"
+    );
     graph.launch(t).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop((graph, output));

@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{must, Capture, Fate, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
-use regraph::engine::{Error, PoolRefusal};
+use regraph::engine::{Error, PoolRefusal, Unknown};
 
 /// Captures of one program, at most.
 const MOST: usize = 6;
@@ -79,7 +79,7 @@ impl World {
         let ended = if abandon {
             must(self.driver.end_capture(real));
             match self.engine.abandon_capture(id) {
-                Ok(()) | Err(Error::UnknownCapture { .. }) => None,
+                Ok(()) | Err(Error::Unknown { what: Unknown::Capture(_), .. }) => None,
                 Err(error) => panic!("abandon_capture: {error}"),
             }
         } else if engine_first {
@@ -100,7 +100,7 @@ impl World {
                 capture.graph = Some(report.graph);
                 capture.executable = Some(must(self.driver.instantiate(graph)));
             }
-            Some((_, Err(Error::UnknownCapture { .. }))) | None => {}
+            Some((_, Err(Error::Unknown { what: Unknown::Capture(_), .. }))) | None => {}
             Some((_, Err(error))) => self.excuse(&error),
         }
         self.tell(format_args!("capture {number} ends, {:?}", self.captures[number].fate));

@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{Block, Fate, World, Writer, MIB};
 use regraph::driver::StreamHandle;
-use regraph::engine::{BlockId, Error, PoolRefusal, Spare};
+use regraph::engine::{BlockId, Error, PoolRefusal, Spare, StreamRefusal, Unknown};
 use regraph_sim::Call;
 
 /// What a program asks for.
@@ -279,12 +279,21 @@ impl World {
         let block = &self.blocks[u.choose_index(self.blocks.len())?];
         if !block.live {
             let freed = self.engine.free(block.id);
-            assert!(matches!(freed, Err(Error::UnknownBlock { .. })), "{freed:?}");
+            assert!(
+                matches!(freed, Err(Error::Unknown { what: Unknown::Block(_), .. })),
+                "{freed:?}"
+            );
             let recorded = self.engine.record_stream(block.id, self.streams[0].name);
-            assert!(matches!(recorded, Err(Error::UnknownBlock { .. })), "{recorded:?}");
+            assert!(
+                matches!(recorded, Err(Error::Unknown { what: Unknown::Block(_), .. })),
+                "{recorded:?}"
+            );
         }
         let refused = self.engine.allocate(self.pools[0], 512, PER_THREAD);
-        assert!(matches!(refused, Err(Error::PerThreadStream { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Stream { why: StreamRefusal::PerThread, .. })),
+            "{refused:?}"
+        );
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::world::{must, Stream, World, Writer};
 use regraph::driver::HostApi;
-use regraph::engine::Error;
+use regraph::engine::{Error, StreamRefusal};
 use regraph_tagged::{Program, Tagged, Work};
 
 impl World {
@@ -96,7 +96,9 @@ impl World {
         self.tell(format_args!("stream {row} retires"));
         match self.engine.retire_stream(name) {
             Ok(()) => {}
-            Err(error @ Error::StreamInUse { .. }) => return self.excuse(&error),
+            Err(error @ Error::Stream { why: StreamRefusal::InUse, .. }) => {
+                return self.excuse(&error)
+            }
             Err(error) => panic!("retire_stream: {error}"),
         }
         must(self.driver.destroy_stream(real));

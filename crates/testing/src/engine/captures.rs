@@ -5,7 +5,7 @@ use arbitrary::{Result, Unstructured};
 use super::graph::NodeTable;
 use super::world::{must, Capture, Ends, Fate, Standing, Traits, Verdict, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
-use regraph::engine::{Attempt, Error};
+use regraph::engine::{Attempt, Error, Unknown};
 use regraph::settings::Programmatic;
 use regraph::Violation;
 use regraph_tagged::Program;
@@ -229,7 +229,7 @@ impl World {
                 self.note_memory(capture);
             }
             Err(Error::PlanOutOfMemory { .. }) => self.kill(capture),
-            Err(Error::UnknownCapture { .. }) if !seen => {
+            Err(Error::Unknown { what: Unknown::Capture(_), .. }) if !seen => {
                 self.captures[capture].fate = Fate::Accepted;
                 let policy = self.programmatic;
                 self.captures[capture].nodes.finish(&*self.driver, graph, policy);

@@ -1,7 +1,7 @@
 //! Captures that get their memory at their end, and pools without memory for a while.
 
 use super::world::{Block, Capture, Fate, Launched, World};
-use regraph::engine::{Error, Flaw, PoolRefusal};
+use regraph::engine::{Error, Flaw, PoolRefusal, Unknown};
 
 impl World {
     /// Has the capture that a stream is in planned, or not.
@@ -10,7 +10,8 @@ impl World {
         let options = self.plan.clone().filter(|_| on);
         self.tell(format_args!("capture {capture} is planned: {on}"));
         match self.engine.plan_capture(self.captures[capture].id, options) {
-            Ok(()) | Err(Error::UnknownCapture { .. } | Error::CannotPlan { .. }) => {}
+            Ok(())
+            | Err(Error::Unknown { what: Unknown::Capture(_), .. } | Error::CannotPlan { .. }) => {}
             Err(error) => panic!("plan_capture: {error}"),
         }
     }
@@ -27,7 +28,7 @@ impl World {
         let Some(capture) = self.capture_of(stream) else { return };
         self.tell(format_args!("preview of {capture}"));
         match self.engine.preview_plan(self.captures[capture].id) {
-            Ok(_) | Err(Error::UnknownCapture { .. }) => {}
+            Ok(_) | Err(Error::Unknown { what: Unknown::Capture(_), .. }) => {}
             Err(error) => panic!("preview_plan: {error}"),
         }
     }

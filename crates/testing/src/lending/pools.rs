@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::{Checkpoint, CheckpointRefusal, Restored};
-use regraph::graphs::{Error, PoolRefusal};
+use regraph::graphs::{Error, PoolRefusal, StreamRefusal};
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
@@ -97,7 +97,7 @@ impl<P: Program> World<'_, P> {
         }
         match self.engine.retire_stream(old) {
             Ok(()) => {}
-            Err(Error::StreamInUse { .. }) => return Ok(()),
+            Err(Error::Stream { why: StreamRefusal::InUse, .. }) => return Ok(()),
             Err(error) => panic!("retire: {error}"),
         }
         self.ended = true;

@@ -1,6 +1,6 @@
 //! Allocating, using and freeing blocks.
 
-use regraph::engine::Error;
+use regraph::engine::{Error, Unknown};
 
 use super::super::{launch, tagged, Device, KIB, MIB};
 use super::{Capture, Held, Host};
@@ -177,6 +177,9 @@ impl<P: Device> Host<P> {
             }
             None => self.engine.free(block.id).unwrap(),
         }
-        assert!(matches!(self.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+        assert!(matches!(
+            self.engine.free(block.id),
+            Err(Error::Unknown { what: Unknown::Block(_), .. })
+        ));
     }
 }
