@@ -12,7 +12,6 @@ use super::history::{EventKind, Frames};
 use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
-use super::planned::Found;
 use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::spare::Spare;
@@ -51,6 +50,18 @@ pub(super) struct Request {
     /// Whether it is to have memory of its own for good.
     pub(super) fixed: bool,
     pub(super) frames: Option<Arc<Frames>>,
+}
+
+/// What says where a block goes.
+enum PlacedBy {
+    /// The proof alone: to the lowest place that is proven free, or in new memory.
+    Proof,
+    /// The layout that its capture follows.
+    Layout,
+    /// The plan that is made at the end of its capture: until then it has addresses alone.
+    Plan,
+    /// Nothing: it has memory of its own in this capture.
+    Itself(CaptureSlot),
 }
 
 impl<D: Driver> Locked<'_, D> {
@@ -118,22 +129,37 @@ impl<D: Driver> Locked<'_, D> {
             return Err(self.out_of_memory(request, requester));
         }
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        let found = match self.find_planned(request, requester) {
-            Err(error) => Err(error),
-            Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
-            // What is there already does, but nothing more comes for it.
-            Ok(Found::Never) if !request.fixed => Ok(self.place(requester, homes, bytes)),
-            Ok(Found::Never) => Ok(None),
-            Ok(Found::Unplanned) => match self.follow(request, requester) {
+        let found = match self.placed_by(request, requester) {
+            PlacedBy::Proof => self.find(request, homes, requester),
+            PlacedBy::Layout => match self.follow(request, requester) {
                 Some(place) => Ok(Some(place)),
                 None => self.find(request, homes, requester),
             },
+            PlacedBy::Plan => self.find_planned(request, homes, requester),
+            PlacedBy::Itself(capture) => self.find_fixed(request, capture),
         };
         match found {
             Ok(Some((heap, placed))) => Ok(Some(self.hand_out(request, heap, requester, placed))),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
             Ok(None) if self.errands.is_postponed() => Ok(None),
             Ok(None) | Err(_) => Err(self.out_of_memory(request, requester)),
+        }
+    }
+
+    /// What says where the block of a request goes.
+    #[inline]
+    fn placed_by(&mut self, request: &Request, requester: Requester) -> PlacedBy {
+        let Requester::Capture { capture, .. } = requester else { return PlacedBy::Proof };
+        let &Request { pool, fixed, .. } = request;
+        if (fixed || self.is_planned(capture, pool)) && self.can_plan_in(pool) {
+            return if fixed { PlacedBy::Itself(capture) } else { PlacedBy::Plan };
+        }
+        if self.state.capture(capture).following.is_none() {
+            self.adopt(capture, request);
+        }
+        match self.is_laid(capture, pool) {
+            true => PlacedBy::Layout,
+            false => PlacedBy::Proof,
         }
     }
 

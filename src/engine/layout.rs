@@ -266,21 +266,19 @@ impl Following {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// A place by the layout that a capture follows; `None` where it follows none, or where the block
-    /// cannot have its place.
+    /// Whether a capture follows a layout whose blocks of a pool have memory at once.
+    pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
+        let following = self.state.captures.get(slot).following.as_ref();
+        following.is_some_and(|it| it.pool == pool && !it.paged)
+    }
+
+    /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
     pub(super) fn follow(
         &mut self,
         request: &Request,
         requester: Requester,
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
-        if self.state.capture(slot).following.is_none() {
-            self.adopt(slot, request);
-        }
-        let following = self.state.capture(slot).following.as_ref()?;
-        if following.pool != request.pool || following.paged {
-            return None;
-        }
         let found = self.place_next(request, requester);
         let why = found.as_ref().err().copied();
         let placed = self.state.capture(slot).following.as_mut()?.note(found);

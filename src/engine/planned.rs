@@ -17,6 +17,7 @@ use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
 use super::oom::{Need, Purpose, Remedy};
+use super::pools::Homes;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::capture::Proof;
@@ -38,16 +39,6 @@ pub(super) struct Ready {
 pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool {
     let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
     mapped && config.settings.caching
-}
-
-/// What became of a request in a capture whose memory comes at its end.
-pub(super) enum Found {
-    /// It has this heap's addresses.
-    At(u32, Placed),
-    /// It is to have memory at once: it is small, or the capture is not planned.
-    Unplanned,
-    /// It cannot have any memory.
-    Never,
 }
 
 impl State {
@@ -136,65 +127,82 @@ fn spoil(plan: &mut Plan, config: &Config) {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// A place whose memory comes at the end of the capture, where the request is one for that.
+    /// A place whose memory comes at the end of the capture; where there is none, one that the pool has or gets.
     pub(super) fn find_planned(
         &mut self,
         request: &Request,
+        homes: Homes,
         requester: Requester,
-    ) -> Result<Found, DriverError> {
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
         let Requester::Capture { capture: slot, stream, share } = requester else {
-            return Ok(Found::Unplanned);
+            return self.find(request, homes, requester);
         };
-        let &Request { pool, bytes, fixed, .. } = request;
-        if !fixed && !self.is_planned(slot, pool) {
-            return Ok(Found::Unplanned);
-        }
-        let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
-        if !mapped || !can_plan(self.driver, self.config) {
-            return Ok(Found::Unplanned);
-        }
-        let foreseen = if fixed { None } else { self.foresee_place(slot, request, stream) };
+        let &Request { pool, bytes, .. } = request;
+        let foreseen = self.foresee_place(slot, request, stream);
         if !self.can_bind(slot, pool, bytes) {
             if foreseen.is_some() {
                 self.note_place(slot, Err(Why::NoMemory));
             }
-            // Beyond the capacity nothing is added, but what the pool holds already may do.
-            let beyond = bytes > self.capacity(pool);
-            return Ok(if beyond && !fixed { Found::Unplanned } else { Found::Never });
+            // Nothing is added, but what the pool holds already may do.
+            return match bytes > self.capacity(pool) {
+                true => self.find(request, homes, requester),
+                false => Ok(self.place(requester, homes, bytes)),
+            };
         }
         let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
-        let exportable = self.state.tuning.settings().exportable;
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;
         let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
         let asker = Asker { stream, shares: share, proof, order };
-        let heap_row = pools.planned_mut(heap);
+        let row = pools.planned_mut(heap);
         let mut placed = match foreseen {
-            _ if fixed => heap_row.place_fixed(driver, capture, (bytes, exportable), limit),
-            Some(Ok(spot)) => heap_row.place_laid(driver, capture, asker, (spot, bytes), limit),
+            Some(Ok(spot)) => row.place_laid(driver, capture, asker, (spot, bytes), limit),
             _ => Ok(None),
         };
         let there = matches!(placed, Ok(Some(_)));
         let found = foreseen.map(|it| it.and(there.then_some(()).ok_or(Why::Taken)));
-        if matches!(placed, Ok(None)) && !fixed {
-            placed = heap_row.place_fresh(driver, capture, asker, bytes, limit);
+        if matches!(placed, Ok(None)) {
+            placed = row.place_fresh(driver, capture, asker, bytes, limit);
         }
         if let Some(found) = found {
             self.note_place(slot, found);
         }
         match placed {
-            Err(error) if error.is_out_of_memory() && fixed => Ok(Found::Never),
+            Ok(Some(placed)) => Ok(Some((heap, placed))),
+            Err(error) if !error.is_out_of_memory() => Err(error),
             // What is free otherwise may still do.
-            Err(error) if error.is_out_of_memory() => Ok(Found::Unplanned),
-            placed => Ok(match placed? {
-                Some(placed) => Found::At(heap, placed),
-                None if fixed => Found::Never,
-                None => Found::Unplanned,
-            }),
+            Ok(None) | Err(_) => self.find(request, homes, requester),
         }
+    }
+
+    /// A place with memory of its own for good, in a capture.
+    pub(super) fn find_fixed(
+        &mut self,
+        request: &Request,
+        slot: CaptureSlot,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        let &Request { pool, bytes, .. } = request;
+        if !self.can_bind(slot, pool, bytes) {
+            return Ok(None);
+        }
+        let capture = self.state.capture(slot).id;
+        let heap = self.state.pools.planned_heap(pool);
+        let limit = self.state.room(pool);
+        let exportable = self.state.tuning.settings().exportable;
+        let row = self.state.pools.planned_mut(heap);
+        match row.place_fixed(self.driver, capture, (bytes, exportable), limit) {
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            placed => Ok(placed?.map(|placed| (heap, placed))),
+        }
+    }
+
+    /// Whether captures can get memory of a pool at their end.
+    pub(super) fn can_plan_in(&self, pool: PoolId) -> bool {
+        let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
+        mapped && can_plan(self.driver, self.config)
     }
 
     /// Whether limits and device have room for a block of `bytes` and all that the capture has live
