@@ -124,10 +124,12 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let &Request { pool, requested, bytes, .. } = request;
+        // Who asks. A stream of a capture is looked at, so that the proof knows its latest nodes.
         let requester = self.requester(pool, request.stream, capture, bytes)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, requester));
         }
+        // Where the block goes: a place that is free and proven, or new memory.
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
         let found = match self.placed_by(request, requester) {
             PlacedBy::Proof => self.find(request, homes, requester),
@@ -138,6 +140,7 @@ impl<D: Driver> Locked<'_, D> {
             PlacedBy::Plan => self.find_planned(request, homes, requester),
             PlacedBy::Itself(capture) => self.find_fixed(request, capture),
         };
+        // The block is entered in records, figures and tables, or the failure is told.
         match found {
             Ok(Some((heap, placed))) => Ok(Some(self.hand_out(request, heap, requester, placed))),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),

@@ -346,6 +346,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(&pool) = pools.first() {
             self.state.record_capture(id, pool, false);
         }
+        // Its live blocks are the graph's outputs from now on, or those of no capture.
         for &row in over.rows() {
             let Some(block) = self.state.blocks.in_row_mut(row) else { continue };
             // Else another block has the row by now.
@@ -356,6 +357,7 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
+        // What waits and is used in it is the graph's.
         for waiting in self.state.waiting.iter_mut() {
             let used_in = waiting.used_in.len();
             waiting.used_in.retain(|&mut capture| capture != id);
@@ -363,6 +365,7 @@ impl<D: Driver> Locked<'_, D> {
                 waiting.give_to_graph();
             }
         }
+        // What it gave back is free, unless a capture beside it may contain it.
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &pools {
             let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
@@ -387,6 +390,7 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
+        // What it could not prove free waits for the captures beside it.
         for held in over.held.drain(..) {
             let captures = &self.state.captures;
             self.state.waiting.let_go(held, accepted, |pool| captures.ids_of(pool));

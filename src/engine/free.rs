@@ -145,6 +145,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(mut block) = self.state.blocks.remove(id) else {
             return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
         };
+        // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
             if self.state.is_another_threads(home, &block) {
                 let id = self.state.blocks.insert_left(block);
@@ -166,11 +167,13 @@ impl<D: Driver> Locked<'_, D> {
             let graphs = row.is_some_and(|row| !row.is_without_graphs());
             block.tenure = block.tenure.or_graphs(graphs);
         }
+        // A capture may have the place of an input that it frees, which is one of its blocks from here on.
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
             self.state.lessons.note(|requests| requests.free(block.number));
             return self.free_of_no_capture(block);
         };
+        // Behind what the block's streams have launched by now, or until the capture ends if that proves nothing.
         let mut ending = Ending::default();
         match self.ending(block, home, &mut ending) {
             Ok(()) => self.free_in_capture(block, home, ending),

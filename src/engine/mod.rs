@@ -7,14 +7,16 @@
 //! 2. Else the engine is locked (`Engine::change`, `Engine::repeat`), and the request goes through
 //!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
 //!    stream is looked at, so that the capture's proof knows its latest nodes (`state`).
-//! 3. A heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
+//! 3. What says where the block goes is one match (`Locked::placed_by`): the proof alone, the layout that the capture
+//!    follows (`layout`), or a plan at the capture's end (`planned`).
+//! 4. By the proof alone a heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
 //!    nothing uses any more and those that the stream itself used last; in a capture among ranges
 //!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
 //!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
-//! 4. Without a place, what waits is looked at (`waits`, `streams`), and the pool grows; where
+//! 5. Without a place, what waits is looked at (`waits`, `streams`), and the pool grows; where
 //!    memory is short, the steps of `oom` are gone through. What takes long is left until the lock is
 //!    released (`errands`).
-//! 5. The block is entered among the live ones (`live_blocks`), in the journals of captures
+//! 6. The block is entered among the live ones (`live_blocks`), in the journals of captures
 //!    under way that share the pool (`capture_state`) and in the figures (`accounts`).
 //!
 //! A free goes the other way (`free`): into the stream's cache, or back to the heap with its free
