@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use regraph::driver::StreamHandle;
 use regraph::engine::{set_host_context, HistoryOptions};
 use regraph::snapshot::{
-    Action, Annotation, Block, BlockState, HostContext, Segment, SegmentType, Setting, Snapshot,
-    Stage, TraceEntry,
+    Action, Annotation, AnnotationStage, BlockState, HostContext, Segment, SegmentBlock,
+    SegmentType, Setting, Snapshot, TraceEntry,
 };
 use regraph_plugin::{Happening, FIGURES};
 
@@ -301,7 +301,7 @@ unsafe extern "C-unwind" fn snapshot_visit(
             name: Text::new(name),
             time_us: *time_us as i64,
             device: *device as c_int,
-            begins: *stage == Stage::Start,
+            begins: *stage == AnnotationStage::Start,
         };
         (visitor.annotation)(data, &row);
     }
@@ -346,7 +346,7 @@ fn segment_row(segment: &Segment) -> SegmentRow {
     }
 }
 
-fn block_row_of(block: &Block) -> BlockRow {
+fn block_row_of(block: &SegmentBlock) -> BlockRow {
     BlockRow {
         size: block.size,
         requested: block.requested_size,
