@@ -209,7 +209,7 @@ pub const ROWS: &[Row] = &[
     row(
         "outputs stay, and what waited serves the next capture",
         "s: begin; s: a = 4M; s: b = 4M; s: launch; t <- s; t: record b; t: launch; free b; s <- t; s: end;
-         t: c = 4M not a b; s: begin; s: d = 4M at b; s: launch; s: end; free a; free d; free d !UnknownBlock",
+         t: c = 4M not a b; s: begin; s: d = 4M at b; s: launch; s: end; free a; free d; free d !Unknown \"Block(\"",
     ),
     // The capture beside is told that the memory is not its own, and keeps off it.
     row(

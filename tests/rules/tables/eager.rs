@@ -33,8 +33,8 @@ pub const ROWS: &[Row] = &[
     // By then its place has a block of another name.
     row(
         "a block is freed once",
-        "s: a = 4M; free a; free a !UnknownBlock; s: b = 4M at a; free a !UnknownBlock;
-         t: record a !UnknownBlock; free b",
+        "s: a = 4M; free a; free a !Unknown \"Block(\"; s: b = 4M at a; free a !Unknown \"Block(\";
+         t: record a !Unknown \"Block(\"; free b",
     ),
     row(
         "eager memory is no graph's where a capture is announced",
@@ -64,11 +64,11 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "a stream that captures cannot retire",
-        "s: a = 4M; s: launch; free a; s: capture; s: retire !StreamInUse",
+        "s: a = 4M; s: launch; free a; s: capture; s: retire !Stream \"InUse\"",
     ),
     row(
         "a stream that a live block names cannot retire",
-        "s: a = 4M; t: record a; t: launch; t: retire !StreamInUse; free a; t: retire",
+        "s: a = 4M; t: record a; t: launch; t: retire !Stream \"InUse\"; free a; t: retire",
     ),
     row(
         "what a stream gave back outside waits while a capture uses the pool",
