@@ -95,7 +95,7 @@ impl<D: HostApi> Pool<D> {
     /// ```
     /// # use std::sync::Arc;
     /// # use regraph::driver::{CaptureMode, HostApi};
-    /// # use regraph::{Config, Engine, Error, Pool, PoolConfig};
+    /// # use regraph::{Config, Engine, Error, Pool, PoolConfig, PoolRefusal};
     /// # use regraph_sim::{Launch, SimConfig, SimDriver};
     /// # fn main() -> Result<(), Error> {
     /// # let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
