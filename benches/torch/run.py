@@ -42,7 +42,8 @@ def arguments() -> argparse.Namespace:
     add("--out", type=Path, default=_HERE / "results", help="directory of records and results")
     add("--only", default="", help="groups (models, batches, sweep, ddp, cpp) or names of cases, "
         "with * and ?, separated by commas; by default models, batches and sweep")
-    add("--allocators", default=",".join(ALLOCATORS), help="separated by commas")
+    usual = ",".join(name for name, allocator in ALLOCATORS.items() if allocator.usual)
+    add("--allocators", default=usual, help="separated by commas")
     add("--repeats", type=int, default=4, help="runs of each case under each allocator")
     add("--first", type=int, default=0, help="number of the first repeat, to add more later")
     add("--captures", type=int, default=3, help="captures timed in each run")

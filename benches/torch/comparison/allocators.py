@@ -14,13 +14,17 @@ _REUSE = "graph_capture_record_stream_reuse:True"
 
 @dataclass(frozen=True)
 class Allocator:
-    """An allocator with its settings: `settings` are PyTorch's, `of_regraph` regraph's."""
+    """An allocator with its settings: `settings` are PyTorch's, `of_regraph` regraph's.
+
+    One that is not `usual` is compared only if it is asked for.
+    """
 
     name: str
     title: str
     settings: str = ""
     regraph: bool = False
     of_regraph: str = ""
+    usual: bool = True
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment of a process that is to run under this allocator.
@@ -58,6 +62,13 @@ ALLOCATORS = {
             f"{_REUSE},expandable_segments:True",
         ),
         Allocator("regraph", "regraph", regraph=True),
+        Allocator(
+            "unmapped",
+            "regraph, nothing mapped ahead",
+            regraph=True,
+            of_regraph="growth_step_mb:0",
+            usual=False,
+        ),
         Allocator("exact", "regraph, exact plan", regraph=True, of_regraph="plan:exact"),
     )
 }

@@ -5,7 +5,9 @@ use regraph::driver::{CaptureMode, Dependency, Driver, HostApi};
 use regraph::engine::{self, Config};
 use regraph_tagged::Program;
 
-use super::{tagged, two, two_with};
+#[cfg(debug_assertions)]
+use super::two_with;
+use super::{tagged, two};
 
 #[test]
 fn each_engine_proves_its_blocks_over_the_whole_graph() {
