@@ -41,9 +41,17 @@ impl Stage {
 
     /// A block that its stream's work writes.
     fn allocate_from(&self, pool: PoolId, mib: u64, stream: StreamHandle) -> Block {
-        // What other threads' streams have freed is known to be free when the device has been waited for.
+        /// More often than all other threads of a program free something.
+        const ATTEMPTS: usize = 16;
+        // What other threads' streams have freed is known to be free when the device has been waited for, unless these
+        // streams had it again in between.
         let wait = || self.engine.wait_for_device().unwrap();
-        let block = self.engine.allocate_or_release(pool, mib * MIB, stream, wait).unwrap();
+        let ask = |_| match self.engine.allocate_or_release(pool, mib * MIB, stream, wait) {
+            Ok(block) => Some(block),
+            Err(Error::OutOfMemory(_)) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let block = (0..ATTEMPTS).find_map(ask).expect("all but live blocks is free in the end");
         let (start, end) = (block.address, block.address + block.bytes);
         let mut live = self.live.lock().unwrap();
         let apart = live.iter().all(|&(from, to)| to <= start || end <= from);
