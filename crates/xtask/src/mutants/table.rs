@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Memory that graphs keep between launches is not lent.",
         file: "src/heap/takeable.rs",
         edits: &[("let all = lent == Lent::AllFree;", "let all = true; let _ = lent;")],
-        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
+        test: "lending::launches::a_host_may_lend_all_that_is_free",
     },
     Mutant {
         name: "lent-kept-again",
