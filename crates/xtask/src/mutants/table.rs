@@ -346,7 +346,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "src/engine/waits.rs",
         edits: &[(
             "std::iter::once(mark).collect()",
-            "(!lent).then_some(mark).into_iter().collect()",
+            "(users != Users::Lent).then_some(mark).into_iter().collect()",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
