@@ -329,6 +329,27 @@ fn what_comes_at_a_captures_end_is_not_lent() {
 }
 
 #[test]
+fn what_a_stream_gave_back_of_lent_memory_is_no_captures_before_the_stream_has_completed() {
+    let b = bench();
+    let (s, t) = (b.stream(), b.stream());
+    let _graph = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(t).unwrap();
+    let block = lending.allocate(8 * MIB).unwrap();
+    let lent_at = block.address();
+    b.write(t, &block, 2);
+    drop((block, lending));
+    let capture = || {
+        let body = |capture: &Capture<Sim>| Ok::<_, Error>(capture.allocate(8 * MIB, s)?.address());
+        b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap()
+    };
+    let (_beside, address) = capture();
+    assert_ne!(address, lent_at, "the stream's work may still use the memory");
+    b.driver.complete_all();
+    let (_there, address) = capture();
+    assert_eq!(address, lent_at);
+}
+
+#[test]
 fn a_host_may_lend_all_that_is_free() {
     let b = bench();
     let s = b.stream();

@@ -348,7 +348,7 @@ pub const MUTANTS: &[Mutant] = &[
             "std::iter::once(mark).collect()",
             "(users != Users::Lent).then_some(mark).into_iter().collect()",
         )],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "lending::launches::what_a_stream_gave_back_of_lent_memory_is_no_captures_before_the_stream_has_completed",
     },
     Mutant {
         name: "lent-return",
