@@ -333,7 +333,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "src/engine/free.rs",
         edits: &[(
             "let eager = matches!(origin, Origin::Outside)",
-            "if lent.is_some() {
+            "if users == Users::Lent {
             streams.clear();
         }
         let eager = matches!(origin, Origin::Outside)",
