@@ -537,7 +537,7 @@ impl Pools {
         self.heaps[heap as usize].as_mut().expect(GONE)
     }
 
-    /// Notes that a heap is counted at the end of the call: who gets it to be changed need not say so.
+    /// Notes that a heap is to be counted at the end of the call. [`Pools::heap_mut`] and its like do this by themselves.
     #[inline]
     pub(super) fn change(&mut self, heap: u32) {
         let (list, marks) = &mut self.changed;

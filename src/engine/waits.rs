@@ -90,7 +90,7 @@ impl Wait {
     }
 
     /// Takes another look; true once the range is free. The captures that one of its streams is
-    /// found in are put into `users`: their graphs may use the memory, and each may be a part of
+    /// found in are put into `users`, and noted: their graphs may use the memory, and each may be a part of
     /// one of those under way in the pool.
     ///
     /// Errors of the driver leave it waiting: what cannot be shown is not free.
