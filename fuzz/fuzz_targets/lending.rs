@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    regraph_testing::lending(data);
+    regraph_testing::graphs(data, regraph_testing::Features::LOANS);
 });

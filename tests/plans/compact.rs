@@ -12,7 +12,8 @@ use regraph::graphs::Pool;
 use regraph::plan::{Compacted, Options, Used, User};
 use regraph_sim::Call;
 use regraph_tagged::{Program, Work};
-use regraph_testing::{ManyGraphs, Shape, PAGE};
+
+use super::many::{ManyGraphs, Shape, PAGE};
 
 /// A small generator.
 struct Draw(u64);
@@ -41,6 +42,13 @@ fn shape(pages: &[u64], kept: usize, sources: &[usize]) -> Shape {
 
 fn replay(host: &ManyGraphs) {
     host.replay(|_| None);
+}
+
+/// Compacts the pool between launches of all graphs.
+fn compact(host: &ManyGraphs) {
+    replay(host);
+    host.compact();
+    replay(host);
 }
 
 /// Pages of the blocks of graphs of ever other sizes.
@@ -121,6 +129,36 @@ fn what_was_only_held_is_overwritten() {
     assert!(h.compact() > 0);
     // The one with the held block once more, after each of the others.
     h.replay(|_| Some(0));
+}
+
+/// A released graph's memory waited for a stream outside, and the new pieces that are found for the other graphs would be
+/// more than theirs: nothing is exchanged then, and what waited goes.
+#[test]
+fn what_is_told_is_what_goes_where_new_pieces_would_be_more() {
+    let mut h = ManyGraphs::new(undivided());
+    for pages in [&[15][..], &[23, 13, 14]] {
+        h.capture(shape(pages, 0, &[]));
+    }
+    let held = h.capture(Shape { held: 18 * PAGE, ..shape(&[22], 1, &[]) });
+    compact(&h);
+    h.drop_outputs(held, 1);
+    let source = h.capture(shape(&[9, 8], 0, &[]));
+    let output = h.capture(shape(&[13], 1, &[]));
+    compact(&h);
+    let reader = h.capture(shape(&[9], 1, &[source]));
+    h.drop_outputs(output, 1);
+    compact(&h);
+    h.release(reader);
+    compact(&h);
+
+    let mut h = ManyGraphs::new(Options::default().max_mappings(Some(2)));
+    let first = h.capture(shape(&[8, 13, 6, 8], 1, &[]));
+    h.drop_outputs(first, 1);
+    let gone = h.capture(shape(&[24], 1, &[]));
+    h.release(gone);
+    let last = h.capture(shape(&[15, 20, 2, 3, 24], 1, &[]));
+    h.drop_outputs(last, 1);
+    compact(&h);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod compact;
 mod cover;
 mod layout;
 mod learned;
+mod many;
 mod minimum;
 mod paged;
 mod plan;

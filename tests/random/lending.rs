@@ -1,6 +1,7 @@
-//! Random programs whose pools lend what graphs do not keep (`crates/testing/src/lending.rs`).
+//! Random programs whose pools lend what graphs do not keep (`crates/testing/src/graphs`).
 
 use proptest::prelude::*;
+use regraph_testing::{graphs, Features};
 
 use crate::cases::{case, cases};
 
@@ -9,14 +10,14 @@ proptest! {
 
     #[test]
     fn what_is_lent_is_no_one_elses(data in proptest::collection::vec(any::<u8>(), 0..900)) {
-        regraph_testing::lending(&data);
+        graphs(&data, Features::LOANS);
     }
 }
 
 #[test]
 fn what_is_lent_is_no_one_elses_in_longer_programs() {
     cases(180, 256..=4_096, |u| {
-        regraph_testing::lending(u.bytes(u.len())?);
+        graphs(u.bytes(u.len())?, Features::LOANS);
         Ok(())
     });
 }
@@ -37,7 +38,7 @@ fn hosts_wait_for_what_pools_do_not_know_of() {
     ];
     for seed in seeds {
         case(seed, |u| {
-            regraph_testing::lending(u.bytes(u.len())?);
+            graphs(u.bytes(u.len())?, Features::LOANS);
             Ok(())
         });
     }

@@ -3,6 +3,7 @@
 mod attempts;
 mod eager_programs;
 mod fuzz_smoke;
+mod graphs;
 mod lending;
 mod many_graphs;
 mod named_pools;

@@ -4,8 +4,7 @@
 mod eager;
 mod engine;
 mod given;
-mod lending;
-mod many;
+mod graphs;
 mod named;
 pub mod paths;
 mod readers;
@@ -14,8 +13,7 @@ mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
-pub use lending::{lending, run_lending};
-pub use many::{many_graphs, ManyGraphs, Shape, PAGE};
+pub use graphs::{graphs, run_lending, Features};
 pub use named::named;
 pub use readers::{
     certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,

@@ -263,18 +263,6 @@ impl ManyGraphs {
         panic!("compaction still finds something after {TIMES} times");
     }
 
-    /// Suspends the pool and resumes it: contents are lost until they are written again.
-    pub fn suspend(&mut self) {
-        self.drop_block();
-        self.driver.complete_all();
-        self.engine.excess_bytes(self.pool).expect("the pool is awake");
-        self.driver.complete_all();
-        self.engine.suspend_pool(self.pool).expect("nothing uses it");
-        assert_eq!(self.reserved(), 0, "a suspended pool holds memory");
-        self.engine.resume_pool(self.pool).expect("there is room for it");
-        self.replay(|_| None);
-    }
-
     /// Gives all back.
     ///
     /// # Panics

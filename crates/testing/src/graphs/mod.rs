@@ -1,15 +1,19 @@
-//! Random programs with pools whose graphs lend what they do not keep between launches.
+//! Random programs of a host of graphs: what it captures, launches, lends, plans, compacts, and goes back to.
 //!
 //! A host of two pools captures graphs, some of them over several steps, abandons some, and launches them by itself,
 //! along the order in which they were captured, run after run, on any stream. In between work outside captures borrows,
 //! uses what it has on other streams, and gives it back in any order; streams end; pools sleep, and go back to
-//! checkpoints; memory is short; calls of the driver fail. Graphs read outputs of others that were freed, and inputs
+//! checkpoints; memory is short; calls of the driver fail. Captures of one pool may get their memory at their end, and
+//! that pool is compacted, also while calls of the driver fail. What a program draws of all this, and how often, its
+//! [`Features`] say. Graphs read outputs of others that were freed, and inputs
 //! that their capture freed and that are filled before each launch. Kernels check what they read. The model knows which
 //! addresses graphs have ever used, and nothing else of the engine: from that it tells which blocks are lent, and so
 //! which launches must be refused.
 
 mod blocks;
 mod captures;
+mod compaction;
+mod features;
 mod launches;
 mod pools;
 
@@ -19,20 +23,19 @@ use arbitrary::{Result, Unstructured};
 use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, StreamHandle};
 use regraph::engine::{Config, Engine, Lent, PoolConfig};
 use regraph::graphs::{Error, Lending, Pool};
+use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use blocks::{Borrowed, Kind};
 use captures::Open;
+pub use features::Features;
+use features::Step;
 use launches::Made;
 use pools::Saved;
 
-/// Steps after which a program ends, even if bytes are left.
-const LONGEST: usize = 160;
 const STREAMS: usize = 3;
 const POOLS: usize = 2;
-/// Graphs and borrowed blocks at once, at most.
-const MOST: usize = 6;
 /// A unit of the blocks' sizes, in bytes.
 const UNIT: u64 = 256 << 10;
 /// How long kernels take that are to be overtaken, in nanoseconds.
@@ -46,15 +49,21 @@ struct Hooks<'a> {
     progress: &'a dyn Fn(StreamHandle),
     /// Makes a coming call of the driver fail, or takes that back; does nothing on a device that cannot.
     fail: &'a dyn Fn(Option<Fault>),
+    /// What the driver holds, in bytes, where it tells that.
+    used: &'a dyn Fn() -> Option<u64>,
 }
 
 /// A call of the driver that fails.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Fault {
     /// One of the host's: so many succeed before.
     Host(u64),
     /// One that is made for the host by the engine.
     Engine(Call),
+    /// One of any kind that the engine makes: so many succeed before.
+    Any(u64, ErrorKind),
+    /// All of them, once so many have succeeded.
+    Lost(u64, ErrorKind),
 }
 
 /// A pool, and what the model knows of it.
@@ -66,6 +75,11 @@ struct Home<P: Program> {
 }
 
 struct World<'a, P: Program> {
+    features: Features,
+    /// Whether captures of the first pool get their memory at their end.
+    plans: bool,
+    /// Never works: blocks that it might use are held back in captures.
+    idle: StreamHandle,
     driver: Arc<P>,
     engine: Arc<Engine<Shared<P>>>,
     homes: [Home<P>; POOLS],
@@ -91,8 +105,6 @@ struct World<'a, P: Program> {
     gone: Vec<StreamHandle>,
     tag: u64,
     made: u64,
-    /// Whether a call has failed: a mark may be missing for a while.
-    failed: bool,
     hooks: Hooks<'a>,
 }
 
@@ -100,15 +112,15 @@ struct World<'a, P: Program> {
 ///
 /// # Panics
 /// Where the engine is wrong.
-pub fn lending(data: &[u8]) {
+pub fn graphs(data: &[u8], features: Features) {
     let mut u = Unstructured::new(data);
     let support = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
-        0 => MemorySupport::Allocated,
+        0 if features.scarce => MemorySupport::Allocated,
         _ => MemorySupport::Mapped { granularity: 2 << 20 },
     };
     // Of few megabytes requests fail for want of memory.
     let total_bytes = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
-        0 => 40 << 20,
+        0 if features.scarce => 40 << 20,
         _ => SimConfig::default().total_bytes,
     };
     let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
@@ -118,19 +130,33 @@ pub fn lending(data: &[u8]) {
         None => driver.forget_failures(),
         Some(Fault::Host(before)) => driver.fail_host_nth(before, ErrorKind::NotSupported),
         Some(Fault::Engine(call)) => driver.fail_nth(call, 0, ErrorKind::NotSupported),
+        Some(Fault::Any(before, kind)) => driver.fail_any_nth(before, kind),
+        Some(Fault::Lost(before, kind)) => driver.lose_device_at(before, kind),
     };
-    let hooks = Hooks { progress: &progress, fail: &fail };
-    World::new(&driver, hooks).run(u);
+    let hooks = Hooks { progress: &progress, fail: &fail, used: &|| Some(driver.used_bytes()) };
+    let plan = match support {
+        MemorySupport::Mapped { .. } if features.plans.is_some() => {
+            let bounds = u.arbitrary::<u8>().unwrap_or_default();
+            let mappings = match bounds % 4 {
+                0 | 1 => None,
+                2 => Some(1),
+                _ => Some(usize::from(bounds / 4)),
+            };
+            Some(Options::default().max_mappings(mappings))
+        }
+        _ => None,
+    };
+    World::new(&driver, features, plan, hooks).run(u);
 }
 
-/// Runs one random program of loans on any device. `progress` lets a stream's work complete, where that does not
+/// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
 /// happen by itself.
 ///
 /// # Panics
 /// Where the engine is wrong.
 pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
-    let hooks = Hooks { progress, fail: &|_| {} };
-    World::new(driver, hooks).run(Unstructured::new(data));
+    let hooks = Hooks { progress, fail: &|_| {}, used: &|| None };
+    World::new(driver, Features::LOANS, None, hooks).run(Unstructured::new(data));
 }
 
 fn overlap((low, high): (u64, u64), (other_low, other_high): (u64, u64)) -> bool {
@@ -142,15 +168,24 @@ fn ends(place: &Tagged) -> (u64, u64) {
 }
 
 impl<'a, P: Program> World<'a, P> {
-    fn new(driver: &Arc<P>, hooks: Hooks<'a>) -> Self {
+    fn new(driver: &Arc<P>, features: Features, plan: Option<Options>, hooks: Hooks<'a>) -> Self {
         let config = Config::default().report_leaks(false);
         let engine = Arc::new(Engine::new(driver.clone(), config));
-        let homes = [(); POOLS].map(|()| Home {
-            pool: Pool::new(&engine, PoolConfig::default()),
+        let plans = plan.is_some();
+        let mut configs = [plan, None].map(|plan| match plan {
+            Some(plan) => PoolConfig::default().plan(plan),
+            None => PoolConfig::default(),
+        });
+        let homes = configs.each_mut().map(|config| Home {
+            pool: Pool::new(&engine, std::mem::take(config)),
             lending: [(); STREAMS].map(|()| None),
             used: Vec::new(),
         });
+        let idle = driver.create_stream().expect("there is room for it");
         Self {
+            features,
+            plans,
+            idle,
             driver: driver.clone(),
             engine,
             homes,
@@ -169,19 +204,19 @@ impl<'a, P: Program> World<'a, P> {
             gone: Vec::new(),
             tag: 0,
             made: 0,
-            failed: false,
             hooks,
         }
     }
 
     fn run(mut self, mut u: Unstructured<'_>) {
-        for _ in 0..LONGEST {
+        for _ in 0..self.features.longest {
             if u.is_empty() {
                 break;
             }
             // The bytes never run dry with an error: what is missing reads as zero.
             self.step(&mut u).expect("missing bytes read as zeroes");
             crate::judge_tables(&self.engine);
+            self.judge_held();
         }
         self.finish();
     }
@@ -255,7 +290,6 @@ impl<'a, P: Program> World<'a, P> {
         if fault.is_none() {
             return Ok((run(self), false));
         }
-        self.failed = true;
         (self.hooks.fail)(fault);
         let done = run(self);
         (self.hooks.fail)(None);
@@ -263,16 +297,17 @@ impl<'a, P: Program> World<'a, P> {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = u.int_in_range(0..=31)?;
+        let step = self.features.step(u.int_in_range(0..=self.features.sum() - 1)?);
         match step {
-            0..=2 if self.open.is_none() => self.begin(u)?,
-            0..=3 => self.go_on(u)?,
-            4..=10 => self.launch(u)?,
-            11..=16 => self.borrow(u)?,
-            17..=19 => self.share(u)?,
-            20..=22 => self.give_back(u)?,
-            23 => self.drop_outputs(u)?,
-            24 => {
+            Step::Begin if self.open.is_none() => self.begin(u)?,
+            Step::Begin | Step::GoOn => self.go_on(u)?,
+            Step::Launch => self.launch(u)?,
+            Step::Run => self.launch_all(u)?,
+            Step::Borrow => self.borrow(u)?,
+            Step::Share => self.share(u)?,
+            Step::GiveBack => self.give_back(u)?,
+            Step::DropOutputs => self.drop_outputs(u)?,
+            Step::Release => {
                 if let (Some(row), true) = (self.any_graph(u)?, u.ratio(1, 2)?) {
                     // While a stream captures the host cannot wait for what fills inputs and reads outputs.
                     let filled = self.graphs.iter().any(|it| !it.inputs.is_empty());
@@ -281,28 +316,47 @@ impl<'a, P: Program> World<'a, P> {
                     }
                 }
             }
-            25 => {
+            Step::CaptureAgain => self.capture_again(u)?,
+            Step::Compact => {
+                self.launch_all(u)?;
+                self.compact(u.choose_index(POOLS)?);
+                self.launch_all(u)?;
+            }
+            Step::CompactFailing => {
+                self.launch_all(u)?;
+                self.compact_failing(u)?;
+                self.launch_all(u)?;
+            }
+            Step::EndLending => {
                 let (home, stream) = (u.choose_index(POOLS)?, u.choose_index(STREAMS)?);
                 self.homes[home].lending[stream] = None;
             }
-            26 => self.suspend(u)?,
-            27 => self.retire(u)?,
-            28 => self.save(u)?,
-            29 => self.restore(u)?,
-            30 if self.open.is_none() => self.take_over(u)?,
-            _ => {
+            Step::Suspend => self.suspend(u)?,
+            Step::Retire => self.retire(u)?,
+            Step::Save => self.save(u)?,
+            Step::Restore => self.restore(u)?,
+            Step::TakeOver if self.open.is_none() => self.take_over(u)?,
+            Step::TakeOver | Step::Progress => {
                 let stream = self.free_stream(u)?;
                 (self.hooks.progress)(self.streams[stream]);
             }
         }
+        Ok(())
+    }
+
+    /// As much is lent as lies where graphs work, and as much is held as the driver says.
+    fn judge_held(&self) {
         for home in 0..POOLS {
             let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
-            let lent: u64 = lent.map(|it| it.place.bytes).sum();
+            let lent: u64 = lent.map(|it| it.place.bytes.next_multiple_of(512)).sum();
             let told = self.homes[home].pool.statistics().expect("the pool is there").lent;
             let what = format!("{told} bytes are lent, {lent} lie where graphs work");
             assert!(told == lent, "{what}");
         }
-        Ok(())
+        if let Some(used) = (self.hooks.used)() {
+            let all = self.engine.statistics().expect("the engine is sound").all;
+            assert_eq!(all.reserved_bytes.current, used, "the driver holds something else");
+        }
     }
 
     /// A block of all that is free is taken over by a capture, used between launches and given back.
@@ -312,7 +366,7 @@ impl<'a, P: Program> World<'a, P> {
             self.free_block(&block);
         }
         self.borrow_as(0, stream, Some(Lent::AllFree), u)?;
-        if self.graphs.len() < MOST {
+        if self.graphs.len() < self.features.most {
             self.begin_on(*u.choose(&self.streams)?, 0, Vec::new(), u)?;
             self.close(u)?;
         }
@@ -329,13 +383,33 @@ impl<'a, P: Program> World<'a, P> {
         Ok(if self.graphs.is_empty() { None } else { Some(u.choose_index(self.graphs.len())?) })
     }
 
-    fn size(u: &mut Unstructured<'_>) -> Result<u64> {
-        Ok(UNIT * u64::from(1 + u.arbitrary::<u8>()? % 24))
+    fn size(&self, u: &mut Unstructured<'_>) -> Result<u64> {
+        let units = u64::from(1 + u.arbitrary::<u8>()? % 24);
+        // Pieces of plans are of whole pages, which blocks fill or do not.
+        let odd = self.plans && u.ratio(1, 4)?;
+        Ok(UNIT * units * if self.features.scarce { 1 } else { 8 } + if odd { 700 } else { 0 })
     }
 
     fn next_tag(&mut self) -> u64 {
         self.tag += 1;
         self.tag
+    }
+
+    /// Launches every graph along its path.
+    fn launch_paths(&mut self) {
+        let numbers: Vec<u64> = self.graphs.iter().map(|it| it.number).collect();
+        for number in numbers {
+            self.run = self.path_of(number);
+            for at in 0..self.run.len() {
+                self.at = at;
+                let row = self.row_of(self.run[at]).expect("paths name graphs that are there");
+                self.fill(row, 0);
+                let launched = self.submit(row, 0);
+                assert!(launched.is_ok(), "no block is left, and a launch is refused");
+            }
+            self.at = self.run.len();
+        }
+        self.judge_device();
     }
 
     /// Ends everything, gives everything back and looks for what is missing. Says whether anything showed that the
@@ -347,18 +421,11 @@ impl<'a, P: Program> World<'a, P> {
             self.free_block(&block);
         }
         self.judge_device();
-        let numbers: Vec<u64> = self.graphs.iter().map(|it| it.number).collect();
-        for number in numbers {
-            self.run = self.path_of(number);
-            for at in 0..self.run.len() {
-                self.at = at;
-                let row = self.row_of(self.run[at]).expect("paths name graphs that are there");
-                self.fill(row, 0);
-                let launched = self.submit(row, 0);
-                assert!(launched.is_ok(), "no block is left, and a launch is refused");
-            }
+        self.launch_paths();
+        if self.plans {
+            self.compact(0);
+            self.launch_paths();
         }
-        self.judge_device();
         while let Some(made) = self.graphs.last() {
             self.release(made.number);
         }
@@ -372,7 +439,10 @@ impl<'a, P: Program> World<'a, P> {
             driver.destroy_executable(executable).expect("it has finished");
             driver.destroy_graph(graph).expect("it is there");
         }
-        engine.empty_cache().expect("the engine is sound");
+        for _ in 0..2 {
+            assert!(driver.synchronize().is_ok(), "the device answers");
+            engine.empty_cache().expect("the engine is sound");
+        }
         let held = engine.statistics().expect("the engine is sound").all.reserved_bytes.current;
         assert_eq!(held, 0, "memory was lost");
     }

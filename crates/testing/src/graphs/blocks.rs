@@ -7,7 +7,7 @@ use regraph::graphs::Error;
 use regraph_tagged::{Program, Tagged};
 
 use super::launches::Made;
-use super::{ends, is_short, overlap, World, MOST, POOLS};
+use super::{ends, is_short, overlap, World, POOLS};
 
 /// What a block of work outside captures is to graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl<P: Program> World<'_, P> {
         lent: Option<Lent>,
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
-        let bytes = Self::size(u)?;
-        if self.blocks.len() >= MOST {
+        let bytes = self.size(u)?;
+        if self.blocks.len() >= self.features.most {
             return Ok(());
         }
         if lent == Some(Lent::AllFree) {

@@ -8,7 +8,7 @@ use regraph_tagged::{Program, Tagged, Work};
 
 use super::blocks::{Borrowed, Kind};
 use super::launches::{Made, Output};
-use super::{ends, is_short, overlap, Shared, World, DELAY, MOST, POOLS};
+use super::{ends, is_short, overlap, Shared, World, DELAY, POOLS};
 
 /// Where a block lies: in which pool, and its addresses.
 type Spot = (usize, (u64, u64));
@@ -21,8 +21,6 @@ pub(super) struct Open<P: Program> {
     home: usize,
     pub(super) homes: [bool; POOLS],
     live: Vec<(BlockId, usize, Tagged)>,
-    /// How many of them become outputs.
-    kept: usize,
     /// Where its blocks lay, in the order of their allocation.
     places: Vec<Spot>,
     /// Where blocks from before it lay that were freed meanwhile and that it may use.
@@ -35,6 +33,20 @@ pub(super) struct Open<P: Program> {
     pub(super) crosses: bool,
     /// What its stream comes after once it has ended.
     pub(super) behind: Vec<StreamHandle>,
+    /// Whether its memory comes at its end.
+    planned: bool,
+    shape: Shape,
+    /// The sizes of its coming blocks, the next one last, where an earlier capture is repeated.
+    script: Vec<u64>,
+}
+
+/// How a graph is captured.
+#[derive(Clone, Default)]
+pub(super) struct Shape {
+    /// Sizes of its blocks, in bytes.
+    sizes: Vec<u64>,
+    /// How many of the last become outputs.
+    kept: usize,
 }
 
 impl<P: Program> World<'_, P> {
@@ -43,7 +55,7 @@ impl<P: Program> World<'_, P> {
     }
 
     pub(super) fn begin(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if self.graphs.len() == MOST {
+        if self.graphs.len() == self.features.most {
             return Ok(());
         }
         let borrows = |it: &&Borrowed| it.is_lent() && !it.ended;
@@ -52,7 +64,8 @@ impl<P: Program> World<'_, P> {
             Some(borrower) => borrower,
             None => *u.choose(&self.streams)?,
         };
-        let home = u.int_in_range(0..=3)? / 3;
+        let last = usize::from(self.features.second) - 1;
+        let home = u.int_in_range(0..=last)? / last;
         let mut sources = Vec::new();
         if let Some(row) = self.any_graph(u)?.filter(|_| u.ratio(2, 3).unwrap_or_default()) {
             let number = self.graphs[row].number;
@@ -85,6 +98,14 @@ impl<P: Program> World<'_, P> {
         }
         self.driver.begin_capture(handle, CaptureMode::Relaxed).expect("no stream captures");
         let capture = Capture::adopt(&self.homes[home].pool, handle).expect("the pool is awake");
+        let planned = match self.features.plans.filter(|_| self.plans && home == 0) {
+            Some(one) if u.ratio(1, one)? => {
+                let done = self.engine.plan_capture(capture.id(), None);
+                done.expect("the capture has just begun");
+                false
+            }
+            chosen => chosen.is_some(),
+        };
         let mut homes = [false; POOLS];
         homes[home] = true;
         self.open = Some(Open {
@@ -93,7 +114,6 @@ impl<P: Program> World<'_, P> {
             home,
             homes,
             live: Vec::new(),
-            kept: u.int_in_range(0..=2)?,
             places: Vec::new(),
             freed: Vec::new(),
             inputs: Vec::new(),
@@ -101,10 +121,54 @@ impl<P: Program> World<'_, P> {
             sources,
             crosses,
             behind: Vec::new(),
+            planned,
+            shape: Shape { sizes: Vec::new(), kept: u.int_in_range(0..=2)? },
+            script: Vec::new(),
         });
         // What is freed before the first node is no graph's.
         self.record(&[], &[]);
+        if self.plans && u.ratio(1, 5)? {
+            self.hold(u)?;
+        }
         self.grow(u)
+    }
+
+    /// One of many graphs is released and captured anew, with what it reads if that is there.
+    pub(super) fn capture_again(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let (Some(row), None) = (self.any_graph(u)?, &self.open) else { return Ok(()) };
+        let Made { number, shape, sources, homes, .. } = &self.graphs[row];
+        let (number, shape, mut sources, home) =
+            (*number, shape.clone(), sources.clone(), usize::from(!homes[0]));
+        self.release(number);
+        sources.retain(|it| self.path.contains(it));
+        self.begin_on(*u.choose(&self.streams)?, home, sources, u)?;
+        for &bytes in &shape.sizes {
+            self.open.iter_mut().for_each(|open| open.script.push(bytes));
+            self.grow(u)?;
+        }
+        self.open.iter_mut().for_each(|open| open.shape.kept = shape.kept);
+        self.close(u)
+    }
+
+    /// Allocates a block that the capture frees while a stream outside may still use it.
+    fn hold(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let (bytes, tag) = (self.size(u)?, self.next_tag());
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let block = match self.homes[open.home].pool.allocate(bytes, open.handle) {
+            Ok(memory) => memory.into_block(),
+            Err(error) => {
+                assert!(is_short(&error), "allocate in a capture: {error}");
+                return Ok(());
+            }
+        };
+        let place = Tagged { address: block.address, bytes, tag };
+        open.places.push((open.home, ends(&place)));
+        let read = open.read.clone();
+        self.record(&read, &[place]);
+        self.record(&[place], &[]);
+        self.engine.record_stream(block.id, self.idle).expect("the block lives");
+        self.engine.free(block.id).expect("the block lives");
+        Ok(())
     }
 
     /// Some more of a capture, and often its end.
@@ -132,9 +196,14 @@ impl<P: Program> World<'_, P> {
 
     /// Allocates another block in the capture, writes it, and frees an earlier one.
     fn grow(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let (bytes, elsewhere) = (Self::size(u)?, u.ratio(1, 8)?);
+        let scripted = self.open.as_mut().and_then(|open| open.script.pop());
+        let (bytes, elsewhere) = match scripted {
+            Some(bytes) => (bytes, false),
+            None => (self.size(u)?, u.ratio(1, 8)?),
+        };
         let tag = self.next_tag();
         let Some(open) = &mut self.open else { return Ok(()) };
+        open.shape.sizes.push(bytes);
         let home = if elsewhere { (open.home + 1) % POOLS } else { open.home };
         open.homes[home] = true;
         let block = match self.homes[home].pool.allocate(bytes, open.handle) {
@@ -149,7 +218,7 @@ impl<P: Program> World<'_, P> {
         let mut inputs = open.read.clone();
         inputs.extend(open.live.last().map(|it| it.2));
         open.live.push((block.id, home, place));
-        let first = (open.live.len() > open.kept.max(1)).then(|| open.live.remove(0));
+        let first = (open.live.len() > open.shape.kept.max(1)).then(|| open.live.remove(0));
         self.record(&inputs, &[place]);
         if let Some((id, ..)) = first {
             self.engine.free(id).expect("the block lives");
@@ -211,7 +280,7 @@ impl<P: Program> World<'_, P> {
         let read: Vec<Borrowed> = self.blocks.extract_if(.., |it| it.captured).collect();
         read.iter().for_each(|block| self.free_block(block));
         let Some(open) = &mut self.open else { return Ok(()) };
-        let gone = open.live.len().saturating_sub(open.kept);
+        let gone = open.live.len().saturating_sub(open.shape.kept);
         for (id, ..) in open.live.drain(..gone) {
             self.engine.free(id).expect("the block lives");
         }
@@ -227,9 +296,11 @@ impl<P: Program> World<'_, P> {
             let executable = ended.as_ref().ok().map(|&graph| driver.instantiate(graph));
             match (closed, &executable) {
                 (Ok(judging), Some(Ok(_))) => (true, ended, executable, Some(judging.verdict())),
-                (closed, _) => (closed.is_ok(), ended, executable, None),
+                (Ok(_), _) => (true, ended, executable, None),
+                (Err(error), _) => (false, ended, executable, Some(Err(error))),
             }
         })?;
+        self.wake();
         let graph = ended.or_else(|_| driver.end_capture(open.handle)).expect("it is under way");
         let reads = !open.inputs.is_empty();
         self.note_ended(open.handle, std::mem::take(&mut open.behind), (&open.freed, reads));
@@ -272,6 +343,10 @@ impl<P: Program> World<'_, P> {
                     path: self.path.clone(),
                     number,
                     last: None,
+                    alone: open.planned && open.homes == [true, false],
+                    places: open.places.iter().map(|it| it.1).collect(),
+                    lost: false,
+                    shape: open.shape,
                 });
                 if !whole {
                     self.release(number);
@@ -284,7 +359,8 @@ impl<P: Program> World<'_, P> {
             (accepted, executable) => {
                 let why = accepted.and_then(std::result::Result::err);
                 let why: Option<&Error> = why.as_ref();
-                assert!(failed, "nothing is wrong with the capture: {why:?}");
+                let short = why.is_some_and(is_short);
+                assert!(failed || short, "nothing is wrong with the capture: {why:?}");
                 if let Some(Ok(executable)) = executable {
                     driver.destroy_executable(executable).expect("it is there");
                 }

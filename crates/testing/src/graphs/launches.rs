@@ -7,6 +7,7 @@ use regraph::graphs::{Error, Lease, PoolRefusal};
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
+use super::captures::Shape;
 use super::{ends, overlap, Shared, World, POOLS};
 
 /// A graph.
@@ -27,6 +28,13 @@ pub(super) struct Made<P: Program> {
     pub(super) number: u64,
     /// Where it was launched last.
     pub(super) last: Option<StreamHandle>,
+    /// Whether its memory came at its end, and is of the first pool alone.
+    pub(super) alone: bool,
+    /// Where its blocks lay.
+    pub(super) places: Vec<(u64, u64)>,
+    /// Whether an output was freed.
+    pub(super) lost: bool,
+    pub(super) shape: Shape,
 }
 
 /// A block that a graph leaves.
@@ -133,7 +141,42 @@ impl<P: Program> World<'_, P> {
             _ => Midway::Nothing,
         };
         let (done, failed) = self.may_fail(u, |world| world.submit_with(row, stream, midway))?;
-        self.note_launch(row, stream, (done, failed), lives, u)
+        self.note_launch(row, stream, (done, failed), lives, u)?;
+        if self.plans && u.ratio(1, 2)? {
+            self.launch_out_of_turn(u)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a graph overwrites nothing of others when it is launched out of turn: no output of it was freed, none
+    /// that it reads, it was planned, and no output lies at its addresses, which had memory before that graph ended.
+    fn is_free(&self, made: &Made<P>) -> bool {
+        let whole = |&it: &u64| self.row_of(it).is_some_and(|row| !self.graphs[row].lost);
+        let others = self.graphs.iter().filter(|it| it.number != made.number);
+        let mut outputs = others.flat_map(|it| &it.outputs).map(|it| ends(&it.place));
+        if outputs.any(|output| made.places.iter().any(|&place| overlap(output, place))) {
+            return false;
+        }
+        made.alone && !made.lost && made.inputs.is_empty() && made.sources.iter().all(whole)
+    }
+
+    /// Launches one of the run's graphs once more that overwrites nothing of others.
+    fn launch_out_of_turn(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let launched = self.run[..self.at].iter().filter_map(|&it| self.row_of(it));
+        let free: Vec<usize> = launched.filter(|&row| self.is_free(&self.graphs[row])).collect();
+        if free.is_empty() {
+            return Ok(());
+        }
+        let (row, stream) = (free[u.choose_index(free.len())?], self.free_stream(u)?);
+        if self.crossed && !self.follow_launches(stream) {
+            return Ok(());
+        }
+        let lives = self.blocks.iter().any(|it| it.is_lent() && it.home == 0);
+        let done = self.submit(row, stream);
+        let at = self.at;
+        self.note_launch(row, stream, (done, false), lives, u)?;
+        self.at = at.min(self.run.len());
+        Ok(())
     }
 
     /// Launches a graph, and frees a block meanwhile that only older ones overwrite.
@@ -289,6 +332,8 @@ impl<P: Program> World<'_, P> {
         for at in 0..self.graphs[row].outputs.len() {
             let output = &mut self.graphs[row].outputs[at];
             let Some(id) = output.id.take() else { continue };
+            self.graphs[row].lost = true;
+            let output = &self.graphs[row].outputs[at];
             let (home, place, stream, ended) =
                 (output.home, output.place, output.stream, output.ended);
             self.note_free(home, &place, [stream].into_iter().filter(|_| !ended));
