@@ -1,4 +1,5 @@
-//! Random programs of a host with named pools, against the model of `crates/testing/src/named`.
+//! Random programs of a host with named pools, against the model of `crates/testing/src/eager`; in some of them the host
+//! looks after the engine behind the plug-in as well: it trims, marks, learns and looks for leaks.
 
 use proptest::prelude::*;
 
@@ -13,10 +14,27 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn upkeep_takes_nothing_that_is_needed(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        regraph_testing::named_with_upkeep(&data);
+    }
+}
+
 #[test]
 fn the_plug_in_keeps_to_the_model_in_longer_programs() {
     cases(60, 256..=4_096, |u| {
         regraph_testing::named(u.bytes(u.len())?);
+        Ok(())
+    });
+}
+
+#[test]
+fn upkeep_takes_nothing_that_is_needed_in_longer_programs() {
+    cases(30, 256..=4_096, |u| {
+        regraph_testing::named_with_upkeep(u.bytes(u.len())?);
         Ok(())
     });
 }

@@ -5,16 +5,15 @@ mod eager;
 mod engine;
 mod given;
 mod graphs;
-mod named;
 pub mod paths;
 mod readers;
 pub mod rows;
 mod traces;
+mod weights;
 
-pub use eager::{eager, flawed_eager, Renamed};
+pub use eager::{eager, eager_with_checkpoints, flawed_eager, named, named_with_upkeep, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
 pub use graphs::{graphs, run_lending, Features};
-pub use named::named;
 pub use readers::{
     certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,
 };

@@ -2,6 +2,8 @@
 
 use Step::*;
 
+use crate::weights::Weights;
+
 /// A step of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -36,8 +38,7 @@ pub(super) enum Step {
 /// What the host of a program of graphs does, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
-    /// The kinds of steps, each with its weight.
-    pub(super) steps: &'static [(Step, u8)],
+    pub(super) steps: Weights<Step>,
     /// Whether captures of the first pool get their memory at their end, but for one of so many.
     pub(super) plans: Option<u8>,
     /// Of how many captures one belongs to the second pool.
@@ -52,24 +53,13 @@ pub struct Features {
 
 impl Features {
     /// Pools lend what their graphs do not keep, go back to checkpoints and sleep; streams end.
+    #[rustfmt::skip]
     pub const LOANS: Self = Self {
-        steps: &[
-            (Begin, 3),
-            (GoOn, 1),
-            (Launch, 7),
-            (Borrow, 6),
-            (Share, 3),
-            (GiveBack, 3),
-            (DropOutputs, 1),
-            (Release, 1),
-            (EndLending, 1),
-            (Suspend, 1),
-            (Retire, 1),
-            (Save, 1),
-            (Restore, 1),
-            (TakeOver, 1),
-            (Progress, 1),
-        ],
+        steps: Weights(&[
+            (Begin, 3), (GoOn, 1), (Launch, 7), (Borrow, 6), (Share, 3), (GiveBack, 3),
+            (DropOutputs, 1), (Release, 1), (EndLending, 1), (Suspend, 1), (Retire, 1),
+            (Save, 1), (Restore, 1), (TakeOver, 1), (Progress, 1),
+        ]),
         plans: None,
         second: 4,
         scarce: true,
@@ -78,20 +68,12 @@ impl Features {
     };
 
     /// A pool of many graphs whose captures are planned is compacted.
+    #[rustfmt::skip]
     pub const PLANS: Self = Self {
-        steps: &[
-            (Begin, 6),
-            (GoOn, 1),
-            (Run, 1),
-            (Borrow, 1),
-            (GiveBack, 1),
-            (DropOutputs, 2),
-            (Release, 2),
-            (CaptureAgain, 2),
-            (Suspend, 1),
-            (Compact, 4),
-            (CompactFailing, 1),
-        ],
+        steps: Weights(&[
+            (Begin, 6), (GoOn, 1), (Run, 1), (Borrow, 1), (GiveBack, 1), (DropOutputs, 2),
+            (Release, 2), (CaptureAgain, 2), (Suspend, 1), (Compact, 4), (CompactFailing, 1),
+        ]),
         plans: Some(10),
         second: u8::MAX,
         scarce: false,
@@ -100,48 +82,18 @@ impl Features {
     };
 
     /// All of it at once: loans and checkpoints beside planned captures, which graphs of both pools take part in.
+    #[rustfmt::skip]
     pub const ALL: Self = Self {
-        steps: &[
-            (Begin, 4),
-            (GoOn, 2),
-            (Launch, 7),
-            (Run, 1),
-            (Borrow, 6),
-            (Share, 3),
-            (GiveBack, 3),
-            (DropOutputs, 2),
-            (Release, 1),
-            (CaptureAgain, 1),
-            (EndLending, 1),
-            (Suspend, 1),
-            (Retire, 1),
-            (Save, 2),
-            (Restore, 2),
-            (TakeOver, 1),
-            (Progress, 1),
-            (Compact, 2),
+        steps: Weights(&[
+            (Begin, 4), (GoOn, 2), (Launch, 7), (Run, 1), (Borrow, 6), (Share, 3), (GiveBack, 3),
+            (DropOutputs, 2), (Release, 1), (CaptureAgain, 1), (EndLending, 1), (Suspend, 1),
+            (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
             (CompactFailing, 1),
-        ],
+        ]),
         plans: Some(3),
         second: 2,
         scarce: true,
         most: 8,
         longest: 160,
     };
-
-    /// The step that a number below the sum of all weights stands for.
-    pub(super) fn step(&self, mut number: u8) -> Step {
-        for &(step, weight) in self.steps {
-            match number.checked_sub(weight) {
-                Some(rest) => number = rest,
-                None => return step,
-            }
-        }
-        Progress
-    }
-
-    /// The sum of all weights.
-    pub(super) fn sum(&self) -> u8 {
-        self.steps.iter().map(|it| it.1).sum()
-    }
 }

@@ -297,8 +297,7 @@ impl<'a, P: Program> World<'a, P> {
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let step = self.features.step(u.int_in_range(0..=self.features.sum() - 1)?);
-        match step {
+        match self.features.steps.draw(u)? {
             Step::Begin if self.open.is_none() => self.begin(u)?,
             Step::Begin | Step::GoOn => self.go_on(u)?,
             Step::Launch => self.launch(u)?,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 
-use super::world::{Stream, World, EAGER};
+use super::super::world::{Stream, World};
+use super::{Named, EAGER};
 use regraph::driver::Source;
 use regraph::engine;
 use regraph_plugin::{Error, PoolKey};
@@ -44,27 +45,27 @@ impl Pool {
     }
 }
 
-impl World {
+impl World<Named> {
     pub(super) fn judge_users(&self, pool: usize) {
-        let Pool { key, .. } = self.pools[pool];
-        let users = self.plugin.pool_use_count(0, key).expect("the device is there");
-        assert_eq!(users, self.pools[pool].users(), "users of {key:?}");
+        let Pool { key, .. } = self.host.pools[pool];
+        let users = self.host.plugin.pool_use_count(0, key).expect("the device is there");
+        assert_eq!(users, self.host.pools[pool].users(), "users of {key:?}");
     }
 
     /// Whether the plug-in knows of a pool of this name, with users or left behind.
     fn exists(&self, key: PoolKey) -> bool {
-        let reports = self.plugin.pools(0).expect("the device is there");
+        let reports = self.host.plugin.pools(0).expect("the device is there");
         reports.iter().any(|report| report.key == key)
     }
 
     /// A new object that stands for a pool, whose first decides what it is like.
     pub(super) fn make_object(&mut self, pool: usize, u: &mut Unstructured<'_>) -> Result<()> {
-        let key = self.pools[pool].key;
+        let key = self.host.pools[pool].key;
         let (given, whole) = (u.ratio(1, 4)?, u.ratio(1, 4)?);
         let existed = self.exists(key);
         let source = given.then(|| Arc::clone(&self.given) as Arc<dyn Source>);
         self.tell(format_args!("pool {key:?}: an object, source {given}, whole {whole}"));
-        match self.in_its_region(key, || self.plugin.create_or_incref_pool(0, key, source)) {
+        match self.in_its_region(key, || self.host.plugin.create_or_incref_pool(0, key, source)) {
             Ok(()) => {}
             Err(Error::PoolExists { .. }) => {
                 assert!(given && existed, "there was no such pool");
@@ -77,15 +78,15 @@ impl World {
         }
         if given {
             // What there was under the name is gone.
-            self.pools[pool] = Pool { given, ..self.new_pool(key) };
+            self.host.pools[pool] = Pool { given, ..self.new_pool(key) };
         } else if !existed {
-            self.pools[pool] = self.new_pool(key);
+            self.host.pools[pool] = self.new_pool(key);
         }
-        self.pools[pool].objects += 1;
+        self.host.pools[pool].objects += 1;
         if whole {
-            match self.plugin.set_no_split(0, key) {
-                Ok(()) => self.pools[pool].no_split = true,
-                Err(Error::PoolBegun { .. }) => assert!(self.pools[pool].others > 0),
+            match self.host.plugin.set_no_split(0, key) {
+                Ok(()) => self.host.pools[pool].no_split = true,
+                Err(Error::PoolBegun { .. }) => assert!(self.host.pools[pool].others > 0),
                 Err(Error::Engine(engine::Error::Pool {
                     why: engine::PoolRefusal::InUse { .. },
                     ..
@@ -98,32 +99,32 @@ impl World {
     }
 
     pub(super) fn drop_object(&mut self, pool: usize) {
-        if self.pools[pool].objects == 0 {
+        if self.host.pools[pool].objects == 0 {
             return;
         }
-        let key = self.pools[pool].key;
+        let key = self.host.pools[pool].key;
         self.tell(format_args!("pool {key:?}: an object goes"));
-        self.plugin.release_pool(0, key).expect("the device is there");
-        self.pools[pool].objects -= 1;
+        self.host.plugin.release_pool(0, key).expect("the device is there");
+        self.host.pools[pool].objects -= 1;
         self.judge_users(pool);
-        if let Err(error) = self.plugin.empty_pool(key) {
+        if let Err(error) = self.host.plugin.empty_pool(key) {
             self.excuse(&error);
         }
     }
 
     pub(super) fn begin_route(&mut self, pool: usize) {
-        let key = self.pools[pool].key;
-        if self.routes.len() == 3 {
+        let key = self.host.pools[pool].key;
+        if self.host.routes.len() == 3 {
             return;
         }
         if !self.exists(key) {
-            self.pools[pool] = self.new_pool(key);
+            self.host.pools[pool] = self.new_pool(key);
         }
         self.tell(format_args!("route to {key:?}"));
-        self.in_its_region(key, || self.plugin.begin_thread_pool(0, key))
+        self.in_its_region(key, || self.host.plugin.begin_thread_pool(0, key))
             .expect("the device is there");
-        self.pools[pool].others += 1;
-        self.routes.push(pool);
+        self.host.pools[pool].others += 1;
+        self.host.routes.push(pool);
         self.judge_users(pool);
     }
 
@@ -131,51 +132,54 @@ impl World {
     pub(super) fn end_route(&mut self) {
         // In the order in which routes of filters began too.
         let inside = |stream: &Stream| {
-            stream.graph.is_some_and(|graph| self.graphs[graph].route == self.routes.len())
+            stream
+                .capture
+                .is_some_and(|graph| self.captures[graph].detail.route == self.host.routes.len())
         };
         if self.streams.iter().any(inside) {
             return;
         }
-        let Some(pool) = self.routes.pop() else { return };
-        let key = self.pools[pool].key;
+        let Some(pool) = self.host.routes.pop() else { return };
+        let key = self.host.pools[pool].key;
         self.tell(format_args!("the route to {key:?} ends"));
-        self.plugin.end_pool(0, key).expect("the route stands");
-        self.plugin.release_pool(0, key).expect("the device is there");
-        self.pools[pool].others -= 1;
+        self.host.plugin.end_pool(0, key).expect("the route stands");
+        self.host.plugin.release_pool(0, key).expect("the device is there");
+        self.host.pools[pool].others -= 1;
         self.judge_users(pool);
     }
 
     /// The pool that a request belongs to, of a stream that captures a graph or none, on a thread whose
     /// latest route is to `route`.
     pub(super) fn route_of(&self, graph: Option<usize>, route: Option<PoolKey>) -> PoolKey {
-        let captured = graph.map(|graph| &self.graphs[graph]);
+        let captured = graph.map(|graph| self.captures[graph].detail);
         // The later one, where there are both.
-        let own = route.filter(|_| captured.is_none_or(|graph| self.routes.len() > graph.route));
+        let own =
+            route.filter(|_| captured.is_none_or(|graph| self.host.routes.len() > graph.route));
         own.or(captured.map(|graph| graph.key)).unwrap_or(EAGER)
     }
 
     pub(super) fn use_on_oom(&mut self, pool: usize, on: bool) {
-        let key = self.pools[pool].key;
+        let key = self.host.pools[pool].key;
         if !self.exists(key) {
             return;
         }
         self.tell(format_args!("pool {key:?}: on_oom {on}"));
-        self.plugin.set_use_on_oom(0, key, on).expect("the device is there");
-        self.pools[pool].on_oom = on;
+        self.host.plugin.set_use_on_oom(0, key, on).expect("the device is there");
+        self.host.pools[pool].on_oom = on;
     }
 
     pub(super) fn empty_pool(&mut self, pool: usize) {
-        let key = self.pools[pool].key;
+        let key = self.host.pools[pool].key;
         self.tell(format_args!("pool {key:?} is emptied"));
-        if let Err(error) = self.plugin.empty_pool(key) {
+        if let Err(error) = self.host.plugin.empty_pool(key) {
             self.excuse(&error);
         }
     }
 
     pub(super) fn empty_cache(&mut self) {
         self.tell(format_args!("the cache is emptied"));
-        match self.plugin.empty_cache() {
-            Ok(()) => self.lingers &= self.streams.iter().any(|stream| stream.graph.is_some()),
+        match self.host.plugin.empty_cache() {
+            Ok(()) => self.host.lingers &= self.captures_now(),
             Err(error) => self.excuse(&error),
         }
     }

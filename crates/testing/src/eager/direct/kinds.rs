@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 
-use super::super::given::Given;
-use super::world::World;
+use super::super::world::World;
+use super::Direct;
+use crate::given::Given;
 use regraph::engine::{BlockId, Error, PoolConfig, Shared, Spare};
 use regraph_tagged::Program;
 
@@ -42,10 +43,10 @@ impl Kind {
     }
 }
 
-impl World {
+impl World<Direct> {
     /// Whether blocks of a pool are allocations of their own.
     pub(super) fn is_uncached(&self, pool: usize) -> bool {
-        self.kinds[pool].uncached || !self.settings.caching
+        self.host.kinds[pool].uncached || !self.host.settings.caching
     }
 
     /// The pool that a new block lies in: that which was asked, or one that lends.
@@ -55,57 +56,43 @@ impl World {
         block: BlockId,
         capture: Option<usize>,
     ) -> usize {
-        let report = self.engine.block_report(block).expect("the block is live");
-        let pool = self.pools.iter().position(|&pool| pool == report.pool);
+        let report = self.host.engine.block_report(block).expect("the block is live");
+        let pool = self.host.pools.iter().position(|&pool| pool == report.pool);
         let pool = pool.expect("the pool is one of the host's");
-        let lends = matches!(self.spares[pool], Spare::Lent | Spare::LentWhenShort);
-        let borrows = self.kinds[asked].borrows && capture.is_none();
+        let lends = matches!(self.host.spares[pool], Spare::Lent | Spare::LentWhenShort);
+        let borrows = self.host.kinds[asked].borrows && capture.is_none();
         assert!(pool == asked || lends && borrows, "pool {asked} has a block of pool {pool}");
         pool
     }
 
-    /// What pools hold that keep it, in bytes.
-    pub(super) fn kept(&self) -> Vec<u64> {
-        let keeps = |pool: &usize| {
-            matches!(self.spares[*pool], Spare::Kept | Spare::LentWhenShort)
-                && !self.is_uncached(*pool)
-        };
-        let pools = (0..self.pools.len()).filter(keeps);
-        let held = |pool: usize| {
-            let figures = self.engine.statistics_of(self.pools[pool]).expect("the pool exists");
-            figures.all.reserved_bytes.current
-        };
-        pools.map(held).collect()
-    }
-
     /// What only programs with pools of all kinds do.
     pub(super) fn vary(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let pool = u.choose_index(self.pools.len())?;
+        let pool = u.choose_index(self.host.pools.len())?;
         match u.int_in_range(0..=7u8)? {
             0..=3 => {
                 let all = [Spare::GivenBack, Spare::Kept, Spare::LentWhenShort, Spare::Lent];
                 let spare = *u.choose(&all)?;
                 self.tell(format_args!("pool {pool}: {spare:?}"));
-                self.engine.set_spare(self.pools[pool], spare).expect("the pool exists");
-                self.spares[pool] = spare;
+                self.host.engine.set_spare(self.host.pools[pool], spare).expect("the pool exists");
+                self.host.spares[pool] = spare;
             }
             4 => self.empty_pool(pool, u.arbitrary()?),
             5 => {
-                let largest = self.engine.largest_block(self.pools[pool]);
+                let largest = self.host.engine.largest_block(self.host.pools[pool]);
                 if let Err(error) = largest {
                     self.excuse(&error);
                 }
             }
             6 => {
                 let live = self.live();
-                if !live.is_empty() && self.imports.len() < MOST {
+                if !live.is_empty() && self.host.imports.len() < MOST {
                     let block = live[u.choose_index(live.len())?];
                     self.import(block);
                 }
             }
             _ => {
-                if !self.imports.is_empty() {
-                    let import = u.choose_index(self.imports.len())?;
+                if !self.host.imports.is_empty() {
+                    let import = u.choose_index(self.host.imports.len())?;
                     self.close_import(import);
                 }
             }
@@ -116,11 +103,11 @@ impl World {
     fn empty_pool(&mut self, pool: usize, wait: bool) {
         self.tell(format_args!("pool {pool} is emptied, waiting {wait}"));
         let held = |world: &Self| {
-            let figures = world.engine.statistics_of(world.pools[pool]);
+            let figures = world.host.engine.statistics_of(world.host.pools[pool]);
             figures.expect("the pool exists").all.reserved_bytes.current
         };
         let before = held(self);
-        match self.engine.empty_pool(self.pools[pool], wait) {
+        match self.host.engine.empty_pool(self.host.pools[pool], wait) {
             Ok(gone) if self.is_uncached(pool) => assert!(gone <= before),
             Ok(gone) => assert_eq!(gone, before - held(self), "what went"),
             Err(error) => self.excuse(&error),
@@ -133,21 +120,21 @@ impl World {
     /// Maps a block's memory a second time, as another process would.
     fn import(&mut self, block: usize) {
         let id = self.blocks[block].id;
-        let (offset, pieces) = match self.engine.share(id) {
+        let (offset, pieces) = match self.host.engine.share(id) {
             Ok(Shared::Pieces { offset, pieces }) => (offset, pieces),
             // By the driver's own name of it, which is the plug-in's to use.
             Ok(_) | Err(Error::NotShared { .. }) => return,
             Err(error) => return self.excuse(&error),
         };
-        assert!(!self.kinds[self.blocks[block].pool].given, "the source alone may share it");
+        assert!(!self.host.kinds[self.blocks[block].pool].given, "the source alone may share it");
         let pieces: Vec<_> =
             pieces.iter().map(|piece| (piece.bytes, piece.export.descriptor())).collect();
-        match self.engine.import(&pieces) {
+        match self.host.engine.import(&pieces) {
             Ok((import, address)) => {
                 let at = address + offset;
                 self.tell(format_args!("block {block} is mapped at {at:#x} too"));
-                self.imports.push((import, at, Some(block)));
-                self.judge_import(self.imports.len() - 1);
+                self.host.imports.push((import, at, Some(block)));
+                self.judge_import(self.host.imports.len() - 1);
             }
             Err(error) => self.excuse(&error),
         }
@@ -155,9 +142,9 @@ impl World {
 
     /// What a live block's memory holds shows at both addresses, if it is mapped at both.
     fn judge_import(&self, import: usize) {
-        let (_, address, Some(block)) = self.imports[import] else { return };
+        let (_, address, Some(block)) = self.host.imports[import] else { return };
         let block = &self.blocks[block];
-        if !block.live || self.suspended[block.pool] {
+        if !block.live || self.host.suspended[block.pool] {
             return;
         }
         let behind = |address| self.driver.behind(address, block.bytes);
@@ -166,9 +153,9 @@ impl World {
 
     pub(super) fn close_import(&mut self, import: usize) {
         self.judge_import(import);
-        let (id, address, _) = self.imports.remove(import);
+        let (id, address, _) = self.host.imports.remove(import);
         self.tell(format_args!("{address:#x} is closed"));
-        match self.engine.close_import(id) {
+        match self.host.engine.close_import(id) {
             Ok(()) => {
                 let gone = self.driver.read_tags(address, 512).is_err();
                 assert!(gone, "a closed import is mapped");

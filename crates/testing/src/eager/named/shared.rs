@@ -1,6 +1,7 @@
 //! Blocks that are opened by their handles, as another process would.
 
-use super::world::{Opened, World};
+use super::super::world::World;
+use super::{Named, Opened};
 use regraph::engine;
 use regraph_plugin::Error;
 use regraph_tagged::Program;
@@ -8,23 +9,23 @@ use regraph_tagged::Program;
 /// Open handles of one program, at most.
 const MOST: usize = 4;
 
-impl World {
+impl World<Named> {
     pub(super) fn open(&mut self, number: usize) {
         let block = &self.blocks[number];
-        if self.opened.len() == MOST {
+        if self.host.opened.len() == MOST {
             return;
         }
-        let shared = match self.plugin.share(block.address) {
+        let shared = match self.host.plugin.share(block.address) {
             Ok(shared) => shared,
             Err(Error::Engine(engine::Error::NotShared { .. })) => return,
             Err(error) => return self.excuse(&error),
         };
-        match self.plugin.open_shared(0, &shared.handle) {
+        match self.host.plugin.open_shared(0, &shared.handle) {
             Ok(opened) => {
                 let address = opened.address + shared.offset;
                 self.tell(format_args!("block {number} is open at {address:#x}"));
-                self.opened.push(Opened { id: opened.id, address, block: number });
-                self.judge_opened(self.opened.len() - 1);
+                self.host.opened.push(Opened { id: opened.id, address, block: number });
+                self.judge_opened(self.host.opened.len() - 1);
             }
             Err(error) => self.excuse(&error),
         }
@@ -32,7 +33,7 @@ impl World {
 
     /// What a live block's memory holds shows at both addresses.
     fn judge_opened(&self, opened: usize) {
-        let Opened { address, block, .. } = self.opened[opened];
+        let Opened { address, block, .. } = self.host.opened[opened];
         let block = &self.blocks[block];
         if block.live {
             let behind = |address| self.driver.behind(address, block.bytes);
@@ -42,12 +43,12 @@ impl World {
 
     pub(super) fn close(&mut self, opened: usize) {
         self.judge_opened(opened);
-        let Opened { id, address, .. } = self.opened.remove(opened);
+        let Opened { id, address, .. } = self.host.opened.remove(opened);
         self.tell(format_args!("{address:#x} is closed"));
-        self.plugin.close_shared(id).expect("it is open");
-        let last = self.opened.iter().all(|other| other.id != id);
-        let captures = self.streams.iter().any(|stream| stream.graph.is_some());
-        self.lingers |= captures;
+        self.host.plugin.close_shared(id).expect("it is open");
+        let last = self.host.opened.iter().all(|other| other.id != id);
+        let captures = self.captures_now();
+        self.host.lingers |= captures;
         if last && !captures {
             let gone = self.driver.read_tags(address, 512).is_err();
             assert!(gone, "what its last user has closed is mapped");

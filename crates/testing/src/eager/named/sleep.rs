@@ -1,7 +1,8 @@
 //! A region that sleeps and wakes at once: everything that lives is as before.
 
+use super::super::world::{Fate, World};
 use super::pools::Pool;
-use super::world::{Fate, World};
+use super::Named;
 use regraph::engine;
 use regraph_plugin::{Error, PoolKey};
 
@@ -11,23 +12,23 @@ const REGION: &str = "region";
 /// The pool that belongs to it, whenever it is made, in programs that have one.
 const IN_REGION: PoolKey = (0, 3);
 
-impl World {
+impl World<Named> {
     /// Runs a call of a thread that is in the region.
     pub(super) fn in_region<R>(&self, call: impl FnOnce() -> R) -> R {
-        let entered = self.plugin.enter_region(Some(REGION));
+        let entered = self.host.plugin.enter_region(Some(REGION));
         let result = call();
-        self.plugin.leave_region(entered).expect("this thread has entered it");
+        self.host.plugin.leave_region(entered).expect("this thread has entered it");
         result
     }
 
     /// A pool that is about to be made.
     pub(super) fn new_pool(&self, key: PoolKey) -> Pool {
-        Pool::new(key, self.sleeps && key == IN_REGION)
+        Pool::new(key, self.host.sleeps && key == IN_REGION)
     }
 
     /// Runs a call that may make a pool, in the region if that is the pool's.
     pub(super) fn in_its_region<R>(&self, key: PoolKey, call: impl FnOnce() -> R) -> R {
-        match self.sleeps && key == IN_REGION {
+        match self.host.sleeps && key == IN_REGION {
             true => self.in_region(call),
             false => call(),
         }
@@ -35,14 +36,14 @@ impl World {
 
     /// All regions go and come again.
     pub(super) fn nap(&mut self) {
-        if !self.sleeps || !self.opened.is_empty() || self.lingers {
+        if !self.host.sleeps || !self.host.opened.is_empty() || self.host.lingers {
             // Who has memory open keeps it.
             return;
         }
         self.tell(format_args!("a nap"));
-        let captures = self.graphs.iter().any(|graph| graph.fate == Fate::UnderWay);
-        let pool = self.pools.iter().find(|pool| pool.key == IN_REGION).expect("one of three");
-        match self.plugin.sleep(None) {
+        let captures = self.captures.iter().any(|graph| graph.fate == Fate::UnderWay);
+        let pool = self.host.pools.iter().find(|pool| pool.key == IN_REGION).expect("one of three");
+        match self.host.plugin.sleep(None) {
             Ok(_) => assert!(!captures, "beside a capture"),
             Err(Error::Engine(engine::Error::DeviceCaptures { .. })) => assert!(captures),
             // Memory from elsewhere, and on devices without mappings.
@@ -58,7 +59,7 @@ impl World {
             Err(error) => self.excuse(&error),
         }
         for _ in 0..2 {
-            match self.plugin.wake(None) {
+            match self.host.plugin.wake(None) {
                 Ok(_) => return self.judge_device(),
                 Err(Error::Engine(engine::Error::ResumeOutOfMemory(_))) => assert!(self.faulted),
                 Err(error) => self.excuse(&error),

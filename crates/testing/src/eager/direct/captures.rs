@@ -2,14 +2,15 @@
 
 use arbitrary::{Result, Unstructured};
 
-use super::world::{must, Capture, Fate, World};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
+use super::super::world::{must, Capture, Fate, World};
+use super::{Direct, Told};
+use regraph::driver::{CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi};
 use regraph::engine::{Error, PoolRefusal, Unknown};
 
 /// Captures of one program, at most.
 const MOST: usize = 6;
 
-impl World {
+impl World<Direct> {
     pub(super) fn begin(&mut self, u: &mut Unstructured<'_>, stream: usize) -> Result<()> {
         let mode =
             *u.choose(&[CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed])?;
@@ -19,20 +20,20 @@ impl World {
         }
         let real = self.streams[stream].real;
         must(self.driver.begin_capture(real, mode));
-        self.figures.share();
+        self.host.figures.share();
         let number = self.captures.len();
         self.streams[stream].capture = Some(number);
         // Graphs may use blocks of any pool.
         let mut id = None;
         let mut all = told;
-        for pool in (0..self.pools.len()).filter(|_| told) {
-            match self.engine.begin_capture(self.pools[pool], self.streams[stream].name) {
+        for pool in (0..self.host.pools.len()).filter(|_| told) {
+            match self.host.engine.begin_capture(self.host.pools[pool], self.streams[stream].name) {
                 Ok(begun) => {
-                    assert!(!self.suspended[pool], "a capture began in a suspended pool");
+                    assert!(!self.host.suspended[pool], "a capture began in a suspended pool");
                     id = Some(begun);
                 }
                 Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
-                    if self.suspended[pool] =>
+                    if self.host.suspended[pool] =>
                 {
                     all = false
                 }
@@ -42,31 +43,25 @@ impl World {
                 }
             }
         }
-        self.untold |= !all;
-        let id = id.unwrap_or_else(|| self.id_of(stream));
+        self.host.untold |= !all;
+        let id = id.unwrap_or_else(|| self.status_of(stream).0);
         self.tell(format_args!(
             "capture {number} begins on {}, {mode:?}, told {told}",
             self.streams[stream].row
         ));
-        self.captures.push(Capture {
-            id,
-            fate: Fate::UnderWay,
-            latest: 0,
-            graph: None,
-            told: all,
-            executable: None,
-        });
+        let detail = Told { id, graph: None, all };
+        self.captures.push(Capture { fate: Fate::UnderWay, latest: 0, executable: None, detail });
         Ok(())
     }
 
     /// Asks the driver again and again, for a call may have been made to fail.
-    fn id_of(&self, stream: usize) -> regraph::driver::CaptureId {
+    fn status_of(&self, stream: usize) -> (CaptureId, GraphHandle) {
         loop {
             let real = self.streams[stream].real;
-            if let Ok(CaptureStatus::Active { capture, .. }) =
+            if let Ok(CaptureStatus::Active { capture, graph }) =
                 self.driver.capture_status(real, &mut Vec::new())
             {
-                return capture;
+                return (capture, graph);
             }
         }
     }
@@ -75,21 +70,21 @@ impl World {
     pub(super) fn end(&mut self, stream: usize, abandon: bool, engine_first: bool) {
         let Some(number) = self.streams[stream].capture else { return };
         let real = self.streams[stream].real;
-        let id = self.captures[number].id;
+        let id = self.captures[number].detail.id;
         let ended = if abandon {
             must(self.driver.end_capture(real));
-            match self.engine.abandon_capture(id) {
+            match self.host.engine.abandon_capture(id) {
                 Ok(()) | Err(Error::Unknown { what: Unknown::Capture(_), .. }) => None,
                 Err(error) => panic!("abandon_capture: {error}"),
             }
         } else if engine_first {
-            let graph = self.graph_of(stream);
-            let report = self.engine.end_capture(id, graph);
+            let graph = self.status_of(stream).1;
+            let report = self.host.engine.end_capture(id, graph);
             let graph = must(self.driver.end_capture(real));
             Some((graph, report))
         } else {
             let graph = must(self.driver.end_capture(real));
-            Some((graph, self.engine.end_capture(id, graph)))
+            Some((graph, self.host.engine.end_capture(id, graph)))
         };
         self.streams[stream].capture = None;
         let capture = &mut self.captures[number];
@@ -97,7 +92,7 @@ impl World {
         match ended {
             Some((graph, Ok(report))) => {
                 capture.fate = Fate::Accepted;
-                capture.graph = Some(report.graph);
+                capture.detail.graph = Some(report.graph);
                 capture.executable = Some(must(self.driver.instantiate(graph)));
             }
             Some((_, Err(Error::Unknown { what: Unknown::Capture(_), .. }))) | None => {}
@@ -106,33 +101,23 @@ impl World {
         self.tell(format_args!("capture {number} ends, {:?}", self.captures[number].fate));
     }
 
-    fn graph_of(&self, stream: usize) -> regraph::driver::GraphHandle {
-        loop {
-            let real = self.streams[stream].real;
-            if let Ok(CaptureStatus::Active { graph, .. }) =
-                self.driver.capture_status(real, &mut Vec::new())
-            {
-                return graph;
-            }
-        }
-    }
-
     /// Runs a graph on a stream, and waits for it: graphs of one pool never run at once.
     pub(super) fn replay(&mut self, number: usize, stream: usize) {
         let Some(executable) = self.captures[number].executable else { return };
-        if self.streams[stream].capture.is_some() || self.suspended.contains(&true) {
+        if self.streams[stream].capture.is_some() || self.host.suspended.contains(&true) {
             return;
         }
         self.tell(format_args!("replay of {number} on {}", self.streams[stream].row));
         must(self.driver.replay(executable, self.streams[stream].real));
         self.complete(stream);
+        self.lose_restored();
     }
 
     /// Destroys a graph.
     pub(super) fn release(&mut self, number: usize) {
-        let Some(graph) = self.captures[number].graph.take() else { return };
+        let Some(graph) = self.captures[number].detail.graph.take() else { return };
         self.tell(format_args!("release of {number}"));
-        self.engine.release_graph(graph).expect("the graph was not released before");
+        self.host.engine.release_graph(graph).expect("the graph was not released before");
         self.captures[number].fate = Fate::Gone;
         if let Some(executable) = self.captures[number].executable.take() {
             must(self.driver.destroy_executable(executable));

@@ -1,34 +1,36 @@
 //! Suspending pools and resuming them.
 
-use super::world::{World, Writer};
+use super::super::world::{World, Writer};
+use super::figures::Device;
+use super::Direct;
 use regraph::driver::Driver;
 use regraph::driver::MemorySupport;
 use regraph::engine::{Error, PoolRefusal};
 use regraph_tagged::Program;
 
-impl World {
+impl World<Direct> {
     /// Suspends a pool, once nothing that uses it is running.
     pub(super) fn suspend(&mut self, pool: usize) {
         let under_way: Vec<usize> =
             self.streams.iter().filter_map(|stream| stream.capture).collect();
-        if self.flaw.is_some() || under_way.iter().any(|&capture| !self.captures[capture].told) {
+        if self.flawed || under_way.iter().any(|&capture| !self.captures[capture].detail.all) {
             // What such a capture uses is unknown here; a host knows its own.
             return;
         }
         self.judge_device();
         self.tell(format_args!("pool {pool} is suspended"));
         let figures = |world: &Self| {
-            world.engine.statistics_of(world.pools[pool]).expect("the pool exists").all
+            world.host.engine.statistics_of(world.host.pools[pool]).expect("the pool exists").all
         };
         let before = figures(self).reserved_bytes.current;
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        match self.engine.suspend_pool_discarding(self.pools[pool]) {
+        match self.host.engine.suspend_pool_discarding(self.host.pools[pool]) {
             Ok(bytes) => {
                 assert!(mapped && self.comes_back(pool), "it cannot come back");
-                assert!(under_way.is_empty() || self.suspended[pool], "a capture uses it");
+                assert!(under_way.is_empty() || self.host.suspended[pool], "a capture uses it");
                 assert_eq!(bytes, before);
                 assert_eq!(figures(self).reserved_bytes.current, 0);
-                self.suspended[pool] = true;
+                self.host.suspended[pool] = true;
             }
             Err(Error::Pool { why: PoolRefusal::CannotSuspend, .. }) => {
                 assert!(!mapped || !self.comes_back(pool));
@@ -45,49 +47,50 @@ impl World {
             }
             Err(error) => self.excuse(&error),
         }
-        let suspended = self.engine.is_suspended(self.pools[pool]);
-        self.suspended[pool] = suspended.expect("the pool exists");
-        if self.suspended[pool] {
+        let suspended = self.host.engine.is_suspended(self.host.pools[pool]);
+        self.host.suspended[pool] = suspended.expect("the pool exists");
+        if self.host.suspended[pool] {
             self.forget(pool);
         }
     }
 
     /// Whether the driver can give a pool's memory back to where it was.
     fn comes_back(&self, pool: usize) -> bool {
-        !self.is_uncached(pool) && !self.kinds[pool].given
+        !self.is_uncached(pool) && !self.host.kinds[pool].given
     }
 
     /// Resumes a pool.
     pub(super) fn resume(&mut self, pool: usize) {
         self.tell(format_args!("pool {pool} is resumed"));
-        let before = self.engine.statistics_of(self.pools[pool]).expect("the pool exists").all;
+        let before =
+            self.host.engine.statistics_of(self.host.pools[pool]).expect("the pool exists").all;
         let missing = before.suspended_bytes.current;
-        match self.engine.resume_pool(self.pools[pool]) {
+        match self.host.engine.resume_pool(self.host.pools[pool]) {
             Ok(bytes) => {
                 assert_eq!(bytes, missing);
-                self.suspended[pool] = false;
+                self.host.suspended[pool] = false;
                 for block in self.live() {
                     self.judge_mapped(block);
                 }
             }
             Err(Error::ResumeOutOfMemory(report)) => {
                 let bytes = report.requested;
-                assert!(self.suspended[pool]);
+                assert!(self.host.suspended[pool]);
                 assert!(bytes == missing || self.faulted);
                 let used = self.driver.used_bytes();
-                let room = self.limit.unwrap_or(u64::MAX).min(self.total);
+                let room = self.host.limit.unwrap_or(u64::MAX).min(self.host.total);
                 assert!(used + bytes > room || self.faulted, "there was room: {used} in use");
             }
             Err(error) => self.excuse(&error),
         }
-        let suspended = self.engine.is_suspended(self.pools[pool]);
-        assert_eq!(suspended.expect("the pool exists"), self.suspended[pool]);
+        let suspended = self.host.engine.is_suspended(self.host.pools[pool]);
+        assert_eq!(suspended.expect("the pool exists"), self.host.suspended[pool]);
     }
 
     /// What the pool's blocks held is lost, and has to be written again. Where it was mapped a second time it stays
     /// there, and the blocks get other memory.
     fn forget(&mut self, pool: usize) {
-        for (.., block) in &mut self.imports {
+        for (.., block) in &mut self.host.imports {
             *block = block.filter(|block| self.blocks[*block].pool != pool);
         }
         for number in self.live() {
@@ -96,7 +99,7 @@ impl World {
                 continue;
             }
             block.writer = Writer::NotWritten;
-            if self.device == super::figures::Device::Exact && !self.faulted {
+            if self.host.device == Device::Exact && !self.faulted {
                 let found = self.driver.read_tags(block.address, 512);
                 assert!(found.is_err(), "memory of a suspended pool is mapped");
             }

@@ -1,0 +1,116 @@
+//! Going back to checkpoints of pools.
+
+use regraph::engine::Checkpoint;
+
+use super::world::{Block, Host, World, Writer};
+
+/// Checkpoints of one program, at most.
+const MOST: usize = 8;
+
+/// A checkpoint, with the model's blocks that were live then.
+pub(super) struct Saved {
+    pool: usize,
+    checkpoint: Checkpoint,
+    blocks: Vec<usize>,
+}
+
+/// What a restoration has ended and brought back, by addresses in their order.
+pub(super) struct Restored<I> {
+    pub freed: Vec<u64>,
+    pub live: Vec<(u64, I)>,
+}
+
+impl<H: Host> World<H> {
+    /// The live blocks that a checkpoint of a pool has: not those that others have borrowed.
+    fn own_live(&self, pool: usize) -> Vec<usize> {
+        let addresses = H::live_in(self, pool);
+        let is = |it: &usize| {
+            let block = &self.blocks[*it];
+            block.pool == pool && addresses.contains(&block.address)
+        };
+        let live: Vec<usize> = self.live().into_iter().filter(is).collect();
+        assert_eq!(live.len(), addresses.len(), "a live block is unknown");
+        live
+    }
+
+    pub(super) fn save(&mut self, pool: usize) {
+        if self.saved.len() == MOST {
+            return;
+        }
+        if let Some(checkpoint) = H::checkpoint(self, pool) {
+            let blocks = self.own_live(pool);
+            self.tell(format_args!("checkpoint {} of {pool}: {blocks:?}", self.saved.len()));
+            self.saved.push(Saved { pool, checkpoint, blocks });
+        }
+    }
+
+    /// Goes back to a checkpoint, once all streams come after all others.
+    pub(super) fn restore(&mut self, saved: usize) {
+        let Saved { pool, .. } = self.saved[saved];
+        if self.captures_now() {
+            return;
+        }
+        for _ in 0..2 {
+            for row in 1..self.streams.len() {
+                self.wait(0, row);
+            }
+            for row in 1..self.streams.len() {
+                self.wait(row, 0);
+            }
+        }
+        let before = self.own_live(pool);
+        let Some(restored) = H::restore(self, pool, &self.saved[saved].checkpoint) else { return };
+        self.tell(format_args!("back to checkpoint {saved} of {pool}"));
+        let mut freed: Vec<u64> = before.iter().map(|&it| self.blocks[it].address).collect();
+        freed.sort_unstable();
+        assert_eq!(restored.freed, freed, "what was live");
+        let graphs = self.graphs_of(pool);
+        for number in before {
+            H::note_gone(self, number);
+            let block = &mut self.blocks[number];
+            block.live = false;
+            for bytes in self.ranges.between(block.address, block.end()) {
+                bytes.live = None;
+                bytes.graphs.extend(&graphs);
+                // All that comes in the pool comes after it, by the host's word.
+                bytes.by_word.clone_from(&bytes.uses);
+            }
+        }
+        let mut back = self.saved[saved].blocks.clone();
+        back.sort_unstable_by_key(|&number| self.blocks[number].address);
+        let addresses: Vec<u64> = back.iter().map(|&number| self.blocks[number].address).collect();
+        let live: Vec<u64> = restored.live.iter().map(|it| it.0).collect();
+        assert_eq!(live, addresses, "what is live");
+        for (number, (_, id)) in back.into_iter().zip(restored.live) {
+            let block = Block {
+                id,
+                users: vec![self.blocks[number].users[0]],
+                counts: self.order.counts(),
+                home: None,
+                restored: true,
+                born: self.now,
+                live: true,
+                tag: self.blocks.len() as u64 + 1,
+                writer: Writer::NotWritten,
+                ..self.blocks[number]
+            };
+            for bytes in self.ranges.between(block.address, block.end()) {
+                bytes.by_word.clone_from(&bytes.uses);
+            }
+            self.enter(block);
+            H::note_back(self, self.blocks.len() - 1);
+        }
+    }
+
+    /// A launch has overwritten what a checkpoint brought back, which is the host's to write again, after the graph.
+    pub(super) fn lose_restored(&mut self) {
+        let mut lost = false;
+        for block in self.blocks.iter_mut().filter(|block| block.live && block.restored) {
+            block.writer = Writer::NotWritten;
+            lost = true;
+        }
+        if lost {
+            self.judge_device();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Graphs in named pools.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use super::super::world::{must, Capture, Fate, World, Writer};
+use super::{Made, Named};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
+
+/// Graphs of one program, at most.
+const MOST: usize = 8;
+
+impl World<Named> {
+    pub(super) fn begin_graph(&mut self, pool: usize, row: usize, alone: bool) {
+        let key = self.host.pools[pool].key;
+        let under_way = |graph: &Capture<Made>| graph.fate == Fate::UnderWay;
+        if self.captures.len() == MOST || self.captures.iter().any(under_way) {
+            return;
+        }
+        let reports = self.host.plugin.pools(0).expect("the device is there");
+        if !reports.iter().any(|report| report.key == key) {
+            self.host.pools[pool] = self.new_pool(key);
+        }
+        let name = self.streams[row].name;
+        let (driver, known) = (Arc::clone(&self.driver), Arc::new(AtomicUsize::new(0)));
+        let wanted = Arc::clone(&known);
+        let filter = Arc::new(move |stream| match driver.capture_of(stream) {
+            Ok(CaptureStatus::Active { capture, .. }) => {
+                capture.0 as usize == wanted.load(Ordering::Relaxed)
+            }
+            _ => false,
+        });
+        let begun = self.in_its_region(key, || self.host.plugin.begin_pool(0, key, filter));
+        let route = begun.expect("the device is there");
+        must(self.driver.begin_capture(name, CaptureMode::Relaxed));
+        let status = must(self.driver.capture_of(name));
+        let CaptureStatus::Active { capture: id, .. } = status else {
+            panic!("the stream captures")
+        };
+        known.store(id.0 as usize, Ordering::Relaxed);
+        if let Err(error) = self.host.plugin.capture_begun(0, name, route, alone) {
+            // Its pool is short of memory: the capture comes to nothing.
+            self.excuse(&error);
+            must(self.driver.end_capture(name));
+            self.host.plugin.end_pool(0, key).expect("the route stands");
+            self.host.plugin.release_pool(0, key).expect("the device is there");
+            self.judge_users(pool);
+            return;
+        }
+        self.host.pools[pool].others += 1;
+        let number = self.captures.len();
+        self.tell(format_args!("graph {number} begins on {row} in {key:?}, alone {alone}"));
+        self.streams[row].capture = Some(number);
+        let detail = Made { key, pool, route: self.host.routes.len() };
+        self.captures.push(Capture { fate: Fate::UnderWay, latest: 0, executable: None, detail });
+        self.judge_users(pool);
+    }
+
+    /// Ends the capture of a stream. One that fails comes to nothing.
+    pub(super) fn end_graph(&mut self, row: usize, fails: bool) {
+        let Some(number) = self.streams[row].capture else { return };
+        let (name, Made { key, pool, .. }) = (self.streams[row].name, self.captures[number].detail);
+        let fails = fails
+            || self.host.plugin.capture_ending(0, name, |_, _| {}).is_err_and(|error| {
+                self.excuse(&error);
+                true
+            });
+        if fails {
+            must(self.driver.end_capture(name));
+            self.host.plugin.capture_failing(0, name).expect("the device is there");
+            if number.is_multiple_of(2) {
+                // A host that lets go of the pool by itself.
+                self.host.plugin.release_pool(0, key).expect("the device is there");
+            }
+            self.host.plugin.capture_failed(0, name).expect("the device is there");
+            self.captures[number].fate = Fate::Gone;
+            self.host.pools[pool].others -= 1;
+        } else {
+            let graph = must(self.driver.end_capture(name));
+            self.host.plugin.end_pool(0, key).expect("the route stands");
+            self.host.plugin.capture_ended(0, name).expect("the capture is sound");
+            self.captures[number].executable = Some(must(self.driver.instantiate(graph)));
+            self.captures[number].fate = Fate::Accepted;
+        }
+        self.streams[row].capture = None;
+        self.tell(format_args!("graph {number} ends, {:?}", self.captures[number].fate));
+        self.judge_users(pool);
+    }
+
+    /// Runs a graph once everything is over that it could disturb; not alone with what comes after it.
+    pub(super) fn replay(&mut self, number: usize, row: usize) {
+        let Some(executable) = self.captures[number].executable else { return };
+        if self.captures_now() {
+            return;
+        }
+        self.judge_device();
+        self.tell(format_args!("replay of {number} on {row}"));
+        must(self.driver.replay(executable, self.streams[row].name));
+        self.push_operation(row);
+        let count = self.order.count(row);
+        self.replays.push(((row, count), number));
+        for block in &self.blocks {
+            // Others the graph has no node for.
+            if block.writer == Writer::Node(number) {
+                for bytes in self.ranges.between(block.address, block.end()) {
+                    bytes.note_use(row, count);
+                }
+            }
+        }
+        self.lose_restored();
+    }
+
+    pub(super) fn release_graph(&mut self, number: usize) {
+        let Some(executable) = self.captures[number].executable.take() else { return };
+        let Made { key, pool, .. } = self.captures[number].detail;
+        self.tell(format_args!("graph {number} goes"));
+        self.captures[number].fate = Fate::Gone;
+        must(self.driver.destroy_executable(executable));
+        self.host.plugin.release_pool(0, key).expect("the device is there");
+        self.host.pools[pool].others -= 1;
+        self.judge_users(pool);
+    }
+}
