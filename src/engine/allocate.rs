@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use super::explain::View;
-use super::flaws::Flaw;
+use super::config::Flaw;
 use super::history::{EventKind, Frames};
+use super::lending::Spare;
 use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
-use super::spare::Spare;
+use super::report::View;
 use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error, StreamRefusal};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::capture_state::CapturePhase;
+use super::captures::CapturePhase;
 use super::history::{EventKind, Frames};
 use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::config::Config;
-use super::explain::WaitReason;
-use super::flaws::Flaw;
+use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
+use super::report::WaitReason;
 use super::state::{Locked, State};
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};

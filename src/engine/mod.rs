@@ -35,43 +35,29 @@
 //! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool,
 //! `lending` what its graphs use between their launches.
 
-mod accounts;
 mod allocate;
-mod attempts;
-mod capture_state;
 mod captures;
 mod checkpoints;
 mod config;
 mod end;
-mod errands;
-mod explain;
-mod flaws;
+mod figures;
 mod free;
 mod history;
 mod layout;
-mod learning;
 mod lending;
-mod lifecycle;
 mod live_blocks;
 mod memory;
 mod names;
 mod oom;
-mod peaks;
 mod planned;
 mod pools;
-mod premapped;
-mod reclaim;
 mod report;
 mod sharing;
 mod snapshot;
-mod spare;
 mod state;
-mod statistics;
 mod stream_cache;
 mod streams;
 mod suspend;
-mod tuning;
-mod verdicts;
 #[cfg(debug_assertions)]
 mod verify;
 mod waits;
@@ -79,15 +65,16 @@ mod waits;
 use std::fmt;
 use std::sync::Arc;
 
-pub use attempts::Attempt;
 pub use checkpoints::{Checkpoint, Restored};
-pub use config::{Config, PoolConfig};
-pub use explain::{FreeRange, Refusal, WaitReason};
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
-pub use flaws::Flaw;
+pub use config::Flaw;
+pub use config::{Config, PoolConfig};
+pub use end::Attempt;
+pub use figures::{Counts, Figure, Figures, Statistics};
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
+pub use lending::Spare;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 #[doc(hidden)]
@@ -95,9 +82,8 @@ pub use oom::{tell_later, Later};
 pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
+pub use report::{FreeRange, Refusal, WaitReason};
 pub use sharing::{ImportId, WhyNotShared};
-pub use spare::Spare;
-pub use statistics::{Counts, Figure, Figures, Statistics};
 pub(crate) use suspend::{By, Contents};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
@@ -105,12 +91,12 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::sync::{Mutex, MutexGuard, Rank};
-use errands::Errands;
-use lifecycle::Owners;
+use config::{SharedRounding, Tuning};
+use oom::Errands;
 use oom::Observers;
+use pools::Owners;
 use state::{Locked, State};
 use stream_cache::StreamCaches;
-use tuning::{SharedRounding, Tuning};
 
 /// An allocator on one device.
 ///

@@ -1,21 +1,21 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
-use super::accounts::Accounts;
-use super::attempts::Attempt;
-use super::capture_state::{CaptureState, Captures, CapturingThread};
+use super::captures::{CaptureState, Captures, CapturingThread};
 use super::config::Config;
-use super::errands::Errands;
-use super::flaws::Flaw;
+use super::config::Flaw;
+use super::config::Tuning;
+use super::end::Attempt;
+use super::end::Verdicts;
+use super::figures::Accounts;
 use super::history::{Ring, SegmentOrigins};
-use super::learning::Lessons;
+use super::layout::Lessons;
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
+use super::oom::Errands;
 use super::pools::{Graphs, PoolRow, Pools};
 use super::sharing::Imports;
 use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
-use super::tuning::Tuning;
-use super::verdicts::Verdicts;
 use super::waits::WaitTable;
 use super::{Error, Unknown};
 use crate::capture::{Capture, Foresight, StreamIndex};

@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::capture_state::{CapturePhase, Captures};
-use super::explain::WaitReason;
+use super::captures::{CapturePhase, Captures};
 use super::history::Asked;
 use super::names::PoolId;
+use super::report::WaitReason;
 use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
