@@ -1,6 +1,4 @@
-//! The calls about captures and graphs.
-//!
-//! Captures under way, as the engine keeps them.
+//! Captures under way, as the engine keeps them, and the calls about captures and graphs.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,9 +8,8 @@ use smallvec::SmallVec;
 use super::layout::Following;
 use super::names::{BlockId, GraphId, PoolId};
 use super::report::CaptureReport;
-use super::state::Locked;
 use super::streams::{Position, Timelines};
-use super::{one_stream, Engine, Error, StreamRefusal};
+use super::{one_stream, Engine, Error, Locked, StreamRefusal};
 use crate::capture::{Capture, Moment};
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::CaptureSlot;

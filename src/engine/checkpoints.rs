@@ -13,10 +13,9 @@ use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::pools::PoolRow;
 use super::report::Block;
-use super::state::{Locked, State};
 use super::stream_cache::Leases;
 use super::streams::{Position, StreamStatus, Timelines};
-use super::{CheckpointRefusal, Engine, Error};
+use super::{CheckpointRefusal, Engine, Error, Locked, State};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
 

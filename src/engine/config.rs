@@ -1,8 +1,6 @@
 //! Choices made when an engine or a pool is created.
-//!
-//! Settings that change while the engine works.
-//!
-//! The safety rules that tests leave out of an engine, to see that what finds faults finds theirs.
+//! [`Tuning`] has those that change while the engine works; [`Flaw`] names the safety rules that tests leave out of an
+//! engine, to see that what finds faults finds theirs.
 
 use std::sync::Arc;
 

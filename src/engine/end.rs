@@ -1,13 +1,15 @@
 //! Ending captures and graphs.
 //!
-//! Verdicts that are still to come: captures that have ended and whose graphs must not be launched yet.
+//! # Verdicts that are still to come
 //!
 //! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
 //! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
 //! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
 //! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
 //!
-//! Capturing again what was refused for a programmatic edge.
+//! # Attempts
+//!
+//! What was refused for a programmatic edge is captured again.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -22,9 +24,8 @@ use super::names::{GraphId, PoolId};
 use super::planned::{PlanReport, Ready};
 use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
-use super::state::{Locked, State};
 use super::waits::Wait;
-use super::{Engine, Error, Unknown};
+use super::{Engine, Error, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
@@ -471,11 +472,11 @@ impl<D: Driver> Locked<'_, D> {
 
 /// What the checker judges a capture by.
 pub(super) struct Evidence {
-    pub(super) journal: Journal,
-    pub(super) graph: FinishedGraph,
-    pub(super) programmatic: Programmatic,
+    journal: Journal,
+    graph: FinishedGraph,
+    programmatic: Programmatic,
     /// Whether a node of no stream that the engine looked at is taken to use no block, instead of any.
-    pub(super) foreign: bool,
+    foreign: bool,
 }
 
 /// Evidence that was judged.

@@ -12,9 +12,8 @@
 //! the figures. A counter that has not changed since it was settled is left alone, whatever there is of
 //! them: a call takes the same time with any number of pools.
 //!
-//! What has changed since it was counted last, and the sums for reports.
-//!
-//! Figures of memory, with the meanings that PyTorch gives them.
+//! [`Accounts`] know what has changed since it was counted last, and the sums for reports; [`Figures`] are what
+//! reports say, with the meanings that PyTorch gives them.
 
 use std::sync::Arc;
 
@@ -23,8 +22,8 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::pools::Pools;
-use super::state::State;
 #[cfg(debug_assertions)]
+use super::State;
 use crate::heap::verify::{holds, times, Verdict};
 
 /// The figures that are counted.

@@ -7,10 +7,10 @@
 //! Places are in one arena of memory, or among addresses whose memory comes by pages at the capture's end
 //! (`planned`), where less memory does for these.
 //!
-//! Learning what captures will ask for: from runs outside captures, and from earlier captures.
+//! # Learning
 //!
-//! What was learned is a *lesson*. A capture that begins as a lesson does follows its layout
-//! ([`layout`](super::layout)), block by block, as far as it asks for the same.
+//! What captures will ask for is learned from runs outside captures, and from earlier captures. What was learned is a
+//! *lesson*. A capture that begins as a lesson does follows its layout, block by block, as far as it asks for the same.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,8 +24,7 @@ use super::memory::Amount;
 use super::names::PoolId;
 use super::planned::can_plan;
 use super::pools::Arena;
-use super::state::{Locked, State};
-use super::{Engine, Error};
+use super::{Engine, Error, Locked, State};
 use crate::capture::StreamIndex;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport};

@@ -5,7 +5,7 @@
 //! asks before the next one: that is refused while such a block lives, and comes after all that has used one.
 //! [`graphs::Pool`](crate::graphs::Pool) keeps that promise for its host.
 //!
-//! Who may have what is free in a pool: the driver, other pools, or the pool alone.
+//! [`Spare`] says who may have what is free in a pool: the driver, other pools, or the pool alone.
 
 use std::sync::Arc;
 
@@ -15,9 +15,8 @@ use super::live_blocks::{LiveBlock, Tenure};
 use super::memory::Amount;
 use super::names::{GraphId, PoolId};
 use super::report::Block;
-use super::state::{Locked, State};
 use super::streams::Position;
-use super::{one_stream, Engine, Error, PoolRefusal};
+use super::{one_stream, Engine, Error, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
 use crate::heap::{is_small, Lent, Placed, Requester};
 use crate::sync::AtomicBool;

@@ -1,6 +1,5 @@
-//! Memory as a whole: limits, giving it back, figures, leaks.
-//!
-//! Getting memory back: from stream caches, from streams whose work has completed, and to the driver.
+//! Memory as a whole: limits, figures, leaks, and getting it back from stream caches, from streams whose work has
+//! completed, and to the driver.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +12,8 @@ use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::{OutOfMemory, Size};
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
-use super::state::{Locked, State};
 use super::stream_cache::Leases;
-use super::{one_stream, Engine, Error, StreamRefusal, Unknown};
+use super::{one_stream, Engine, Error, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
 use crate::logging;

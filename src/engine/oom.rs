@@ -4,6 +4,8 @@
 //! counted and no observer told before a request has failed in the end ([`Engine::request`]). Who asks with
 //! locks of its own held has observers told when it has released them ([`tell_later`]).
 //!
+//! # Errands
+//!
 //! What a call leaves to be done once the engine's lock is released: waits for the device, and plans.
 //!
 //! Neither is done with the lock held, since all other calls that need it would stand still meanwhile. A call
@@ -22,8 +24,7 @@ use super::memory::Amount;
 use super::names::{PoolId, PoolLabel};
 use super::pools::with_heap;
 use super::report::View;
-use super::state::{Locked, State};
-use super::{Engine, Error};
+use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
 use crate::layout::Outline;
 use crate::sync::{must_hold_none, thread_local, Mutex, Rank};

@@ -4,10 +4,10 @@
 //! made from its journal, the checker judges the capture with what the plan puts where, and only then
 //! is memory mapped: a plan that was not judged hands nothing out.
 //!
-//! When premapped memory of heaps is released.
+//! # Premapped memory
 //!
 //! A heap may exchange a piece only while every block ever placed in it is one of captures under way
-//! and nothing outside them uses it; see `heap/premapped.rs`. So premapped memory goes, or is kept, before
+//! and nothing outside them uses it; see `heap/grow.rs`. So premapped memory goes, or is kept, before
 //!
 //! * a capture of its pool ends: only from then on may a graph with such blocks run;
 //! * work outside captures is handed a place in its pool;
@@ -32,8 +32,7 @@ use super::live_blocks::Origin;
 use super::names::PoolId;
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::Homes;
-use super::state::{Locked, State};
-use super::{Engine, Error};
+use super::{Engine, Error, Locked, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{

@@ -3,8 +3,6 @@
 //! A pool has a heap for small blocks, one for large blocks, and one for blocks whose memory comes at
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
-//!
-//! Pools begin and end.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +14,8 @@ use smallvec::SmallVec;
 use super::config::PoolConfig;
 use super::lending::Spare;
 use super::names::{GraphId, PoolId, PoolLabel};
-use super::state::Locked;
 use super::streams::Position;
-use super::{Engine, Error, PoolRefusal};
+use super::{Engine, Error, Locked, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]

@@ -1,6 +1,4 @@
-//! What engine calls return.
-//!
-//! Why a stream may or may not take what is free.
+//! What engine calls return, and why a stream may or may not take what is free.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,8 +8,7 @@ use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
 use super::planned::PlanReport;
 use super::snapshot::Range;
-use super::state::{Locked, State};
-use super::{Engine, Error};
+use super::{Engine, Error, Locked, State};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
 use crate::heap::{RangeState, Requester, Users};
 use crate::index::{new_map, Map};
@@ -84,9 +81,9 @@ pub struct CaptureReport {
 
 /// What a report's figures are found from when they are asked for.
 pub(super) struct Record {
-    pub(super) journal: Journal,
-    pub(super) programmatic: Programmatic,
-    pub(super) minimum: OnceLock<Minimum>,
+    journal: Journal,
+    programmatic: Programmatic,
+    minimum: OnceLock<Minimum>,
 }
 
 impl CaptureReport {

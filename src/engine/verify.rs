@@ -18,11 +18,10 @@ use super::figures::{
 };
 use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
-use super::state::State;
 use super::stream_cache::StreamCache;
 use super::streams::Position;
 use super::waits::Wait;
-use super::Engine;
+use super::{Engine, State};
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
 use crate::heap::{Presence, RangeId, RangeState, Users};

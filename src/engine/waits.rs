@@ -17,8 +17,8 @@ use super::captures::{CapturePhase, Captures};
 use super::history::Asked;
 use super::names::PoolId;
 use super::report::WaitReason;
-use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
+use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};

@@ -4,7 +4,9 @@
 //! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
 //! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
 //!
-//! Premapped memory: what growth in captures maps beyond what its block takes.
+//! # Premapped memory
+//!
+//! What growth in captures maps beyond what its block takes.
 //!
 //! A mapping of any size costs the same, so a capture that grows again and again maps more at
 //! once. What is left over lies behind the end of its segment, in the same piece, and in no range:

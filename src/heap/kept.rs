@@ -1,4 +1,6 @@
-//! What graphs keep between launches of what is free.
+//! What finished graphs left: what they keep of it between launches, and how captures come to it.
+//!
+//! # Kept
 //!
 //! A block that was allocated and freed in one capture holds nothing when its graph has run: its memory is
 //! *temporary*, and written anew by each launch. An output that was freed after its capture may be read by
@@ -6,7 +8,7 @@
 //! ever lay on is *kept*, for as long as the pool has a graph. It is known by address, so that a later block
 //! which covers a part of it does not make more of it.
 //!
-//! What earlier graphs left, opened to captures bit by bit.
+//! # Opened bit by bit
 //!
 //! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of the
 //! heap of captures' blocks is idle as a capture begins in a pool with graphs, it is therefore *closed*,

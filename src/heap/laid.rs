@@ -1,8 +1,6 @@
-//! A block at a place that a layout has chosen.
+//! Blocks at places that are given: one that a layout has chosen, those that blocks had at a checkpoint.
 //!
-//! Blocks at the places that they had at a checkpoint.
-//!
-//! Which places these are the engine has remembered; that what used them meanwhile comes before what uses
+//! Where blocks lay at a checkpoint the engine has remembered; that what used the places meanwhile comes before what uses
 //! them now its host has promised (`Engine::restore`). So nothing is proven here, and each free or waiting
 //! range of the heap may be taken. What is in a block, or has no memory, never is.
 

@@ -16,9 +16,8 @@
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
 //! it covers.
 //!
-//! Which free ranges a requester may take.
-//!
-//! What streams gave back outside captures.
+//! Below it stand the rule by which a requester may take a free range ([`Heap::takes`]), and what streams gave back
+//! outside captures.
 
 use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;

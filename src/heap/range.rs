@@ -1,9 +1,6 @@
 //! Ranges of addresses: every mapped byte of a segment lies in exactly one, and each knows its
-//! neighbours in address order.
-//!
-//! The markers of a range: a line in its row, and a longer list elsewhere where there are more.
-//!
-//! Whose memory a place is.
+//! neighbours in address order, whose memory it is ([`Users`]), and what must precede new work in it
+//! ([`Line`]: its markers, in its row, or in a longer list elsewhere where there are more).
 
 use std::num::NonZeroU32;
 

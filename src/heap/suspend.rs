@@ -1,4 +1,8 @@
-//! Suspension: all memory of a heap goes back to the driver and comes again at the same addresses.
+//! Memory that goes back to the driver: for a while, or for good.
+//!
+//! # Suspension
+//!
+//! All memory of a heap goes back to the driver and comes again at the same addresses.
 //!
 //! The table of ranges stays as it is, and is kept as ever: who frees a block of a suspended heap
 //! changes the table and nothing else. Nothing is handed out, and nothing is given back by range.
@@ -6,7 +10,9 @@
 //! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
 //! call fails, the piece stands where the call before it left it, and either way goes on from there.
 //!
-//! Giving memory back to the driver that no work uses any more, without waiting for anything.
+//! # For good
+//!
+//! What no work uses any more is given back, without waiting for anything.
 //!
 //! Only idle ranges that no graph uses are touched, and of those only whole pieces, since the
 //! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
@@ -345,7 +351,7 @@ pub(super) fn runs(
 pub(crate) struct Surplus {
     pub(crate) id: RangeId,
     /// Of the pieces that lie wholly in it.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// When it became idle, by the heap's count of placements.
     pub(crate) since: u64,
     pub(crate) address: u64,

@@ -1,13 +1,10 @@
-//! A plan carried out.
+//! Memory behind addresses: a plan is carried out, and what no block and no graph needs any more is released.
 //!
-//! Memory and addresses that no block and no graph needs any more.
-//!
-//! Suspension: the memory behind bound addresses goes back to the driver and comes again.
-//!
+//! **Suspension**: the memory behind bound addresses goes back to the driver and comes again.
 //! Contents are lost and addresses stay, and each piece comes back wherever it was mapped. Where a call
 //! fails, either way goes on from there.
 //!
-//! Compaction: pieces of several sizes become such as fit all graphs, at the same addresses.
+//! **Compaction**: pieces of several sizes become such as fit all graphs, at the same addresses.
 //!
 //! What holds a live block, is fixed, or belongs to a capture that others were beside stays as it is:
 //! contents are never moved, and graphs that may run at once come to share nothing. All else is unmapped, and

@@ -10,11 +10,9 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`bind`]).
 //!
-//! * [`place`], [`space`]: addresses for a block; [`place`]: what lies on pages that blocks have had; [`space`]:
-//!   which streams may have free ones, and whose blocks share pages; [`place`]: addresses of a layout; [`space`]:
-//!   what lies behind the addresses for the time being.
-//! * [`bind`]: a plan carried out; [`bind`]: memory and addresses that no block and no graph needs
-//!   any more; [`bind`]: no memory for a while; [`bind`]: less for graphs that are there.
+//! * [`place`]: addresses for a block, new ones or those of a layout, and what lies on the pages that blocks have had.
+//! * [`space`]: which of those pages a stream may have again, and what lies behind addresses for the time being.
+//! * [`bind`]: a plan carried out; less memory for graphs that are there, none for a while, none any more.
 //!
 //! What holds of a pool's planned heap between calls: see `engine/verify.rs`.
 
@@ -122,7 +120,7 @@ struct Output {
 
 /// New addresses for a stream: mapped, and had by no block yet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct NewAddresses {
     at: u64,
     end: u64,
 }
@@ -157,7 +155,7 @@ struct PlannedCapture {
     segments: Vec<HeapSegment>,
     taken: u64,
     /// By stream.
-    runs: Vec<Run>,
+    runs: Vec<NewAddresses>,
     space: Space,
     /// Those where a layout says what lies where.
     laid: Option<Laid>,
@@ -254,9 +252,9 @@ impl PlannedCapture {
         self.segments.last().map_or(0, |segment| segment.bytes - self.taken)
     }
 
-    fn run(&mut self, stream: StreamIndex) -> &mut Run {
+    fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
         if self.runs.len() <= stream.index() {
-            self.runs.resize_with(stream.index() + 1, Run::default);
+            self.runs.resize_with(stream.index() + 1, NewAddresses::default);
         }
         &mut self.runs[stream.index()]
     }

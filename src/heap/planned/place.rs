@@ -1,16 +1,13 @@
 //! Addresses for a block: such as others have had ([`Space`]), or new ones.
 //!
 //! Each stream has runs of new addresses of its own and goes along them, and a block begins on a page of
-//! its own there, or in the gap at the end of the page before.
-//!
-//! Addresses of a layout: what lies where in them is known beforehand.
-//!
-//! Whole pages of addresses, what lies on each of their bytes, and the gaps in them.
+//! its own there, or in the gap at the end of the page before. Of a *layout*'s addresses it is known beforehand what
+//! lies where. A *stretch* is whole pages of addresses, with what lies on each of their bytes, and the gaps in them.
 
 use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
-use super::{Bound, Fixed, Live, Physical, PlannedCapture, PlannedHeap, Run};
+use super::{Bound, Fixed, Live, NewAddresses, Physical, PlannedCapture, PlannedHeap};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
@@ -39,7 +36,7 @@ impl PlannedHeap {
         let before = self.reserved;
         let spot = loop {
             let planned = self.enter_capture(capture, unit);
-            let &mut Run { at, end } = planned.run(stream);
+            let &mut NewAddresses { at, end } = planned.run(stream);
             let spot = planned.space.find(&asker, bytes, at);
             if spot.new <= end - at {
                 break spot;
@@ -196,12 +193,12 @@ impl PlannedHeap {
         limit: u64,
     ) -> Result<bool, DriverError> {
         let planned = self.capture_of(capture);
-        let &mut Run { at, end } = planned.run(stream);
+        let &mut NewAddresses { at, end } = planned.run(stream);
         let missing = bytes - (end - at);
         let behind = planned.next_address() == end && planned.room() >= missing;
         if !behind {
             let address = self.next_address(driver, capture, bytes)?;
-            *self.capture_of(capture).run(stream) = Run { at: address, end: address };
+            *self.capture_of(capture).run(stream) = NewAddresses { at: address, end: address };
         }
         let planned = self.capture_of(capture);
         let (end, room) = (planned.run(stream).end, planned.room());

@@ -19,12 +19,16 @@
 //! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
 //! each stream; besides, a block costs only what lies in its place.
 //!
-//! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
+//! # Scratch memory
+//!
+//! What lies behind addresses while their capture is under way is a few pieces of memory, each mapped
 //! over and over. Nothing is ever read from it or written to it.
 //!
 //! A mapping of any size costs the same, so the largest piece that is there is mapped wherever it fits, and a
 //! larger one is made as soon as it may be. They are memory too: together they are no more than what the
 //! capture's blocks hold at once, which it will take in any case, or one page.
+//!
+//! # Who knows
 //!
 //! Which streams may have some free pages now, which come to know of what others gave back, and who shares pages in
 //! use with whom. A set of streams is a bit each.
