@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::pools::Pools;
-#[cfg(debug_assertions)]
 use super::State;
+#[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 
 /// The figures that are counted.

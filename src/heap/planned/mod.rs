@@ -405,6 +405,7 @@ impl PlannedHeap {
     }
 }
 
+#[cfg(debug_assertions)]
 impl PlannedHeap {
     pub(crate) fn verify(&self) -> Verdict {
         self.ranges.verify()?;
@@ -499,6 +500,7 @@ impl PlannedHeap {
     }
 }
 
+#[cfg(debug_assertions)]
 impl PlannedCapture {
     /// Blocks lie apart in its addresses, as pieces do, and are what is counted. What the host has not freed of its
     /// outputs lives.
