@@ -229,9 +229,9 @@ impl<D: Driver> Locked<'_, D> {
             self.poll_waits(POLLED);
         }
         match self.place(requester, homes, bytes) {
-            None => match self.borrow(request, requester, Spare::Lent)? {
+            None => match self.take_offer(request, requester, Spare::Offered)? {
                 None => self.find_more(request, homes, requester),
-                borrowed => Ok(borrowed),
+                offered => Ok(offered),
             },
             placed => Ok(placed),
         }
@@ -268,7 +268,7 @@ impl<D: Driver> Locked<'_, D> {
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes.grows, requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
-            Remedy::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
+            Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
     }
 
@@ -383,8 +383,8 @@ impl<D: Driver> Locked<'_, D> {
                 self.tell_others(pool, None, (number, address, bytes));
                 let tenure = match requester {
                     Requester::Lent { lent, .. } => Tenure::Lent(lent),
-                    // What is borrowed is the lender's again as soon as it is freed.
-                    _ if pool != request.pool => Tenure::Borrowed(request.pool),
+                    // What was offered is the offering pool's again as soon as it is freed.
+                    _ if pool != request.pool => Tenure::Offered(request.pool),
                     _ => Tenure::Own(users),
                 };
                 let block = LiveBlock::new(number, place, sizes, (stream, Origin::Outside));

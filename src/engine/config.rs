@@ -180,9 +180,9 @@ pub struct PoolConfig {
     /// Whether each block is an allocation of its own, given back when it is free, as everywhere with
     /// [`Settings::caching`](crate::settings::Settings::caching) off. Default: no.
     pub uncached: bool,
-    /// Whether work outside captures that asks this pool for memory may get what other pools lend
+    /// Whether work outside captures that asks this pool for memory may get what other pools offer
     /// ([`Engine::set_spare`](super::Engine::set_spare)). Default: no.
-    pub borrows: bool,
+    pub takes_offers: bool,
 }
 
 impl PoolConfig {
@@ -238,7 +238,7 @@ impl PoolConfig {
         /// Sets whether each block is an allocation of its own.
         uncached: bool => uncached;
         /// Sets whether work outside captures may get what other pools lend.
-        borrows: bool => borrows;
+        takes_offers: bool => takes_offers;
     }
 }
 

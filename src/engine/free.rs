@@ -141,19 +141,21 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        let Some(mut block) = self.state.blocks.remove(id) else {
+        // It stays where it was moved to: another copy would cost as much as a look-up.
+        let mut removed = self.state.blocks.remove(id);
+        let Some(block) = &mut removed else {
             return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
         };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
-            if self.state.is_another_threads(home, &block) {
-                let id = self.state.blocks.insert_left(block);
-                self.state.capture(home.slot).left.push(id);
+            if self.state.is_another_threads(home, block) {
+                let left = removed.map(|block| self.state.blocks.insert_left(block));
+                self.state.capture(home.slot).left.extend(left);
                 return Ok(());
             }
         }
-        self.state.discount(&block, self.config.statistics);
-        self.free_counted(&mut block);
+        self.state.discount(block, self.config.statistics);
+        self.free_counted(block);
         Ok(())
     }
 
@@ -187,7 +189,7 @@ impl<D: Driver> Locked<'_, D> {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
         if is_inside
-            || block.tenure.borrower().is_some()
+            || block.tenure.asked_of().is_some()
             || block.gone.is_some()
             || !block.uses.is_empty()
         {

@@ -286,23 +286,23 @@ pub enum Spare {
     GivenBack,
     /// It stays, until [`Engine::empty_pool`], or until the pool itself is short.
     Kept,
-    /// It stays likewise, but where memory is short, requests outside captures to pools that borrow
-    /// ([`PoolConfig::borrows`](super::PoolConfig::borrows)) get some of it.
-    LentWhenShort,
-    /// Requests outside captures to pools that borrow get it before these grow; for the rest as
+    /// It stays likewise, but where memory is short, requests outside captures to pools that take offers
+    /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
+    OfferedWhenShort,
+    /// Requests outside captures to pools that take offers get it before these grow; for the rest as
     /// [`Spare::GivenBack`].
-    Lent,
+    Offered,
 }
 
 impl Spare {
     /// Whether it goes back to the driver for others.
     pub(super) fn is_given_back(self) -> bool {
-        matches!(self, Self::GivenBack | Self::Lent)
+        matches!(self, Self::GivenBack | Self::Offered)
     }
 }
 
 impl<D: Driver> Engine<D> {
-    /// Sets what becomes of memory that is free in a pool. What others have borrowed stays theirs; it is
+    /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
     /// the pool's again when they free it.
     ///
     /// # Errors
@@ -362,33 +362,33 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// A place for work outside captures in a pool that lends what is free in it now, if the pool that
-    /// was asked borrows.
+    /// A place for work outside captures in a pool that offers what is free in it now, if the pool that
+    /// was asked takes offers.
     ///
     /// # Errors
-    /// The driver's, where memory of a lender is lost: it is suspended now.
-    pub(super) fn borrow(
+    /// The driver's, where memory of a pool that offers it is lost: it is suspended now.
+    pub(super) fn take_offer(
         &mut self,
         request: &Request,
         requester: Requester,
         spare: Spare,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
-        if self.state.pools.lenders().is_empty() {
+        if self.state.pools.offering().is_empty() {
             return Ok(None);
         }
         let &Request { pool, stream, bytes, .. } = request;
-        let borrows = self.state.pools.get(pool).is_some_and(|row| row.config().borrows);
-        if !borrows || !matches!(requester, Requester::Outside { .. }) {
+        let takes = self.state.pools.get(pool).is_some_and(|row| row.config().takes_offers);
+        if !takes || !matches!(requester, Requester::Outside { .. }) {
             return Ok(None);
         }
-        for lender in self.state.pools.lenders().to_vec() {
-            let Some(row) = self.state.pools.get(lender) else { continue };
-            if row.spare() != spare || lender == pool || self.state.is_settling(lender) {
+        for offering in self.state.pools.offering().to_vec() {
+            let Some(row) = self.state.pools.get(offering) else { continue };
+            if row.spare() != spare || offering == pool || self.state.is_settling(offering) {
                 continue;
             }
             let homes = row.homes(bytes, requester);
-            self.drop_premapped_for_eager(lender)?;
-            self.take_back_own((lender, stream), is_small(bytes));
+            self.drop_premapped_for_eager(offering)?;
+            self.take_back_own((offering, stream), is_small(bytes));
             if self.config.lacks(Flaw::Lending) {
                 self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
             }

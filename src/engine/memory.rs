@@ -32,9 +32,9 @@ pub struct Leak {
     pub address: u64,
     /// What was asked for, in bytes.
     pub bytes: u64,
-    /// The pool that it was asked of, where that is another one, which has borrowed the memory
-    /// ([`PoolConfig::borrows`](super::PoolConfig::borrows)).
-    pub borrower: Option<PoolLabel>,
+    /// The pool that it was asked of, where that is another one, which was offered the memory
+    /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)).
+    pub asked_of: Option<PoolLabel>,
     /// Its stream.
     pub stream: StreamHandle,
     /// The host's frames that asked for it, innermost first; empty where stacks are not recorded.
@@ -46,8 +46,8 @@ impl fmt::Display for Leak {
         let Self { address, stream, pool, .. } = self;
         let bytes = Size(self.bytes);
         write!(f, "{bytes} at {address:#x} of {pool}, allocated on {stream}")?;
-        if let Some(borrower) = &self.borrower {
-            write!(f, ", borrowed by {borrower}")?;
+        if let Some(pool) = &self.asked_of {
+            write!(f, ", offered to {pool}")?;
         }
         for frame in &self.origin {
             write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
@@ -383,9 +383,9 @@ impl State {
         self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
     }
 
-    /// The live blocks in a pool that were asked of others, which borrow there.
-    pub(super) fn borrowed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.tenure.borrower().is_some())
+    /// The live blocks in a pool that were asked of others, which take what it offers.
+    pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
+        self.live(|block| block.pool == pool && block.tenure.asked_of().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
@@ -404,7 +404,7 @@ impl State {
             live.push(Leak {
                 block: id,
                 pool: self.pools.label(block.pool),
-                borrower: block.tenure.borrower().map(|pool| self.pools.label(pool)),
+                asked_of: block.tenure.asked_of().map(|pool| self.pools.label(pool)),
                 address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
                 bytes,
                 stream: block.stream,

@@ -216,7 +216,7 @@ pub(super) enum Remedy {
     /// To get memory from the driver.
     Grow,
     /// To take what other pools lend where memory is short.
-    Borrow,
+    Offer,
     /// To find a place in what streams have completed by now.
     Place,
 }
@@ -412,8 +412,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.accounts.counts().num_alloc_retries += u64::from(self.errands.is_first());
         self.free_completed(None);
-        if let Some(borrowed) = attempt(self, Remedy::Borrow)? {
-            return Ok(Some(borrowed));
+        if let Some(offered) = attempt(self, Remedy::Offer)? {
+            return Ok(Some(offered));
         }
         for most in [bytes, u64::MAX] {
             let full = self.state.is_pool_full(pool, bytes);

@@ -336,7 +336,7 @@ pub(super) struct Pools {
     /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
-    lenders: Vec<PoolId>,
+    offering: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -351,7 +351,7 @@ impl Pools {
             rows: Vec::new(),
             vacant: Vec::new(),
             heaps: Vec::new(),
-            lenders: Vec::new(),
+            offering: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
@@ -425,7 +425,7 @@ impl Pools {
         }
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
-        self.lenders.retain(|&lender| lender != id);
+        self.offering.retain(|&lender| lender != id);
         let heaps = pool.iter().flat_map(PoolRow::heaps);
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
@@ -446,16 +446,16 @@ impl Pools {
     pub(super) fn set_spare(&mut self, id: PoolId, spare: Spare) {
         let Some(pool) = self.get_mut(id).filter(|pool| pool.spare != spare) else { return };
         pool.spare = spare;
-        self.lenders.retain(|&lender| lender != id);
-        if matches!(spare, Spare::Lent | Spare::LentWhenShort) {
-            self.lenders.push(id);
+        self.offering.retain(|&lender| lender != id);
+        if matches!(spare, Spare::Offered | Spare::OfferedWhenShort) {
+            self.offering.push(id);
         }
     }
 
     /// The pools that lend what is free in them.
     #[inline]
-    pub(super) fn lenders(&self) -> &[PoolId] {
-        &self.lenders
+    pub(super) fn offering(&self) -> &[PoolId] {
+        &self.offering
     }
 
     /// All pools.
@@ -744,12 +744,13 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let lends = |pool: &&PoolRow| matches!(pool.spare, Spare::Lent | Spare::LentWhenShort);
-        let mut lenders: Vec<PoolId> = self.iter().filter(lends).map(|pool| pool.id).collect();
-        let mut listed = self.lenders.clone();
-        lenders.sort_unstable();
+        let offers =
+            |pool: &&PoolRow| matches!(pool.spare, Spare::Offered | Spare::OfferedWhenShort);
+        let mut offering: Vec<PoolId> = self.iter().filter(offers).map(|pool| pool.id).collect();
+        let mut listed = self.offering.clone();
+        offering.sort_unstable();
         listed.sort_unstable();
-        holds!(lenders == listed, "{lenders:?} lend, {listed:?} are listed");
+        holds!(offering == listed, "{offering:?} offer, {listed:?} are listed");
         Ok(())
     }
 

@@ -128,7 +128,7 @@ impl Page<'_> {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
             for lease in cache.each_lease() {
                 let block = blocks.leased(lease.row).filter(|block| {
-                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Borrowed(_));
+                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
                     let streams = lease.stream.is_none_or(|stream| stream == block.stream);
                     let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)

@@ -71,7 +71,7 @@ impl<D: Transfer> Device<D> {
         least_oversize: Option<u64>,
     ) -> Self {
         let engine = Arc::new(engine);
-        let eager = engine.create_pool(PoolConfig::default().borrows(true));
+        let eager = engine.create_pool(PoolConfig::default().takes_offers(true));
         Self {
             number,
             regions: Regions::new(&engine),

@@ -19,7 +19,7 @@ pub(super) struct Kind {
     pub given: bool,
     pub no_split: bool,
     pub uncached: bool,
-    pub borrows: bool,
+    pub takes_offers: bool,
 }
 
 impl Kind {
@@ -28,12 +28,13 @@ impl Kind {
             given: byte.is_multiple_of(4),
             no_split: (byte / 4).is_multiple_of(4),
             uncached: (byte / 16).is_multiple_of(5),
-            borrows: byte % 3 < 2,
+            takes_offers: byte % 3 < 2,
         }
     }
 
     pub(super) fn apply(&self, config: PoolConfig, given: &Arc<Given>) -> PoolConfig {
-        let config = config.no_split(self.no_split).uncached(self.uncached).borrows(self.borrows);
+        let config =
+            config.no_split(self.no_split).uncached(self.uncached).takes_offers(self.takes_offers);
         if self.given {
             config.source(given.clone())
         } else {
@@ -58,8 +59,8 @@ impl World {
         let report = self.engine.block_report(block).expect("the block is live");
         let pool = self.pools.iter().position(|&pool| pool == report.pool);
         let pool = pool.expect("the pool is one of the host's");
-        let lends = matches!(self.spares[pool], Spare::Lent | Spare::LentWhenShort);
-        let borrows = self.kinds[asked].borrows && capture.is_none();
+        let lends = matches!(self.spares[pool], Spare::Offered | Spare::OfferedWhenShort);
+        let borrows = self.kinds[asked].takes_offers && capture.is_none();
         assert!(pool == asked || lends && borrows, "pool {asked} has a block of pool {pool}");
         pool
     }
@@ -67,7 +68,7 @@ impl World {
     /// What pools hold that keep it, in bytes.
     pub(super) fn kept(&self) -> Vec<u64> {
         let keeps = |pool: &usize| {
-            matches!(self.spares[*pool], Spare::Kept | Spare::LentWhenShort)
+            matches!(self.spares[*pool], Spare::Kept | Spare::OfferedWhenShort)
                 && !self.is_uncached(*pool)
         };
         let pools = (0..self.pools.len()).filter(keeps);
@@ -83,7 +84,7 @@ impl World {
         let pool = u.choose_index(self.pools.len())?;
         match u.int_in_range(0..=7u8)? {
             0..=3 => {
-                let all = [Spare::GivenBack, Spare::Kept, Spare::LentWhenShort, Spare::Lent];
+                let all = [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
                 let spare = *u.choose(&all)?;
                 self.tell(format_args!("pool {pool}: {spare:?}"));
                 self.engine.set_spare(self.pools[pool], spare).expect("the pool exists");

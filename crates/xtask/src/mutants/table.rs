@@ -79,7 +79,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "restored-borrowed",
         rule: "A restoration ends no block that another pool has borrowed.",
         file: "src/engine/allocate.rs",
-        edits: &[("Tenure::Borrowed(request.pool),", "Tenure::Own(users),")],
+        edits: &[("Tenure::Offered(request.pool),", "Tenure::Own(users),")],
         test: "checkpoints::restorations::a_borrowed_block_is_not_freed_by_a_restoration",
     },
     // Compaction.
@@ -366,7 +366,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "src/engine/allocate.rs",
         edits: &[(
             "let may_lease = matches!(tenure, Tenure::Own(_));",
-            "let may_lease = !matches!(tenure, Tenure::Borrowed(_));",
+            "let may_lease = !matches!(tenure, Tenure::Offered(_));",
         )],
         test: "lending::trees::a_loan_ends_on_any_thread",
     },
