@@ -88,21 +88,18 @@ impl<D: Driver> Locked<'_, D> {
         self.allocate_in(Some(expected), request)
     }
 
-    /// Allocates from the pool that `captures` names for the stream's capture, or from `outside` where it is in none.
-    /// `Some(None)` if the capture is not among `captures`; `None` where the request is to be made again.
+    /// Allocates from the pool that serves the stream's capture, or from `outside` where it is in none.
+    /// `Some(None)` if no pool serves the capture; `None` where the request is to be made again.
     fn allocate_by_capture(
         &mut self,
         outside: PoolId,
-        captures: &[(CaptureId, PoolId)],
         request: &mut Request,
     ) -> Result<Option<Option<Block>>, Error> {
         let capture = self.capture_of(request.stream, CALL)?;
-        request.pool = match capture {
+        request.pool = match capture.map(|capture| self.state.captures.serves(capture)) {
             None => outside,
-            Some(capture) => match captures.iter().find(|row| row.0 == capture) {
-                Some(&(_, pool)) => pool,
-                None => return Ok(Some(None)),
-            },
+            Some(Some(pool)) => pool,
+            Some(None) => return Ok(Some(None)),
         };
         self.state.must_be_awake(request.pool, CALL)?;
         Ok(self.allocate_in(capture, request)?.map(Some))
@@ -555,16 +552,15 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Like [`Engine::allocate_or_release`], for hosts that learn from the driver which pool a request
-    /// belongs to: `outside` where the stream does not capture, else that of the stream's capture among
-    /// `captures`. Returns `None`, and does nothing, where the stream is in another capture. The driver is
-    /// asked once for both.
+    /// belongs to: `outside` where the stream does not capture, else that which serves the stream's capture
+    /// ([`Engine::serve_capture`]). Returns `None`, and does nothing, where no pool serves it. The driver is asked
+    /// once for both.
     ///
     /// # Errors
     /// As [`Engine::allocate`].
     pub fn allocate_by_capture(
         &self,
         outside: PoolId,
-        captures: &[(CaptureId, PoolId)],
         bytes: u64,
         stream: impl AsStream,
         last_resort: impl FnOnce() -> bool,
@@ -573,10 +569,7 @@ impl<D: Driver> Engine<D> {
         if let Some(block) = self.take_cached(&request)? {
             return Ok(Some(block));
         }
-        let allocate = |locked: &mut Locked<'_, D>| {
-            locked.allocate_by_capture(outside, captures, &mut request)
-        };
-        self.request(allocate, last_resort)
+        self.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
     }
 
     /// Like [`Engine::allocate`], where that waits for no work and for no other thread: a block outside

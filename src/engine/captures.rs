@@ -50,6 +50,20 @@ impl<D: Driver> Engine<D> {
         })
     }
 
+    /// Has [`Engine::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
+    /// leave them to its caller. Nothing happens where the capture is not under way here.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
+        self.change(|locked| {
+            if let Some(slot) = locked.state.captures.slot(capture) {
+                locked.state.capture(slot).served_from = from;
+            }
+            Ok(())
+        })
+    }
+
     /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
     /// may have the place of a block from before it that it frees itself: one of the first pool that it
     /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
@@ -301,6 +315,8 @@ pub(super) struct CaptureState {
     /// Behind all that the stream was given outside captures on which the host announced this one, where it
     /// had said so before.
     pub(super) expected: Option<Position>,
+    /// The pool that [`Engine::allocate_by_capture`] serves its streams from.
+    served_from: Option<PoolId>,
     /// Blocks allocated in it.
     pub(super) blocks: usize,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
@@ -479,6 +495,12 @@ impl Captures {
         }
     }
 
+    /// The pool that serves a capture's streams, if the capture is under way and one does.
+    #[inline]
+    pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
+        self.get(self.slot(capture)?).served_from
+    }
+
     /// Writes a fact into the journal of every capture that uses a pool, but for one.
     pub(super) fn write_journals(
         &mut self,
@@ -506,6 +528,7 @@ impl CaptureState {
             told: Told::default(),
             pools: SmallVec::new(),
             expected: None,
+            served_from: None,
             blocks: 0,
             rows: Vec::new(),
             held: Vec::new(),
@@ -534,6 +557,7 @@ impl CaptureState {
             told,
             pools,
             expected,
+            served_from,
             blocks,
             rows,
             held,
@@ -558,6 +582,7 @@ impl CaptureState {
         left.clear();
         pools.clear();
         (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
+        *served_from = None;
         (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
         (*blocks, *step, *set_backs_seen, *concurrent) = (0, 0, Moment::default(), false);
         true
