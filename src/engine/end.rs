@@ -36,35 +36,18 @@ use crate::sync::{thread, Mutex, Rank};
 use crate::uses::{EarlyRead, Found, Search};
 use crate::{check, logging, uses};
 
-/// A capture whose streams were looked at for the last time.
-struct Looked {
+/// A capture that ends: its streams were looked at for the last time, and its record says what is planned for it.
+struct EndingCapture {
     id: CaptureId,
     slot: CaptureSlot,
     /// `None` where the graph cannot be named: it may have run already.
     graph: Option<GraphHandle>,
-}
-
-/// A capture with plans for its blocks without memory, which its record names.
-struct PreparedCapture {
-    looked: Looked,
+    /// For its blocks without memory.
     plans: Vec<Ready>,
     /// Whether it has such blocks.
     unbound: bool,
     /// A copy of its graph, where the checker is to judge it.
     finished: Option<Result<FinishedGraph, DriverError>>,
-}
-
-/// A capture that the checker has judged, as far as it was to.
-struct Judged {
-    prepared: PreparedCapture,
-    verdict: Result<(), Error>,
-    found: Found,
-}
-
-/// A capture whose blocks have their memory, if it was accepted.
-struct BoundCapture {
-    judged: Judged,
-    plan: Option<PlanReport>,
 }
 
 impl State {
@@ -81,44 +64,63 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Ends a capture, stage by stage: nothing of it is a graph's before it is judged, and nothing has
+    /// Ends a capture, step by step: nothing of it is a graph's before it is judged, and nothing has
     /// memory that was not judged.
     pub(super) fn end_capture(
         &mut self,
         id: CaptureId,
         graph: Option<GraphHandle>,
     ) -> Result<CaptureReport, Error> {
-        let looked = self.look_last(id, graph)?;
-        let prepared = self.prepare(looked);
-        let report = self.judge_and_conclude(prepared)?;
+        let slot = self.look_last(id, graph)?;
+        let ending = self.prepare(id, slot, graph);
+        let report = self.judge_and_conclude(ending)?;
         self.state.adopt_lent(report.graph);
         Ok(report)
     }
 
     /// Ends a capture but for its verdict, which the state's `verdicts` have from now on.
     pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
-        let looked = self.look_last(id, Some(graph))?;
-        let mut prepared = self.prepare(looked);
-        match self.evidence(&mut prepared) {
+        let slot = self.look_last(id, Some(graph))?;
+        let mut ending = self.prepare(id, slot, Some(graph));
+        match self.evidence(&mut ending) {
             Some(evidence) => {
-                let report = self.accept(&prepared)?;
+                let report = self.accept(&ending)?;
                 self.state.verdicts.add(report, evidence);
             }
             None => {
-                let report = self.judge_and_conclude(prepared)?;
+                let report = self.judge_and_conclude(ending)?;
                 self.state.verdicts.add_accepted(report);
             }
         }
         Ok(())
     }
 
-    fn judge_and_conclude(&mut self, prepared: PreparedCapture) -> Result<CaptureReport, Error> {
-        let judged = self.judge(prepared);
-        let bound = self.bind(judged);
-        self.conclude(bound)
+    fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
+        let (verdict, mut found) = self.judge(&mut ending);
+        if let Err(why) = verdict {
+            return Err(self.refuse(&ending, why));
+        }
+        if self.config.refuse_late_uses && !found.late_uses.is_empty() {
+            let late_uses = std::mem::take(&mut found.late_uses);
+            return Err(self.refuse(&ending, Error::LateUse(late_uses)));
+        }
+        // Its blocks get their memory. If it has lost some it is rolled back, and its pool may be suspended.
+        let mut plan = None;
+        if ending.unbound && self.state.capture(ending.slot).lost.is_none() {
+            match self.bind_plans(ending.slot, std::mem::take(&mut ending.plans)) {
+                Ok(report) => plan = report,
+                Err(why) => return Err(self.refuse(&ending, why)),
+            }
+        }
+        self.accept_judged(&ending, found, plan)
     }
 
-    fn look_last(&mut self, id: CaptureId, graph: Option<GraphHandle>) -> Result<Looked, Error> {
+    /// Looks at the streams of a capture that ends for the last time.
+    fn look_last(
+        &mut self,
+        id: CaptureId,
+        graph: Option<GraphHandle>,
+    ) -> Result<CaptureSlot, Error> {
         const CALL: &str = "end_capture";
         let slot = self.state.slot_of(id, CALL)?;
         // Without a graph's name the streams may be in other captures and threads by now.
@@ -132,11 +134,16 @@ impl<D: Driver> Locked<'_, D> {
         }
         // Before its pools are named: a block that waits may bring one in.
         self.poll_waits(usize::MAX);
-        Ok(Looked { id, slot, graph })
+        Ok(slot)
     }
 
-    fn prepare(&mut self, looked: Looked) -> PreparedCapture {
-        let Looked { slot, graph, .. } = looked;
+    /// Has the record say what is planned for the capture, and copies the graph for the checker.
+    fn prepare(
+        &mut self,
+        id: CaptureId,
+        slot: CaptureSlot,
+        graph: Option<GraphHandle>,
+    ) -> EndingCapture {
         self.learn_from(slot);
         for row in 0..self.state.capture(slot).pools.len() {
             let pool = self.state.capture(slot).pools[row];
@@ -149,12 +156,12 @@ impl<D: Driver> Locked<'_, D> {
         let checked = has_journal && (self.config.settings.check || unbound);
         let finished =
             graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
-        PreparedCapture { looked, plans, unbound, finished }
+        EndingCapture { id, slot, graph, plans, unbound, finished }
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
-    fn evidence(&mut self, prepared: &mut PreparedCapture) -> Option<Evidence> {
-        let PreparedCapture { looked: Looked { slot, .. }, unbound, finished, .. } = prepared;
+    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Evidence> {
+        let EndingCapture { slot, unbound, finished, .. } = ending;
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
         let may_wait = !*unbound
@@ -170,10 +177,9 @@ impl<D: Driver> Locked<'_, D> {
         Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
     }
 
-    fn judge(&mut self, mut prepared: PreparedCapture) -> Judged {
-        let PreparedCapture {
-            looked: Looked { id, slot, graph }, unbound, ref mut finished, ..
-        } = prepared;
+    /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
+    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found) {
+        let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
         let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
@@ -198,7 +204,7 @@ impl<D: Driver> Locked<'_, D> {
         // What the checker could not read either, it has refused.
         let found = recorded
             .and_then(|(journal, graph)| uses::find(journal, self.driver, graph, search).ok());
-        Judged { prepared, verdict, found: found.unwrap_or_default() }
+        (verdict, found.unwrap_or_default())
     }
 
     /// What each graph's parameters are searched for.
@@ -222,55 +228,36 @@ impl<D: Driver> Locked<'_, D> {
         judged.map(|_| ()).map_err(|violation| Error::Refused(Box::new(violation)))
     }
 
-    fn bind(&mut self, mut judged: Judged) -> BoundCapture {
-        let PreparedCapture { looked: Looked { slot, .. }, plans, unbound, .. } =
-            &mut judged.prepared;
-        // One that has lost memory is rolled back, and its pool may be suspended.
-        let lost = self.state.capture(*slot).lost.is_some();
-        let late = self.config.refuse_late_uses && !judged.found.late_uses.is_empty();
-        let mut plan = None;
-        if judged.verdict.is_ok() && !late && *unbound && !lost {
-            match self.bind_plans(*slot, std::mem::take(plans)) {
-                Ok(report) => plan = report,
-                Err(error) => judged.verdict = Err(error),
-            }
+    /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
+    fn accept_judged(
+        &mut self,
+        ending: &EndingCapture,
+        Found { late_uses, early_reads }: Found,
+        plan: Option<PlanReport>,
+    ) -> Result<CaptureReport, Error> {
+        let programmatic = self.config.settings.programmatic;
+        let journal = self.state.capture(ending.slot).journal.take();
+        let report = self.accept(ending)?;
+        let (id, uses) = (ending.id.0, late_uses.len());
+        if uses > 0 {
+            let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
+            logging::warn_list(&headline, &late_uses);
         }
-        BoundCapture { judged, plan }
+        let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
+        if !likely.is_empty() {
+            let count = likely.len();
+            let headline =
+                format!("capture {id}: {count} reads of what nothing in the graph wrote before:");
+            logging::warn_list(&headline, &likely);
+        }
+        let record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
+        Ok(CaptureReport { record, plan, late_uses, early_reads, ..report })
     }
 
-    /// Hands the memory to a graph, or rolls the capture back.
-    fn conclude(
-        &mut self,
-        BoundCapture { judged, plan }: BoundCapture,
-    ) -> Result<CaptureReport, Error> {
-        let Judged { prepared, verdict, found: Found { late_uses, early_reads } } = judged;
-        let Looked { id, slot, graph } = prepared.looked;
-        let refused = self.config.refuse_late_uses && !late_uses.is_empty();
-        if let (Ok(()), false) = (&verdict, refused) {
-            let programmatic = self.config.settings.programmatic;
-            let journal = self.state.capture(slot).journal.take();
-            let mut report = self.accept(&prepared)?;
-            report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
-            report.plan = plan;
-            if !late_uses.is_empty() {
-                let (count, id) = (late_uses.len(), id.0);
-                let headline =
-                    format!("capture {id}: {count} uses of blocks later than was recorded:");
-                logging::warn_list(&headline, &late_uses);
-            }
-            report.late_uses = late_uses;
-            let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
-            if !likely.is_empty() {
-                let (count, id) = (likely.len(), id.0);
-                let headline = format!(
-                    "capture {id}: {count} reads of what nothing in the graph wrote before:"
-                );
-                logging::warn_list(&headline, &likely);
-            }
-            report.early_reads = early_reads;
-            return Ok(report);
-        }
-        if let Err(Error::CaptureAgain(_)) = &verdict {
+    /// Rolls a capture back that is refused, and returns why.
+    fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
+        let &EndingCapture { id, slot, graph, .. } = ending;
+        if let Error::CaptureAgain(_) = &why {
             self.foresee(slot);
         }
         // A graph that cannot be named may have run already: its memory stays its own.
@@ -281,13 +268,12 @@ impl<D: Driver> Locked<'_, D> {
         if accepted {
             self.state.add_graph_to(pools, id);
         }
-        verdict?;
-        Err(Error::LateUse(late_uses))
+        why
     }
 
     /// Hands the memory of a capture to a graph.
-    fn accept(&mut self, prepared: &PreparedCapture) -> Result<CaptureReport, Error> {
-        let &PreparedCapture { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+    fn accept(&mut self, ending: &EndingCapture) -> Result<CaptureReport, Error> {
+        let &EndingCapture { id, slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
         let capture_state = self.state.capture(slot);
         let (nodes, dependency_queries) =
