@@ -326,8 +326,8 @@ const NONE: NodeIndex = NodeIndex::from_raw(0);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     count: u32,
-    /// The markers; where there are more than fit, the number of their spill comes first, and the rest
-    /// means nothing.
+    /// The markers, the latest first: where one is not proven, it mostly is that one. Where there are more than fit,
+    /// the number of their spill comes first, and the rest means nothing.
     nodes: [NodeIndex; INLINE],
 }
 
@@ -367,7 +367,10 @@ impl Line {
         self.count = nodes.len() as u32;
         match self.nodes.get_mut(..nodes.len()) {
             // A copy of memory would cost more than the few that there are.
-            Some(line) => line.iter_mut().zip(nodes).for_each(|(to, from)| *to = *from),
+            Some(line) => {
+                line.iter_mut().zip(nodes).for_each(|(to, from)| *to = *from);
+                (1..line.len()).for_each(|at| raise(line, at));
+            }
             None => self.nodes[0] = spills.add(nodes),
         }
     }
@@ -384,6 +387,7 @@ impl Line {
                 if !self.nodes[..count].contains(&node) {
                     self.nodes[count] = node;
                     self.count += 1;
+                    raise(&mut self.nodes, count);
                 }
             }
         } else {
@@ -400,6 +404,14 @@ impl Line {
             }
         }
         self.set(&all, spills);
+    }
+}
+
+/// Puts a marker first that is later than the first one.
+#[inline]
+fn raise(line: &mut [NodeIndex], at: usize) {
+    if line[at] > line[0] {
+        line.swap(0, at);
     }
 }
 
