@@ -72,10 +72,10 @@ pub(super) struct Removed {
     pub(super) capture: Option<(CaptureId, Option<PoolId>)>,
 }
 
-/// The pool of the latest route that was begun for a capture.
+/// The pool of the latest route of streams that was begun for a capture.
 fn pool_of(routes: &[Standing], capture: CaptureId) -> Option<PoolId> {
-    let of_capture = routes.iter().rev().find(|it| it.capture == Some(capture));
-    of_capture.map(|it| it.route.pool)
+    let of_streams = routes.iter().rev().filter(|it| it.takes.streams());
+    of_streams.filter(|it| it.capture == Some(capture)).map(|it| it.route.pool).next()
 }
 
 /// A thread's own route.
