@@ -141,21 +141,19 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        // It stays where it was moved to: another copy would cost as much as a look-up.
-        let mut removed = self.state.blocks.remove(id);
-        let Some(block) = &mut removed else {
+        let Some(mut block) = self.state.blocks.remove(id) else {
             return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
         };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
-            if self.state.is_another_threads(home, block) {
-                let left = removed.map(|block| self.state.blocks.insert_left(block));
-                self.state.capture(home.slot).left.extend(left);
+            if self.state.is_another_threads(home, &block) {
+                let id = self.state.blocks.insert_left(block);
+                self.state.capture(home.slot).left.push(id);
                 return Ok(());
             }
         }
-        self.state.discount(block, self.config.statistics);
-        self.free_counted(block);
+        self.state.discount(&block, self.config.statistics);
+        self.free_counted(&mut block);
         Ok(())
     }
 

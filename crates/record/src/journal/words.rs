@@ -135,8 +135,11 @@ impl Words {
 
     #[inline(always)]
     fn put<const COUNT: usize>(&mut self, words: [u32; COUNT]) {
-        // Of a length that is known here: a few stores, and no call for a copy.
-        self.room(COUNT).extend_from_slice(&words);
+        // Word by word: to call for a copy of so few costs more.
+        let chunk = self.room(COUNT);
+        for word in words {
+            chunk.push(word);
+        }
     }
 
     fn put_wide<const COUNT: usize>(&mut self, kind: u32, stream: u32, fields: [u64; COUNT]) {
