@@ -786,23 +786,33 @@ impl State {
 
     /// Counts a block as used no more: its place is left over.
     #[inline]
-    pub(super) fn count_released(&mut self, (pool, heap): (PoolId, u32), bytes: u64, counts: bool) {
-        if counts {
-            let at = self.counter(pool, heap);
-            self.accounts.counters.change(at).take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
-        }
-        self.count_left_over((pool, heap), counts);
+    pub(super) fn count_released(&mut self, place: (PoolId, u32), bytes: u64, counts: bool) {
+        self.count_left_of(place, counts, |counter| {
+            counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)])
+        });
     }
 
     /// Counts what is left over in a heap, where nothing else has changed that is counted here.
     #[inline]
-    pub(super) fn count_left_over(&mut self, (pool, heap): (PoolId, u32), counts: bool) {
+    pub(super) fn count_left_over(&mut self, place: (PoolId, u32), counts: bool) {
+        self.count_left_of(place, counts, |_| {});
+    }
+
+    /// Counts what is left over in a heap after a `change` of its counter.
+    #[inline]
+    fn count_left_of(
+        &mut self,
+        (pool, heap): (PoolId, u32),
+        counts: bool,
+        change: impl FnOnce(&mut Counter),
+    ) {
         let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
             return self.pools.change(heap);
         };
         let (pieces, free) = row.free_pieces();
         let at = self.counter(pool, heap);
         let counter = self.accounts.counters.change(at);
+        change(counter);
         if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
             self.ask_for_allowance(at);
         }
