@@ -153,10 +153,8 @@ impl<D: Driver> Locked<'_, D> {
         if (fixed || self.is_planned(capture, pool)) && self.can_plan_in(pool) {
             return if fixed { PlacedBy::Itself(capture) } else { PlacedBy::Plan };
         }
-        if self.state.capture(capture).following.is_none() {
-            self.adopt(capture, request);
-        }
-        match self.is_laid(capture, pool) {
+        let follows = self.state.captures.get(capture).following.is_some();
+        match (follows || self.adopt(capture, request)) && self.is_laid(capture, pool) {
             true => PlacedBy::Layout,
             false => PlacedBy::Proof,
         }
@@ -356,24 +354,25 @@ impl<D: Driver> Locked<'_, D> {
             Requester::Capture { capture, stream: index, .. } => {
                 // Into its record: whose place it has, if any, and the block itself.
                 self.state.tell_met(capture, pool, (address, bytes));
-                let capture_state = self.state.capture(capture);
+                let State { captures, blocks, .. } = &mut *self.state;
+                let capture_state = captures.get_mut(capture);
                 capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
-                self.tell_others(pool, Some(capture), (number, address, bytes));
-                self.state.count_in((pool, heap), sizes, self.config.statistics);
+                // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
-                let id = self.state.blocks.insert(LiveBlock {
+                let id = blocks.insert(LiveBlock {
                     tenure: Tenure::Own(users),
                     frames: frames.clone(),
                     ..LiveBlock::new(number, place, sizes, (stream, origin))
                 });
-                let age = self.state.capture(capture).age;
-                if self.state.blocks.note(id.slot, age) {
-                    self.state.capture(capture).note_row(id.slot);
+                if blocks.note(id.slot, capture_state.age) {
+                    capture_state.note_row(id.slot);
                 }
+                self.tell_others(pool, Some(capture), (number, address, bytes));
+                self.state.count_in((pool, heap), sizes, self.config.statistics);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {

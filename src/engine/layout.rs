@@ -720,22 +720,29 @@ impl<D: Driver> Locked<'_, D> {
         lesson.layout.is_none().then(|| Arc::clone(&lesson.outline))
     }
 
-    /// Has a capture that asks for its first block follow what was learned, if anything fits.
-    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) {
+    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
+    #[inline]
+    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
+        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
+    }
+
+    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
         let capture_state = self.state.captures.get(slot);
         let begins =
             capture_state.blocks == 0 && capture_state.pools.first() == Some(&request.pool);
-        if self.state.lessons.known.is_empty() || !begins || self.is_planned(slot, request.pool) {
-            return;
+        if !begins || self.is_planned(slot, request.pool) {
+            return false;
         }
-        let Some(lesson) = self.lesson(request) else { return };
+        let Some(lesson) = self.lesson(request) else { return false };
         let Some(layout) = lesson.layout.clone() else {
             let id = capture_state.id.0;
             let text = "follows no layout: other runs were learned while one was made for it";
-            return logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
+            logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
+            return false;
         };
         let following = Following::new(request.pool, layout);
         self.state.capture(slot).following = Some(Box::new(following));
+        true
     }
 
     /// Learns from a capture that ends, where captures are to be learned from.
