@@ -35,9 +35,15 @@ pub(super) struct BlockOwner {
 /// A stream that uses a buffer, by what its handle is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct User {
-    pub(super) stream: StreamHandle,
+    stream: StreamHandle,
     /// The handle of its context.
-    pub(super) context: usize,
+    context: usize,
+}
+
+impl User {
+    pub(super) fn new(stream: StreamHandle, context: usize) -> Self {
+        Self { stream, context }
+    }
 }
 
 impl From<&CudaStream> for User {
