@@ -20,8 +20,8 @@ use crate::engine::Lent;
 pub struct Lending<D: HostApi> {
     pool: Arc<PoolCore<D>>,
     stream: StreamHandle,
-    /// How many launches of the pool the stream is known to come after, and the driver's number of it.
-    followed: Cell<Option<(u64, u64)>>,
+    /// How many launches of the pool the stream is known to come after, with the stream as the driver knew it then.
+    followed: Cell<Option<(u64, Launched)>>,
     thread: PhantomData<*const ()>,
 }
 
@@ -42,11 +42,11 @@ impl<D: HostApi> Lending<D> {
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         let engine = self.pool.engine();
         let order = self.pool.order();
-        order.must_launch(engine, self.pool.id())?;
+        order.must_launch()?;
         let launched = Launched::on(engine.driver(), self.stream)?;
-        let now = Some((order.launches(), launched.id));
+        let now = Some((order.launches(), launched));
         if self.followed.get() != now {
-            order.follow(engine, self.pool.id(), launched)?;
+            order.follow(launched)?;
             self.followed.set(now);
         }
         let block = engine.lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
@@ -124,10 +124,10 @@ impl<D: HostApi> Pool<D> {
     /// As [`Pool::follow`].
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
-        self.shared().order().must_launch(self.engine(), self.id())?;
+        self.shared().order().must_launch()?;
         Ok(Lending {
             pool: self.shared().clone(),
-            stream: launched.stream,
+            stream: launched.stream(),
             followed: Cell::new(None),
             thread: PhantomData,
         })

@@ -5,9 +5,8 @@ use std::slice;
 use std::sync::{Arc, Weak};
 
 use super::memory::Memory;
-use super::order::{Launched, Order};
-use super::retired::Retired;
-use super::{Error, PoolRefusal};
+use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
+use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
@@ -62,12 +61,7 @@ impl<D: HostApi> PoolCore<D> {
 
 impl<D: HostApi> Drop for PoolCore<D> {
     fn drop(&mut self) {
-        let order = self.order.get_mut();
-        for retired in order.retired.drain(..) {
-            if retired.wait() {
-                retired.release();
-            }
-        }
+        self.order.get_mut().let_retired_go();
         // Where work may still use a freed block, the memory goes later.
         self.engine.let_pool_go(self.id);
     }
@@ -168,7 +162,7 @@ impl<D: HostApi> Pool<D> {
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;
-        self.0.order().follow(&self.0.engine, self.0.id, launched)
+        self.0.order().follow(launched)
     }
 
     /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
@@ -177,8 +171,8 @@ impl<D: HostApi> Pool<D> {
         let launched = Launched::on(self.0.engine.driver(), stream);
         let mut order = self.0.order();
         match launched {
-            Ok(launched) => order.cover(&self.0.engine, self.0.id, launched),
-            Err(_) => order.wait_or_lose(&self.0.engine, stream),
+            Ok(launched) => order.cover(launched),
+            Err(_) => order.wait_or_lose(stream),
         }
     }
 
@@ -250,7 +244,7 @@ impl<D: HostApi> Pool<D> {
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.
     pub fn is_suspended(&self) -> bool {
-        self.0.order().suspended
+        self.0.order().is_suspended()
     }
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
@@ -272,7 +266,7 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the driver's.
     pub fn synchronize(&self) -> Result<(), Error> {
-        let pending = self.0.order().pending(self.0.id)?;
+        let pending = self.0.order().pending()?;
         if let Some(event) = pending {
             event.synchronize()?;
         }
@@ -309,50 +303,4 @@ pub(crate) fn owned<D: HostApi>(
     }
     owned.sort_by_key(|shared| Arc::as_ptr(shared) as usize);
     (owned, going)
-}
-
-/// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
-/// launched. Where one runs it is waited for, or refused.
-pub(crate) fn hold_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    wait: bool,
-    change: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    let orders: Vec<_> = pools.iter().map(|shared| shared.order()).collect();
-    for (shared, order) in pools.iter().zip(&orders) {
-        match order.pending(shared.id)? {
-            Some(event) if wait => event.synchronize()?,
-            Some(_) => return Err(shared.engine.refuse(shared.id, "try_sleep", PoolRefusal::Runs)),
-            None => {}
-        }
-    }
-    mirror(pools, orders, change)
-}
-
-/// Brings the memory of pools back, given in the order in which they are locked.
-pub(crate) fn resume_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    resume: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    mirror(pools, pools.iter().map(|shared| shared.order()).collect(), resume)
-}
-
-/// Changes pools, and notes which of them have their memory then.
-fn mirror<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    mut orders: Vec<MutexGuard<'_, Order<D>>>,
-    change: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    // So it stays if the engine cannot even tell.
-    orders.iter_mut().for_each(|order| order.suspended = true);
-    let changed = change();
-    let mut known = Ok(());
-    for (shared, order) in pools.iter().zip(&mut orders) {
-        // It may have got half way.
-        match shared.engine.is_suspended(shared.id) {
-            Ok(suspended) => order.suspended = suspended,
-            Err(error) => known = known.and(Err(error)),
-        }
-    }
-    known.map(|()| changed)
 }
