@@ -12,7 +12,7 @@ use super::graph::Graph;
 use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
 use super::order::Kept;
-use super::pool::{Pool, PoolCore};
+use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
@@ -29,7 +29,7 @@ pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
     /// The pools that it uses, the first one first.
-    pools: RefCell<SmallVec<[Arc<PoolCore<D>>; 1]>>,
+    pools: RefCell<SmallVec<[Pool<D>; 1]>>,
     kept: RefCell<Kept>,
     attempt: Attempt,
     /// Whether it was begun here, so that it is to be ended here.
@@ -46,7 +46,7 @@ impl<D: HostApi> Capture<D> {
     pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
-        pool.shared().reap();
+        pool.collect();
         // Until the engine knows of the capture.
         let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
@@ -74,7 +74,7 @@ impl<D: HostApi> Capture<D> {
     /// # Errors
     /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
-        pool.shared().reap();
+        pool.collect();
         Self::enter(pool, stream.as_stream())
     }
 
@@ -84,7 +84,7 @@ impl<D: HostApi> Capture<D> {
         Ok(Self {
             id,
             stream,
-            pools: RefCell::new([pool.shared().clone()].into_iter().collect()),
+            pools: RefCell::new([pool.clone()].into_iter().collect()),
             kept: RefCell::default(),
             attempt: Attempt::default(),
             begun: false,
@@ -102,7 +102,7 @@ impl<D: HostApi> Capture<D> {
     pub fn join(&self, pool: &Pool<D>, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let mut pools = self.pools.borrow_mut();
-        if pools.iter().any(|joined| Arc::ptr_eq(joined, pool.shared())) {
+        if pools.iter().any(|joined| joined.is(pool)) {
             return Ok(());
         }
         match pool.engine().driver().capture_of(stream)? {
@@ -116,7 +116,7 @@ impl<D: HostApi> Capture<D> {
         if !pools.iter().any(|joined| Arc::ptr_eq(joined.engine(), pool.engine())) {
             pool.engine().set_attempt(self.id, self.attempt)?;
         }
-        pools.push(pool.shared().clone());
+        pools.push(pool.clone());
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl<D: HostApi> fmt::Debug for Capture<D> {
 pub struct Judging<D: HostApi> {
     capture: CaptureId,
     /// The pools that it uses, the first one first. Taken with the verdict.
-    pools: SmallVec<[Arc<PoolCore<D>>; 1]>,
+    pools: SmallVec<[Pool<D>; 1]>,
     kept: Kept,
 }
 
@@ -372,7 +372,7 @@ fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
     for row in 0..accepted.len() {
         let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
         for (pool, graph) in owned_pools(&engine, graph)? {
-            if !accepted.iter().any(|(other, _)| Arc::ptr_eq(other, &pool)) {
+            if !accepted.iter().any(|(other, _)| other.is(&pool)) {
                 accepted.push((pool, graph));
             }
         }

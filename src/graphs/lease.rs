@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::order::{retire, Kept, Launched, Order, Retired};
-use super::pool::PoolCore;
+use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
@@ -27,7 +27,7 @@ pub struct Lease<D: HostApi> {
 
 impl<D: HostApi> Lease<D> {
     pub(super) fn new(mut pools: Accepted<D>, kept: Kept) -> Self {
-        pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
+        pools.sort_by_key(|(pool, _)| pool.place());
         let poison = pools.iter().any(|(pool, _)| pool.engine().poisons());
         Self { pools, handles: None, kept, poison: AtomicBool::new(poison) }
     }
@@ -58,7 +58,7 @@ impl<D: HostApi> Lease<D> {
         self.handles = Some((graph, executable));
     }
 
-    pub(super) fn pools(&self) -> impl Iterator<Item = &Arc<PoolCore<D>>> {
+    pub(super) fn pools(&self) -> impl Iterator<Item = &Pool<D>> {
         self.pools.iter().map(|(pool, _)| pool)
     }
 
@@ -121,7 +121,7 @@ impl<D: HostApi> Lease<D> {
 }
 
 /// Pools with a graph's name in their engines.
-pub(super) type Accepted<D> = SmallVec<[(Arc<PoolCore<D>>, GraphId); 1]>;
+pub(super) type Accepted<D> = SmallVec<[(Pool<D>, GraphId); 1]>;
 
 /// The pools that a graph uses, as its engine knows, and that have an owner.
 pub(super) fn owned_pools<D: HostApi>(
@@ -131,8 +131,7 @@ pub(super) fn owned_pools<D: HostApi>(
     let mut pools = Accepted::new();
     for id in engine.pools_of(graph) {
         // One without an owner is the host's, by its name, and so is the order in it.
-        let Some(owner) = engine.owner_of(id) else { continue };
-        let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
+        let Some(owner) = Pool::owner(engine, id) else { continue };
         let going = || engine.refuse(id, "finish", PoolRefusal::Going);
         pools.push((owner.ok_or_else(going)?, graph));
     }

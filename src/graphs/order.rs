@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::pool::PoolCore;
+use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal};
 use crate::driver::{
     AsStream, DriverError, EventHandle, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
@@ -240,7 +240,7 @@ pub(super) struct Retired<D: HostApi> {
     kept: Kept,
     /// Its pools but for the one that it is put aside in. That is the first by address, so that no
     /// two keep each other.
-    others: SmallVec<[Arc<PoolCore<D>>; 1]>,
+    others: SmallVec<[Pool<D>; 1]>,
     /// Behind its last launch, in each of its pools that had one under way.
     events: SmallVec<[Arc<Event<D>>; 1]>,
 }
@@ -269,7 +269,7 @@ impl<D: HostApi> Retired<D> {
 /// Lets a graph go that has these names in its pools, which are given by address: at once where it does not run,
 /// and when it has finished otherwise.
 pub(super) fn retire<D: HostApi>(
-    pools: &[(Arc<PoolCore<D>>, GraphId)],
+    pools: &[(Pool<D>, GraphId)],
     handles: Option<(GraphHandle, ExecutableHandle)>,
     kept: Kept,
 ) {
@@ -303,34 +303,31 @@ pub(super) fn retire<D: HostApi>(
 /// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
 /// launched. Where one runs it is waited for, or refused.
 pub(crate) fn hold_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
+    pools: &[Pool<D>],
     wait: bool,
     change: impl FnOnce() -> R,
 ) -> Result<R, Error> {
-    let orders: Vec<_> = pools.iter().map(|shared| shared.order()).collect();
-    for (shared, order) in pools.iter().zip(&orders) {
+    let orders: Vec<_> = pools.iter().map(Pool::order).collect();
+    for order in &orders {
         match order.pending()? {
             Some(event) if wait => event.synchronize()?,
-            Some(_) => {
-                return Err(shared.engine().refuse(shared.id(), "try_sleep", PoolRefusal::Runs))
-            }
+            Some(_) => return Err(order.engine.refuse(order.pool, "try_sleep", PoolRefusal::Runs)),
             None => {}
         }
     }
-    mirror(pools, orders, change)
+    mirror(orders, change)
 }
 
 /// Brings the memory of pools back, given in the order in which they are locked.
 pub(crate) fn resume_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
+    pools: &[Pool<D>],
     resume: impl FnOnce() -> R,
 ) -> Result<R, Error> {
-    mirror(pools, pools.iter().map(|shared| shared.order()).collect(), resume)
+    mirror(pools.iter().map(Pool::order).collect(), resume)
 }
 
 /// Changes pools, and notes which of them have their memory then.
 fn mirror<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
     mut orders: Vec<MutexGuard<'_, Order<D>>>,
     change: impl FnOnce() -> R,
 ) -> Result<R, Error> {
@@ -338,9 +335,9 @@ fn mirror<D: HostApi, R>(
     orders.iter_mut().for_each(|order| order.suspended = true);
     let changed = change();
     let mut known = Ok(());
-    for (shared, order) in pools.iter().zip(&mut orders) {
+    for order in &mut orders {
         // It may have got half way.
-        match shared.engine().is_suspended(shared.id()) {
+        match order.engine.is_suspended(order.pool) {
             Ok(suspended) => order.suspended = suspended,
             Err(error) => known = known.and(Err(error)),
         }
