@@ -232,9 +232,8 @@ impl<T> Buf<T> {
     /// Gives the memory up without ever freeing it, and returns its address. It goes back to the
     /// driver with the engine.
     pub fn leak(self) -> u64 {
-        let Self { owner, address, .. } = self;
-        owner.forget();
-        address
+        self.owner.lose();
+        self.address
     }
 
     /// All of it, to read.

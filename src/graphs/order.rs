@@ -210,7 +210,6 @@ impl<D: HostApi> Order<D> {
         Ok(last.filter(|event| !event.is_completed()).cloned())
     }
 
-    /// Whether the pool has no memory at present.
     pub(super) fn is_suspended(&self) -> bool {
         self.suspended
     }

@@ -75,7 +75,6 @@ impl<D: HostApi> Pool<D> {
         self.0.order.lock()
     }
 
-    /// What the driver itself spent on the executables of graphs that live, in bytes.
     pub(super) fn spent(&self) -> &AtomicU64 {
         &self.0.driver_bytes
     }

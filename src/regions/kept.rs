@@ -87,7 +87,6 @@ impl PoolContents {
         (next == address + bytes).then_some(parts)
     }
 
-    /// How much it is, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
@@ -163,7 +162,6 @@ impl<D: Transfer> HostCopies<D> {
         self.host.put_back(spans);
     }
 
-    /// The stream that copies.
     pub(super) fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
         match self.stream {
             Some(stream) => Ok(stream),
@@ -171,7 +169,6 @@ impl<D: Transfer> HostCopies<D> {
         }
     }
 
-    /// Waits for all copies.
     pub(super) fn wait(&mut self, engine: &Arc<Engine<D>>) -> Result<(), DriverError> {
         let Some(stream) = self.stream else { return Ok(()) };
         Event::behind(engine, stream)?.synchronize()?;
@@ -189,7 +186,6 @@ impl<D: Transfer> HostCopies<D> {
 /// Pools on their way.
 pub(super) struct Moving<'a, D: Transfer> {
     regions: &'a Regions<D>,
-    /// The call that moves them.
     call: &'static str,
     /// Whose pieces go and come at present.
     pool: Option<PoolId>,

@@ -47,7 +47,7 @@ use crate::driver::{HostPlace, Transfer};
 use crate::engine::{tell_later, Engine, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{Mutex, Rank};
 use host::HostMemory;
 use kept::{HostCopies, Moving, PoolContents};
 
@@ -118,7 +118,7 @@ impl<D: Transfer> Regions<D> {
     /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
     /// [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
-        self.lock().backups.insert(tag.into(), backup);
+        self.state.lock().backups.insert(tag.into(), backup);
     }
 
     /// Forgets what was said of a region; does nothing where nothing was. One that has pools has [`Backup::Host`] from now
@@ -127,7 +127,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// A region that has no pools and of which nothing was said is forgotten by itself.
     pub fn forget(&self, tag: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.backups.remove(tag);
         self.tidy(&mut state);
     }
@@ -136,7 +136,7 @@ impl<D: Transfer> Regions<D> {
     /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
     /// sleep.
     pub fn retain(&self, retains: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.retains = retains;
         self.tidy(&mut state);
     }
@@ -188,7 +188,7 @@ impl<D: Transfer> Regions<D> {
 
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
         let call = if wait { "sleep" } else { "try_sleep" };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, call, &state)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
@@ -218,7 +218,15 @@ impl<D: Transfer> Regions<D> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         state.copies.give_up(|_| false, |pool| ids.contains(&pool));
         // Before anything else is held back: locking pages takes long.
-        self.lock_pages_for(state, &pools, call)?;
+        let mut bytes = 0;
+        for (&pool, &backup) in &pools {
+            // What one holds that sleeps in part is on the host.
+            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
+                bytes += HostMemory::needed(self.engine.held_bytes(pool));
+                let locked = state.copies.host().reserve(self.engine.driver(), bytes);
+                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
+            }
+        }
         let stream = state.copies.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
@@ -233,25 +241,6 @@ impl<D: Transfer> Regions<D> {
             self.tidy(state);
             went
         })?
-    }
-
-    /// Locks pages for all that is to be kept of pools.
-    fn lock_pages_for(
-        &self,
-        state: &mut RegionsState<D>,
-        pools: &BTreeMap<PoolId, Backup>,
-        call: &'static str,
-    ) -> Result<(), Error> {
-        let mut bytes = 0;
-        for (&pool, &backup) in pools {
-            // What one holds that sleeps in part is on the host.
-            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
-                bytes += HostMemory::needed(self.engine.held_bytes(pool));
-                let locked = state.copies.host().reserve(self.engine.driver(), bytes);
-                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
-            }
-        }
-        Ok(())
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
@@ -270,7 +259,7 @@ impl<D: Transfer> Regions<D> {
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         // When no lock is held any more: an observer may call the regions and their pools.
         let _told = tell_later();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
@@ -297,14 +286,14 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
-        let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
+        let pools = self.pools(Some(&[tag]), "is_asleep", &self.state.lock())?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
     /// The figures of all regions, in the order of their tags.
     pub fn report(&self) -> Vec<Region> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
         for (tag, pool) in self.engine.tagged_pools() {
             let region = regions.entry(tag.clone()).or_insert_with(|| Region {
@@ -339,7 +328,7 @@ impl<D: Transfer> Regions<D> {
         (address, bytes): (u64, u64),
         mut show: impl FnMut(HostPlace, u64),
     ) -> Result<bool, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // One that could not go may have copies under way.
         state.copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
@@ -353,7 +342,7 @@ impl<D: Transfer> Regions<D> {
     /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
     /// earlier sleeps needed.
     pub fn host_bytes(&self) -> u64 {
-        self.lock().copies.host().held()
+        self.state.lock().copies.host().held()
     }
 
     /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
@@ -365,7 +354,7 @@ impl<D: Transfer> Regions<D> {
     /// where these regions would hold more than the host has for this process
     /// ([`Transfer::host_memory`]); the driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
         let (before, slabs) = (state.copies.host().held(), state.copies.host().slabs());
         let driver = self.engine.driver();
@@ -383,15 +372,10 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.copies.wait(&self.engine)?;
         self.tidy(&mut state);
         Ok(state.copies.host().free_since(self.engine.driver(), 0)?)
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn lock(&self) -> MutexGuard<'_, RegionsState<D>> {
-        self.state.lock()
     }
 
     /// The pools of regions, with what becomes of their contents.

@@ -7,7 +7,6 @@ use std::str::FromStr;
 use super::error::quote;
 use super::{Rounding, Settings, SettingsError, KEYS, TEXT_LIMIT};
 
-/// A key of the text.
 pub(super) struct SettingKey {
     name: &'static str,
     /// What values are allowed, for messages.
@@ -48,7 +47,6 @@ impl SettingKey {
         (self.valid)(settings).then_some(()).ok_or_else(bad)
     }
 
-    /// Sets the value that the text gives.
     fn set(&self, value: &Value<'_>, settings: &mut Settings) -> Result<(), SettingsError> {
         let (token, expected) = match (self.read)(value, settings) {
             Ok(()) if (self.valid)(settings) => return Ok(()),
@@ -117,7 +115,6 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The word that it is.
     fn word(&self) -> Result<Token<'a>, Problem<'a>> {
         match self {
             Self::Word(word) => Ok(*word),
@@ -330,7 +327,6 @@ impl<T, F: Form<T>> Form<Option<T>> for Optional<F> {
     }
 }
 
-/// `True` or `False`.
 pub(super) struct Boolean;
 
 impl Form<bool> for Boolean {
