@@ -10,7 +10,7 @@
 //! for the second in their common outputs, and work that no graph holds between them: see
 //! [`Callable::shape`] and [`Shape::inputs_and_outputs`].
 //!
-//! Callables that share a [`Pool`](crate::graphs::Pool) share its memory: their graphs never run at once.
+//! Callables that share a [`Pool`] share its memory: their graphs never run at once.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -179,8 +179,8 @@ where
     ///
     /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
     /// output, and is overwritten by no graph that is captured later (see
-    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs: after
-    /// [`Error::CaptureAgain`](crate::Error::CaptureAgain) all parts are captured again, with new
+    /// [`Graph`]). It must do the same each time it runs: after
+    /// [`Error::CaptureAgain`] all parts are captured again, with new
     /// outputs.
     #[must_use]
     pub fn part(

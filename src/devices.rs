@@ -173,7 +173,7 @@ impl<D: Driver> Devices<D> {
     /// [`Engine::mark_stream`] does.
     ///
     /// # Errors
-    /// [`StreamRefusal::PerDevice`](crate::StreamRefusal::PerDevice): mark it with the engine of its device.
+    /// [`StreamRefusal::PerDevice`]: mark it with the engine of its device.
     /// [`Error::OnDevice`], with the first; the others have been told.
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         refuse_default(stream, "mark_stream")?;

@@ -145,7 +145,7 @@ impl<D: HostApi> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`PoolRefusal::Suspended`], since there are no inputs to fill then;
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
     /// [`StreamRefusal::LaunchWhileCapturing`](crate::StreamRefusal::LaunchWhileCapturing);
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
@@ -174,7 +174,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's:
-    /// [`PoolRefusal::HasBlocks`] where blocks are live that
+    /// [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are live that
     /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| engine.suspend(pool, false, By::owner("suspend")))
