@@ -2,7 +2,7 @@
 //! PyTorch's tools read.
 //!
 //! The layout is that of `torch.cuda.memory._snapshot()`. `MemoryViz.js` and `_memory_viz.py` open
-//! what [`Snapshot::write_pickle`] writes; a newer `MemoryViz.js` opens JSON too. One field is our
+//! what `Snapshot::write_pickle` (feature `pickle`) writes; a newer `MemoryViz.js` opens JSON too. One field is our
 //! own: [`SegmentBlock::waiting`] says what a freed block waits for.
 
 use std::any::Any;
