@@ -153,9 +153,9 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A launch asks all pools of its graph for what is lent.",
         file: "src/graphs/lease.rs",
         edits: &[(
-            "order.follow_lent(pool.engine(), pool.id(), launched)?;",
+            "order.follow_lent(launched)?;",
             "if std::ptr::eq(order, &orders[0]) {
-                order.follow_lent(pool.engine(), pool.id(), launched)?;
+                order.follow_lent(launched)?;
             }",
         )],
         test: "lending::launches::a_graph_of_two_pools_is_launched_while_one_lends",
