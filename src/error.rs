@@ -6,6 +6,7 @@ use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::engine::{GraphId, Leak, OutOfMemory, PoolId, PoolLabel, WhyNotShared};
 use crate::journal::BlockNumber;
+use crate::logging::first_of;
 use crate::uses::LateUse;
 
 /// What a call failed with. Unless a variant says otherwise, nothing has changed.
@@ -599,12 +600,7 @@ fn in_the_way(blocks: &[Leak], remedy: Option<&str>) -> String {
 
 /// The first blocks, and how many more there are.
 fn listed(blocks: &[Leak]) -> String {
-    const SHOWN: usize = 3;
-    let mut text: Vec<_> = blocks.iter().take(SHOWN).map(ToString::to_string).collect();
-    if blocks.len() > SHOWN {
-        text.push(format!("and {} more", blocks.len() - SHOWN));
-    }
-    text.join(", ")
+    first_of(blocks, 3).collect::<Vec<_>>().join(", ")
 }
 
 /// The first of several, and how many more there are.

@@ -9,14 +9,14 @@ const LINES: usize = 10;
 
 /// Warns with a headline and the first few of `items`, a line each.
 pub(crate) fn warn_list<T: Display>(headline: &str, items: &[T]) {
-    let mut text = headline.to_owned();
-    for item in items.iter().take(LINES) {
-        text.push_str(&format!("\n  {item}"));
-    }
-    if items.len() > LINES {
-        text.push_str(&format!("\n  and {} more", items.len() - LINES));
-    }
-    log::warn!(target: "regraph", "{text}");
+    let lines = [headline.to_owned()].into_iter().chain(first_of(items, LINES));
+    log::warn!(target: "regraph", "{}", lines.collect::<Vec<_>>().join("\n  "));
+}
+
+/// The first `most` of `items` as texts, and one that says how many more there are.
+pub(crate) fn first_of<T: Display>(items: &[T], most: usize) -> impl Iterator<Item = String> + '_ {
+    let more = items.len().checked_sub(most + 1).map(|more| format!("and {} more", more + 1));
+    items.iter().take(most).map(T::to_string).chain(more)
 }
 
 /// Writes the library's messages to standard error, in a process that has no logger for the `log`

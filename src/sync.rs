@@ -149,7 +149,7 @@ ranks! {
 /// [`Mutex::lock_whole`].
 pub struct Mutex<T> {
     #[cfg(debug_assertions)]
-    place: order::Place,
+    place: (Rank, Option<u64>),
     inner: sync::Mutex<T>,
 }
 
@@ -169,7 +169,7 @@ impl<T> Mutex<T> {
         let _ = (rank, number);
         Self {
             #[cfg(debug_assertions)]
-            place: order::Place { rank, number },
+            place: (rank, number),
             inner: sync::Mutex::new(value),
         }
     }
@@ -251,7 +251,7 @@ impl<T> Mutex<T> {
     #[cfg(debug_assertions)]
     #[track_caller]
     fn enter(&self, waits: bool) -> order::Entry {
-        order::Entry::new(&self.place, std::ptr::from_ref(self) as usize, waits)
+        order::Entry::new(self.place, std::ptr::from_ref(self) as usize, waits)
     }
 }
 
@@ -345,12 +345,6 @@ mod order {
 
     use super::{thread_local, Driver, Hold, Rank};
 
-    /// Where a lock is in the order.
-    pub(super) struct Place {
-        pub(super) rank: Rank,
-        pub(super) number: Option<u64>,
-    }
-
     /// A lock that a thread holds.
     #[derive(Clone, Copy)]
     struct TakenLock {
@@ -388,9 +382,13 @@ mod order {
 
     impl Entry {
         #[track_caller]
-        pub(super) fn new(place: &Place, address: usize, waits: bool) -> Self {
-            let number = place.number.unwrap_or(address as u64);
-            let taken = TakenLock { rank: place.rank, number, address, at: Location::caller() };
+        pub(super) fn new(
+            (rank, number): (Rank, Option<u64>),
+            address: usize,
+            waits: bool,
+        ) -> Self {
+            let number = number.unwrap_or(address as u64);
+            let taken = TakenLock { rank, number, address, at: Location::caller() };
             // A thread that ends keeps no books any more.
             let wrong = TAKEN.try_with(|all| {
                 let wrong = all.borrow().iter().find(|held| !held.comes_before(&taken)).copied();

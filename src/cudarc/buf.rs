@@ -1,13 +1,18 @@
-//! Buffers.
+//! Buffers and their parts, and what cudarc asks of them: device pointers and kernel arguments.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Once};
 
-use ::cudarc::driver::{CudaContext, CudaStream, DeviceRepr};
+use ::cudarc::driver::sys::CUdeviceptr;
+use ::cudarc::driver::{
+    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs,
+    PushKernelArg, SyncOnDrop,
+};
 
+use super::launched_on::launched_on;
 use super::owner::{BlockOwner, User};
-use super::view::{BufView, BufViewMut};
 use super::Error;
 use crate::driver::AsStream;
 use crate::engine::BlockId;
@@ -103,10 +108,10 @@ use crate::engine::BlockId;
 /// # }
 /// ```
 pub struct Buf<T> {
-    pub(super) owner: BlockOwner,
+    owner: BlockOwner,
     /// Kernel arguments point here.
-    pub(super) address: u64,
-    pub(super) len: usize,
+    address: u64,
+    len: usize,
     kind: PhantomData<T>,
 }
 
@@ -206,7 +211,7 @@ impl<T> Buf<T> {
     /// As [`Buf::record_stream`].
     pub fn on(&self, stream: &Arc<CudaStream>) -> Result<BufView<'_, T>, Error> {
         self.record_stream(stream)?;
-        Ok(self.as_view().told(true))
+        Ok(BufView::new(&self.owner, self.address, self.len, true))
     }
 
     /// All of it, to write in kernels that are launched on `stream`. See [`Buf::on`].
@@ -215,33 +220,32 @@ impl<T> Buf<T> {
     /// As [`Buf::record_stream`].
     pub fn on_mut(&mut self, stream: &Arc<CudaStream>) -> Result<BufViewMut<'_, T>, Error> {
         self.record_stream(stream)?;
-        Ok(self.as_view_mut().told(true))
+        Ok(BufViewMut::new(&self.owner, self.address, self.len, true))
     }
 
     /// As an argument, no.
     #[inline]
-    pub(super) fn is_told(&self) -> bool {
+    fn is_told(&self) -> bool {
         false
     }
 
     /// Gives the memory up without ever freeing it, and returns its address. It goes back to the
     /// driver with the engine.
     pub fn leak(self) -> u64 {
-        let Self { owner, address, .. } = self;
-        owner.forget();
-        address
+        self.owner.lose();
+        self.address
     }
 
     /// All of it, to read.
     #[inline]
     pub fn as_view(&self) -> BufView<'_, T> {
-        BufView::new(&self.owner, self.address, self.len)
+        BufView::new(&self.owner, self.address, self.len, false)
     }
 
     /// All of it, to write.
     #[inline]
     pub fn as_view_mut(&mut self) -> BufViewMut<'_, T> {
-        BufViewMut::new(&self.owner, self.address, self.len)
+        BufViewMut::new(&self.owner, self.address, self.len, false)
     }
 
     /// Two parts of it, to read: up to an element, and from there on.
@@ -266,4 +270,358 @@ impl<T> fmt::Debug for Buf<T> {
             .field("stream", &self.stream().as_stream())
             .finish_non_exhaustive()
     }
+}
+
+/// What a view that panics says.
+const WITHIN: &str = "the view must lie within the buffer";
+
+macro_rules! view {
+    ($(#[$about:meta])* $name:ident of $borrowed:ty) => {
+        $(#[$about])*
+        pub struct $name<'a, T> {
+            owner: &'a BlockOwner,
+            /// Kernel arguments point here.
+            address: u64,
+            len: usize,
+            /// Whether the stream of its launches was named.
+            told: bool,
+            kind: PhantomData<$borrowed>,
+        }
+
+        impl<'a, T> $name<'a, T> {
+            /// The caller makes sure that no view to write overlaps another view that lives as long.
+            #[inline]
+            fn new(owner: &'a BlockOwner, address: u64, len: usize, told: bool) -> Self {
+                Self { owner, address, len, told, kind: PhantomData }
+            }
+
+            #[inline]
+            fn is_told(&self) -> bool {
+                self.told
+            }
+
+            fn into_slice(self, bounds: impl RangeBounds<usize>) -> Option<Self> {
+                let (offset, len) = part::<T>(bounds, self.len)?;
+                Some(Self { address: self.address + offset, len, ..self })
+            }
+
+            fn into_split(self, mid: usize) -> Option<(Self, Self)> {
+                let (offset, rest) = part::<T>(mid.., self.len)?;
+                let first = Self { len: mid, ..self };
+                Some((first, Self { address: self.address + offset, len: rest, ..self }))
+            }
+
+            /// # Safety
+            /// The bytes must be valid for `S`, and what is written for `T`.
+            unsafe fn into_transmuted<S>(self, len: usize) -> Option<$name<'a, S>> {
+                fits::<T, S>(self.len, len)
+                    .then(|| $name::new(self.owner, self.address, len, self.told))
+            }
+
+            /// Its device address.
+            #[inline]
+            pub fn address(&self) -> u64 {
+                self.address
+            }
+
+            /// The stream that the buffer was allocated on.
+            #[inline]
+            pub fn stream(&self) -> &'a Arc<CudaStream> {
+                self.owner.stream()
+            }
+        }
+
+        impl<T> fmt::Debug for $name<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name))
+                    .field("address", &format_args!("{:#x}", self.address))
+                    .field("len", &self.len)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+view! {
+    /// A part of a [`Buf`], to read.
+    BufView of &'a [T]
+}
+view! {
+    /// A part of a [`Buf`], to write.
+    BufViewMut of &'a mut [T]
+}
+
+macro_rules! extent {
+    ($($kind:ty),*) => {$(
+        impl<T> $kind {
+            /// How many elements it has.
+            #[inline]
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether it has no elements.
+            #[inline]
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+        }
+    )*};
+}
+
+extent!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
+
+/// Parts of what can be written, by its `as_view` and `as_view_mut`.
+macro_rules! parts {
+    ($kind:ty, $word:literal) => {
+        impl<T> $kind {
+            /// A part of it, to read.
+            ///
+            /// # Panics
+            #[doc = concat!("Where the bounds are not within the ", $word, ".")]
+            pub fn slice(&self, bounds: impl RangeBounds<usize>) -> BufView<'_, T> {
+                self.as_view().slice(bounds)
+            }
+
+            #[doc = concat!("A part of it, to read; none where the bounds are not within the ", $word, ".")]
+            pub fn try_slice(&self, bounds: impl RangeBounds<usize>) -> Option<BufView<'_, T>> {
+                self.as_view().try_slice(bounds)
+            }
+
+            /// A part of it, to write.
+            ///
+            /// # Panics
+            #[doc = concat!("Where the bounds are not within the ", $word, ".")]
+            pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> BufViewMut<'_, T> {
+                self.try_slice_mut(bounds).expect(WITHIN)
+            }
+
+            #[doc = concat!("A part of it, to write; none where the bounds are not within the ", $word, ".")]
+            pub fn try_slice_mut(
+                &mut self,
+                bounds: impl RangeBounds<usize>,
+            ) -> Option<BufViewMut<'_, T>> {
+                self.as_view_mut().into_slice(bounds)
+            }
+
+            /// Two parts of it, to write: up to an element, and from there on.
+            ///
+            /// # Panics
+            #[doc = concat!("Where the ", $word, " is shorter.")]
+            pub fn split_at_mut(&mut self, mid: usize) -> (BufViewMut<'_, T>, BufViewMut<'_, T>) {
+                self.try_split_at_mut(mid).expect(WITHIN)
+            }
+
+            #[doc = concat!("Two parts of it, to write; none where the ", $word, " is shorter.")]
+            pub fn try_split_at_mut(
+                &mut self,
+                mid: usize,
+            ) -> Option<(BufViewMut<'_, T>, BufViewMut<'_, T>)> {
+                self.as_view_mut().into_split(mid)
+            }
+
+            /// Its bytes as `len` elements of another type, to read; none where there are fewer.
+            ///
+            /// # Safety
+            /// The bytes must be valid for that type.
+            pub unsafe fn transmute<S>(&self, len: usize) -> Option<BufView<'_, S>> {
+                // SAFETY: the caller's promise.
+                unsafe { self.as_view().transmute(len) }
+            }
+
+            /// Its bytes as `len` elements of another type, to write; none where there are fewer.
+            ///
+            /// # Safety
+            /// The bytes must be valid for that type, and what is written for `T`.
+            pub unsafe fn transmute_mut<S>(&mut self, len: usize) -> Option<BufViewMut<'_, S>> {
+                // SAFETY: the caller's promise.
+                unsafe { self.as_view_mut().into_transmuted(len) }
+            }
+        }
+    };
+}
+
+parts!(Buf<T>, "buffer");
+parts!(BufViewMut<'_, T>, "view");
+
+impl<'a, T> BufView<'a, T> {
+    /// A part of it.
+    ///
+    /// # Panics
+    /// Where the bounds are not within the view.
+    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
+        self.try_slice(bounds).expect(WITHIN)
+    }
+
+    /// A part of it; none where the bounds are not within the view.
+    pub fn try_slice(&self, bounds: impl RangeBounds<usize>) -> Option<Self> {
+        self.into_slice(bounds)
+    }
+
+    /// Two parts of it: up to an element, and from there on.
+    ///
+    /// # Panics
+    /// Where the view is shorter.
+    pub fn split_at(&self, mid: usize) -> (Self, Self) {
+        self.try_split_at(mid).expect(WITHIN)
+    }
+
+    /// Two parts of it; none where the view is shorter.
+    pub fn try_split_at(&self, mid: usize) -> Option<(Self, Self)> {
+        self.into_split(mid)
+    }
+
+    /// Its bytes as `len` elements of another type; none where there are fewer.
+    ///
+    /// # Safety
+    /// The bytes must be valid for that type.
+    pub unsafe fn transmute<S>(&self, len: usize) -> Option<BufView<'a, S>> {
+        // SAFETY: the caller's promise; nothing is written by this view.
+        unsafe { self.into_transmuted(len) }
+    }
+}
+
+impl<T> Clone for BufView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for BufView<'_, T> {}
+
+impl<'a, T> BufViewMut<'a, T> {
+    fn as_view_mut(&mut self) -> BufViewMut<'_, T> {
+        BufViewMut { ..*self }
+    }
+
+    /// All of it, to read.
+    #[inline]
+    pub fn as_view(&self) -> BufView<'_, T> {
+        BufView::new(self.owner, self.address, self.len, self.told)
+    }
+
+    /// All of it, only to read from now on.
+    #[inline]
+    pub fn into_view(self) -> BufView<'a, T> {
+        BufView::new(self.owner, self.address, self.len, self.told)
+    }
+}
+
+/// The offset in bytes and the length in elements of a part, if it lies within `len` elements.
+fn part<T>(bounds: impl RangeBounds<usize>, len: usize) -> Option<(u64, usize)> {
+    let start = match bounds.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.checked_add(1)?,
+        Bound::Unbounded => 0,
+    };
+    let end = match bounds.end_bound() {
+        Bound::Included(&last) => last.checked_add(1)?,
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    // The whole buffer's bytes fit into an address.
+    (start <= end && end <= len).then(|| ((start * size_of::<T>()) as u64, end - start))
+}
+
+/// Whether `wanted` elements of `S` fit into `len` of `T`.
+fn fits<T, S>(len: usize, wanted: usize) -> bool {
+    wanted.checked_mul(size_of::<S>()).is_some_and(|bytes| bytes <= len * size_of::<T>())
+}
+
+/// Nothing is to be done after the use: the engine asks the stream when the buffer is dropped.
+const NOTHING: SyncOnDrop<'static> = SyncOnDrop::Record(None);
+
+#[inline]
+fn record(owner: &BlockOwner, stream: &CudaStream) {
+    // The trait has no way to fail. Where the engine refuses, the memory is lost and thus safe.
+    let _ = owner.record(User::from(stream));
+}
+
+macro_rules! to_read {
+    ($($kind:ty),*) => {$(
+        impl<T> DeviceSlice<T> for $kind {
+            fn len(&self) -> usize {
+                self.len
+            }
+
+            fn stream(&self) -> &Arc<CudaStream> {
+                self.owner.stream()
+            }
+        }
+
+        impl<T> DevicePtr<T> for $kind {
+            fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+                record(&self.owner, stream);
+                (self.address, NOTHING)
+            }
+        }
+    )*};
+}
+
+macro_rules! to_write {
+    ($($kind:ty),*) => {$(
+        impl<T> DevicePtrMut<T> for $kind {
+            fn device_ptr_mut<'a>(
+                &'a mut self,
+                stream: &'a CudaStream,
+            ) -> (CUdeviceptr, SyncOnDrop<'a>) {
+                record(&self.owner, stream);
+                (self.address, NOTHING)
+            }
+        }
+    )*};
+}
+
+to_read!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
+to_write!(Buf<T>, BufViewMut<'_, T>);
+
+/// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
+/// freed or a last use be recorded: the launcher borrows it.
+#[inline]
+fn record_launch(owner: &BlockOwner, told: bool, launcher: &LaunchArgs<'_>) {
+    match launched_on(launcher) {
+        // A launcher has no way to fail here. Where the engine refuses, the memory is lost.
+        Some(user) => drop(owner.record(user)),
+        None if told => {}
+        None => {
+            warn();
+            owner.lose();
+        }
+    }
+}
+
+/// Warns, once, that launchers do not tell their streams.
+#[cold]
+fn warn() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::warn!(
+            target: "regraph",
+            "this version of cudarc shows its launchers in a way that is not known here: memory of buffers that \
+             are kernel arguments is never freed (Statistics::lost_bytes); pass Buf::on or Buf::on_mut, or use the \
+             version of cudarc that regraph asks for"
+        );
+    });
+}
+
+macro_rules! argument {
+    ($([$($outer:tt)*] $argument:ty;)*) => {$(
+        // SAFETY: the argument is an address, `u64` as kernels take pointers, and it is borrowed for
+        // as long as the launcher may read it.
+        unsafe impl<'a, 'b: 'a, $($outer)* T> PushKernelArg<$argument> for LaunchArgs<'a> {
+            #[inline(always)]
+            fn arg(&mut self, argument: $argument) -> &mut Self {
+                record_launch(&argument.owner, argument.is_told(), self);
+                <Self as PushKernelArg<&'b u64>>::arg(self, &argument.address)
+            }
+        }
+    )*};
+}
+
+argument! {
+    [] &'b Buf<T>;
+    [] &'b mut Buf<T>;
+    ['c: 'b,] &'b BufView<'c, T>;
+    ['c: 'b,] &'b BufViewMut<'c, T>;
+    ['c: 'b,] &'b mut BufViewMut<'c, T>;
 }

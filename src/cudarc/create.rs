@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
+use ::cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits};
 
 use super::buf::Buf;
 use super::owner::BlockOwner;
@@ -54,12 +54,13 @@ impl Source for Lending<CudaDriver> {
     }
 }
 
-/// A buffer of unset memory.
+/// A buffer, filled by `fill` if it has bytes.
 fn alloc<T>(
     source: &impl Source,
     stream: &Arc<CudaStream>,
     len: usize,
     call: &'static str,
+    fill: impl FnOnce(&mut Buf<T>) -> Result<(), DriverError>,
 ) -> Result<Buf<T>, Error> {
     let size = size_of::<T>();
     let bytes = len.checked_mul(size).filter(|&bytes| isize::try_from(bytes).is_ok());
@@ -73,54 +74,26 @@ fn alloc<T>(
         Ok(())
     })?;
     let memory = if bytes == 0 { None } else { Some(source.memory(bytes as u64, stream)?) };
-    Ok(Buf::new(BlockOwner::new(memory, stream.clone()), len))
-}
-
-fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
-    source: &impl Source,
-    stream: &Arc<CudaStream>,
-    len: usize,
-) -> Result<Buf<T>, Error> {
-    let mut buf = alloc(source, stream, len, "alloc_zeros")?;
-    if buf.num_bytes() > 0 {
-        stream.memset_zeros(&mut buf)?;
+    let mut buf = Buf::new(BlockOwner::new(memory, stream.clone()), len);
+    if bytes > 0 {
+        fill(&mut buf)?;
     }
     Ok(buf)
 }
 
-fn clone_htod<T: DeviceRepr>(
-    source: &impl Source,
-    stream: &Arc<CudaStream>,
-    values: &[T],
-) -> Result<Buf<T>, Error> {
-    let capturing = source.with_engine(|engine| engine.driver().is_capturing(stream.as_stream()));
-    match capturing {
-        Ok(false) => {}
+/// Refuses a stream that captures: a graph would copy from the host's memory at every launch.
+fn must_not_capture(source: &impl Source, stream: &CudaStream) -> Result<(), Error> {
+    let stream = stream.as_stream();
+    match source.with_engine(|engine| engine.driver().is_capturing(stream)) {
+        Ok(false) => Ok(()),
         // The legacy stream while some blocking stream captures: it does not capture itself.
-        Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
+        Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(()),
         Ok(true) => {
             let why = StreamRefusal::CopyWhileCapturing;
-            return Err(Error::Stream { call: "clone_htod", stream: stream.as_stream(), why });
+            Err(Error::Stream { call: "clone_htod", stream, why })
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => Err(error.into()),
     }
-    let mut buf = alloc(source, stream, values.len(), "clone_htod")?;
-    if buf.num_bytes() > 0 {
-        stream.memcpy_htod(values, &mut buf)?;
-    }
-    Ok(buf)
-}
-
-fn clone_dtod<T: DeviceRepr>(
-    source: &impl Source,
-    stream: &Arc<CudaStream>,
-    values: &impl DevicePtr<T>,
-) -> Result<Buf<T>, Error> {
-    let mut buf = alloc(source, stream, values.len(), "clone_dtod")?;
-    if buf.num_bytes() > 0 {
-        stream.memcpy_dtod(values, &mut buf)?;
-    }
-    Ok(buf)
 }
 
 macro_rules! constructors {
@@ -138,7 +111,7 @@ macro_rules! constructors {
                 stream: &Arc<CudaStream>,
                 len: usize,
             ) -> Result<Buf<T>, Error> {
-                alloc(self, stream, len, "alloc")
+                alloc(self, stream, len, "alloc", |_| Ok(()))
             }
 
             /// A buffer of `len` elements, set to zero on `stream`; in a capture, by the graph.
@@ -151,7 +124,7 @@ macro_rules! constructors {
                 stream: &Arc<CudaStream>,
                 len: usize,
             ) -> Result<Buf<T>, Error> {
-                alloc_zeros(self, stream, len)
+                alloc(self, stream, len, "alloc_zeros", |buf| stream.memset_zeros(buf))
             }
 
             /// A buffer with a copy of what a `CudaSlice`, a view or another buffer holds, made on
@@ -165,7 +138,7 @@ macro_rules! constructors {
                 stream: &Arc<CudaStream>,
                 values: &impl DevicePtr<T>,
             ) -> Result<Buf<T>, Error> {
-                clone_dtod(self, stream, values)
+                alloc(self, stream, values.len(), "clone_dtod", |buf| stream.memcpy_dtod(values, buf))
             }
         }
     )*};
@@ -188,7 +161,8 @@ macro_rules! copies {
                 stream: &Arc<CudaStream>,
                 values: &[T],
             ) -> Result<Buf<T>, Error> {
-                clone_htod(self, stream, values)
+                must_not_capture(self, stream)?;
+                alloc(self, stream, values.len(), "clone_htod", |buf| stream.memcpy_htod(values, buf))
             }
         }
     )*};

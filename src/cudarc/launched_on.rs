@@ -50,7 +50,7 @@ fn read(text: &str) -> Option<User> {
     device.parse::<i32>().ok()?;
     let (context, _) = text.strip_prefix("cu_ctx: 0x")?.split_once(", ")?;
     let number = |digits| usize::from_str_radix(digits, 16).ok();
-    Some(User { stream: StreamHandle::from_bits(number(stream)?), context: number(context)? })
+    Some(User::new(StreamHandle::from_bits(number(stream)?), number(context)?))
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
             (usize::MAX, i32::MIN, usize::MAX),
         ];
         for (stream, device, context) in cases {
-            let user = User { stream: StreamHandle::from_bits(stream), context };
+            let user = User::new(StreamHandle::from_bits(stream), context);
             assert_eq!(of(stream, device, context), Some(user));
         }
     }
@@ -135,7 +135,7 @@ mod tests {
         }
         let known = "LaunchArgs { stream: CudaStream { cu_stream: 0x10, ctx: CudaContext { \
                      cu_device: 0, cu_ctx: 0x20, ordinal: 0";
-        let user = User { stream: StreamHandle::from_bits(0x10), context: 0x20 };
+        let user = User::new(StreamHandle::from_bits(0x10), 0x20);
         assert_eq!(launched_on(&format_args!("{known}")), Some(user));
     }
 }

@@ -49,29 +49,24 @@
 //! # }
 //! ```
 
-mod arguments;
 mod buf;
 mod create;
-mod error;
 mod launched_on;
 mod owner;
-mod pointers;
 mod tracking;
-mod view;
 
 use std::sync::Arc;
 
 use ::cudarc::driver::{CudaContext, CudaStream};
+use thiserror::Error as ThisError;
 
 use crate::driver::cuda::CudaDriver;
 use crate::driver::AsStream;
 use crate::engine::{Config, Engine};
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
-pub use buf::Buf;
-pub use error::NotRetired;
+pub use buf::{Buf, BufView, BufViewMut};
 pub use tracking::{capture, untracked, Untracked};
-pub use view::{BufView, BufViewMut};
 
 /// An engine on the device of a context that the program already has.
 ///
@@ -118,4 +113,21 @@ pub fn retire_stream(
     };
     engine.driver().keep_stream(&refused.stream);
     Err(refused)
+}
+
+/// A stream that could not be retired. Nothing has changed.
+#[derive(Debug, ThisError)]
+#[error("{error}")]
+pub struct NotRetired {
+    /// The stream.
+    pub stream: Arc<CudaStream>,
+    /// Why.
+    #[source]
+    pub error: Error,
+}
+
+impl From<NotRetired> for Error {
+    fn from(refused: NotRetired) -> Self {
+        refused.error
+    }
 }

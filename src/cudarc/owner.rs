@@ -14,7 +14,7 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, StreamHandle};
 use crate::engine::one_stream;
 use crate::graphs::Memory;
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{Mutex, Rank};
 
 /// What the uses so far came to.
 struct Uses {
@@ -35,9 +35,15 @@ pub(super) struct BlockOwner {
 /// A stream that uses a buffer, by what its handle is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct User {
-    pub(super) stream: StreamHandle,
+    stream: StreamHandle,
     /// The handle of its context.
-    pub(super) context: usize,
+    context: usize,
+}
+
+impl User {
+    pub(super) fn new(stream: StreamHandle, context: usize) -> Self {
+        Self { stream, context }
+    }
 }
 
 impl From<&CudaStream> for User {
@@ -63,10 +69,6 @@ impl BlockOwner {
         &self.stream
     }
 
-    fn uses(&self) -> MutexGuard<'_, Uses> {
-        self.uses.lock()
-    }
-
     /// Records that a stream uses the block, from now on and until it is freed.
     ///
     /// # Errors
@@ -74,7 +76,7 @@ impl BlockOwner {
     pub(super) fn record(&self, user: User) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let stream = name(user.stream);
-        let mut uses = self.uses();
+        let mut uses = self.uses.lock();
         let own = user.context == self.stream.context().cu_ctx() as usize;
         if !own && stream.is_default() {
             // Such a handle names a stream of the context that is current.
@@ -85,26 +87,18 @@ impl BlockOwner {
         if uses.recorded.contains(&stream) {
             return Ok(());
         }
-        match memory.record_stream(stream) {
-            Ok(()) => {
-                uses.recorded.push(stream);
-                Ok(())
-            }
-            Err(error) => {
-                uses.lost = true;
-                Err(error)
-            }
-        }
+        memory.record_stream(stream).inspect_err(|_| uses.lost = true)?;
+        uses.recorded.push(stream);
+        Ok(())
     }
 
     /// Gives the block up for lost: it is in use on a stream that is not known.
     pub(super) fn lose(&self) {
-        self.uses().lost = true;
+        self.uses.lock().lost = true;
     }
 
-    /// Whether the block is lost.
     pub(super) fn is_lost(&self) -> bool {
-        self.uses().lost
+        self.uses.lock().lost
     }
 
     /// Records that what a stream holds so far includes its last use.
@@ -116,11 +110,6 @@ impl BlockOwner {
         uses.recorded.retain(|recorded| *recorded != stream);
         memory.record_use(stream)
     }
-
-    /// Gives the block up without freeing it, also not later.
-    pub(super) fn forget(self) {
-        self.lose();
-    }
 }
 
 /// The one handle of a stream: the legacy stream has two.
@@ -131,11 +120,8 @@ fn name(stream: StreamHandle) -> StreamHandle {
 
 impl Drop for BlockOwner {
     fn drop(&mut self) {
-        if !self.is_lost() {
-            return;
-        }
-        if let Some(memory) = self.memory.take() {
-            memory.leak();
+        if self.is_lost() {
+            self.memory.take().map(Memory::leak);
         }
     }
 }

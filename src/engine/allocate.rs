@@ -6,18 +6,17 @@
 
 use std::sync::Arc;
 
-use super::explain::View;
-use super::flaws::Flaw;
+use super::config::Flaw;
 use super::history::{EventKind, Frames};
+use super::lending::Spare;
 use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
-use super::spare::Spare;
-use super::state::{Locked, State};
+use super::report::View;
 use super::stream_cache::{StreamCache, Taken};
-use super::{one_stream, Engine, Error, StreamRefusal};
+use super::{one_stream, Engine, Error, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
@@ -89,21 +88,18 @@ impl<D: Driver> Locked<'_, D> {
         self.allocate_in(Some(expected), request)
     }
 
-    /// Allocates from the pool that `captures` names for the stream's capture, or from `outside` where it is in none.
-    /// `Some(None)` if the capture is not among `captures`; `None` where the request is to be made again.
+    /// Allocates from the pool that serves the stream's capture, or from `outside` where it is in none.
+    /// `Some(None)` if no pool serves the capture; `None` where the request is to be made again.
     fn allocate_by_capture(
         &mut self,
         outside: PoolId,
-        captures: &[(CaptureId, PoolId)],
         request: &mut Request,
     ) -> Result<Option<Option<Block>>, Error> {
         let capture = self.capture_of(request.stream, CALL)?;
-        request.pool = match capture {
+        request.pool = match capture.map(|capture| self.state.captures.serves(capture)) {
             None => outside,
-            Some(capture) => match captures.iter().find(|row| row.0 == capture) {
-                Some(&(_, pool)) => pool,
-                None => return Ok(Some(None)),
-            },
+            Some(Some(pool)) => pool,
+            Some(None) => return Ok(Some(None)),
         };
         self.state.must_be_awake(request.pool, CALL)?;
         Ok(self.allocate_in(capture, request)?.map(Some))
@@ -157,10 +153,8 @@ impl<D: Driver> Locked<'_, D> {
         if (fixed || self.is_planned(capture, pool)) && self.can_plan_in(pool) {
             return if fixed { PlacedBy::Itself(capture) } else { PlacedBy::Plan };
         }
-        if self.state.capture(capture).following.is_none() {
-            self.adopt(capture, request);
-        }
-        match self.is_laid(capture, pool) {
+        let follows = self.state.captures.get(capture).following.is_some();
+        match (follows || self.adopt(capture, request)) && self.is_laid(capture, pool) {
             true => PlacedBy::Layout,
             false => PlacedBy::Proof,
         }
@@ -230,9 +224,9 @@ impl<D: Driver> Locked<'_, D> {
             self.poll_waits(POLLED);
         }
         match self.place(requester, homes, bytes) {
-            None => match self.borrow(request, requester, Spare::Lent)? {
+            None => match self.take_offer(request, requester, Spare::Offered)? {
                 None => self.find_more(request, homes, requester),
-                borrowed => Ok(borrowed),
+                offered => Ok(offered),
             },
             placed => Ok(placed),
         }
@@ -269,7 +263,7 @@ impl<D: Driver> Locked<'_, D> {
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes.grows, requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
-            Remedy::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
+            Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
     }
 
@@ -360,32 +354,33 @@ impl<D: Driver> Locked<'_, D> {
             Requester::Capture { capture, stream: index, .. } => {
                 // Into its record: whose place it has, if any, and the block itself.
                 self.state.tell_met(capture, pool, (address, bytes));
-                let capture_state = self.state.capture(capture);
+                let State { captures, blocks, .. } = &mut *self.state;
+                let capture_state = captures.get_mut(capture);
                 capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
-                self.tell_others(pool, Some(capture), (number, address, bytes));
-                self.state.count_in((pool, heap), sizes, self.config.statistics);
+                // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
-                let id = self.state.blocks.insert(LiveBlock {
+                let id = blocks.insert(LiveBlock {
                     tenure: Tenure::Own(users),
                     frames: frames.clone(),
                     ..LiveBlock::new(number, place, sizes, (stream, origin))
                 });
-                let age = self.state.capture(capture).age;
-                if self.state.blocks.note(id.slot, age) {
-                    self.state.capture(capture).note_row(id.slot);
+                if blocks.note(id.slot, capture_state.age) {
+                    capture_state.note_row(id.slot);
                 }
+                self.tell_others(pool, Some(capture), (number, address, bytes));
+                self.state.count_in((pool, heap), sizes, self.config.statistics);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
                 self.tell_others(pool, None, (number, address, bytes));
                 let tenure = match requester {
                     Requester::Lent { lent, .. } => Tenure::Lent(lent),
-                    // What is borrowed is the lender's again as soon as it is freed.
-                    _ if pool != request.pool => Tenure::Borrowed(request.pool),
+                    // What was offered is the offering pool's again as soon as it is freed.
+                    _ if pool != request.pool => Tenure::Offered(request.pool),
                     _ => Tenure::Own(users),
                 };
                 let block = LiveBlock::new(number, place, sizes, (stream, Origin::Outside));
@@ -556,16 +551,15 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Like [`Engine::allocate_or_release`], for hosts that learn from the driver which pool a request
-    /// belongs to: `outside` where the stream does not capture, else that of the stream's capture among
-    /// `captures`. Returns `None`, and does nothing, where the stream is in another capture. The driver is
-    /// asked once for both.
+    /// belongs to: `outside` where the stream does not capture, else that which serves the stream's capture
+    /// ([`Engine::serve_capture`]). Returns `None`, and does nothing, where no pool serves it. The driver is asked
+    /// once for both.
     ///
     /// # Errors
     /// As [`Engine::allocate`].
     pub fn allocate_by_capture(
         &self,
         outside: PoolId,
-        captures: &[(CaptureId, PoolId)],
         bytes: u64,
         stream: impl AsStream,
         last_resort: impl FnOnce() -> bool,
@@ -574,10 +568,7 @@ impl<D: Driver> Engine<D> {
         if let Some(block) = self.take_cached(&request)? {
             return Ok(Some(block));
         }
-        let allocate = |locked: &mut Locked<'_, D>| {
-            locked.allocate_by_capture(outside, captures, &mut request)
-        };
-        self.request(allocate, last_resort)
+        self.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
     }
 
     /// Like [`Engine::allocate`], where that waits for no work and for no other thread: a block outside

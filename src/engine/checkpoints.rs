@@ -7,16 +7,15 @@
 
 use std::sync::Arc;
 
-use super::capture_state::CapturePhase;
+use super::captures::CapturePhase;
 use super::history::{EventKind, Frames};
 use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::pools::PoolRow;
 use super::report::Block;
-use super::state::{Locked, State};
 use super::stream_cache::Leases;
 use super::streams::{Position, StreamStatus, Timelines};
-use super::{CheckpointRefusal, Engine, Error};
+use super::{CheckpointRefusal, Engine, Error, Locked, State};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
 
@@ -97,8 +96,8 @@ impl<D: Driver> Engine<D> {
     /// A restored block belongs to the pool's graphs, those included that are captured later. When it is
     /// freed, captures of the pool may have its place, and work outside captures may not before the last graph
     /// of the pool is released. The same holds at once for the place of a block that was freed by this. Streams that were recorded for either are
-    /// forgotten. Free memory of the pool goes to the driver, and to pools that borrow, only once all that
-    /// has used it so far has completed. Blocks that other pools have borrowed are theirs: they are not
+    /// forgotten. Free memory of the pool goes to the driver, and to pools that take offers, only once all that
+    /// has used it so far has completed. Blocks that were offered to other pools are theirs: they are not
     /// freed, and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the
     /// pool meanwhile, or free any.
     ///
@@ -119,7 +118,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// The blocks of a pool that have not been freed, in order of addresses; not those that other pools have
-    /// borrowed.
+    /// offered to other pools.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -134,7 +133,7 @@ impl State {
     fn checkpoint(&self, pool: PoolId) -> Checkpoint {
         let mut blocks = Vec::new();
         self.each_live(|_, block, requested, frames| {
-            if block.pool != pool || block.tenure.borrower().is_some() {
+            if block.pool != pool || block.tenure.asked_of().is_some() {
                 return;
             }
             let (address, bytes) = self.pools.extent(block.heap, block.range);
@@ -154,11 +153,11 @@ impl State {
         Checkpoint { pool, blocks }
     }
 
-    /// The live blocks of a pool, in order of addresses, but for those that other pools have borrowed.
+    /// The live blocks of a pool, in order of addresses, but for those that were offered to other pools.
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, _| {
-            if block.pool == pool && block.tenure.borrower().is_none() {
+            if block.pool == pool && block.tenure.asked_of().is_none() {
                 let (address, _) = self.pools.extent(block.heap, block.range);
                 live.push(Block { id, address, bytes });
             }
@@ -206,7 +205,7 @@ impl State {
         let mut gone = heaps.filter_map(|heap| {
             self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
         });
-        match gone.next().or_else(|| self.first_borrowed(pool, checkpoint)) {
+        match gone.next().or_else(|| self.first_offered(pool, checkpoint)) {
             Some((address, bytes)) => {
                 Err(self.no_checkpoint(pool, call, CheckpointRefusal::Gone { address, bytes }))
             }
@@ -214,17 +213,17 @@ impl State {
         }
     }
 
-    /// The first place of a checkpoint where a block lies that another pool has borrowed.
-    fn first_borrowed(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
-        let borrowed = self
+    /// The first place of a checkpoint where a block lies that was offered to another pool.
+    fn first_offered(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
+        let offered = self
             .blocks
             .iter()
-            .filter(|block| block.pool == pool && block.tenure.borrower().is_some());
-        let borrowed: Vec<(u64, u64)> =
-            borrowed.map(|block| self.pools.extent(block.heap, block.range)).collect();
+            .filter(|block| block.pool == pool && block.tenure.asked_of().is_some());
+        let offered: Vec<(u64, u64)> =
+            offered.map(|block| self.pools.extent(block.heap, block.range)).collect();
         let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
         places.find(|&(address, bytes)| {
-            borrowed.iter().any(|&(at, held)| at < address + bytes && address < at + held)
+            offered.iter().any(|&(at, held)| at < address + bytes && address < at + held)
         })
     }
 

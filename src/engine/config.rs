@@ -1,12 +1,15 @@
 //! Choices made when an engine or a pool is created.
+//! [`Tuning`] has those that change while the engine works; [`Flaw`] names the safety rules that tests leave out of an
+//! engine, to see that what finds faults finds theirs.
 
-use super::flaws::Flaw;
 use std::sync::Arc;
 
-use crate::driver::Source;
+use super::{memory, Engine, Error};
+use crate::driver::{Driver, Source};
 use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{Rounding, Settings, SettingsError};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Choices for an engine.
 #[derive(Clone, Debug)]
@@ -142,7 +145,7 @@ impl Config {
     #[inline]
     pub(super) fn lacks(&self, flaw: Flaw) -> bool {
         #[cfg(all(feature = "flaws", debug_assertions))]
-        return super::flaws::is_left_out(self.flaw, flaw);
+        return super::config::is_left_out(self.flaw, flaw);
         #[cfg(not(all(feature = "flaws", debug_assertions)))]
         {
             let _ = flaw;
@@ -177,9 +180,9 @@ pub struct PoolConfig {
     /// Whether each block is an allocation of its own, given back when it is free, as everywhere with
     /// [`Settings::caching`](crate::settings::Settings::caching) off. Default: no.
     pub uncached: bool,
-    /// Whether work outside captures that asks this pool for memory may get what other pools lend
+    /// Whether work outside captures that asks this pool for memory may get what other pools offer
     /// ([`Engine::set_spare`](super::Engine::set_spare)). Default: no.
-    pub borrows: bool,
+    pub takes_offers: bool,
 }
 
 impl PoolConfig {
@@ -235,6 +238,153 @@ impl PoolConfig {
         /// Sets whether each block is an allocation of its own.
         uncached: bool => uncached;
         /// Sets whether work outside captures may get what other pools lend.
-        borrows: bool => borrows;
+        takes_offers: bool => takes_offers;
     }
+}
+
+/// The settings as they are now, and the bounds on memory that follow from them.
+#[derive(Debug)]
+pub(super) struct Tuning {
+    /// As the configuration has them, but for what was changed since.
+    settings: Settings,
+    /// The most that all pools may hold, in bytes.
+    limit: Option<u64>,
+    /// The device's memory in bytes, once the driver has told it.
+    device_bytes: Option<u64>,
+}
+
+impl Tuning {
+    /// As settings have it, for a device with so much memory in all.
+    pub(super) fn new(settings: Settings, total: Option<u64>) -> Self {
+        let limit = memory::limit(&settings, total);
+        Self { settings, limit, device_bytes: None }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The most that all pools may hold, in bytes.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    pub(super) fn set_limit(&mut self, bytes: Option<u64>) {
+        self.limit = bytes;
+    }
+
+    /// The device's memory in bytes, if its driver tells.
+    pub(super) fn device_bytes<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<u64> {
+        if self.device_bytes.is_none() {
+            self.device_bytes = driver.memory_info().ok().map(|info| info.total);
+        }
+        self.device_bytes
+    }
+
+    /// Takes over what may change, for a device with so much memory in all.
+    fn take(&mut self, settings: &Settings, total: Option<u64>) {
+        let Self { settings: now, limit, .. } = self;
+        let bounds = memory::limit(settings, total);
+        if bounds != memory::limit(now, total) {
+            *limit = bounds;
+        }
+        now.rounding = settings.rounding;
+        now.garbage_collection_threshold = settings.garbage_collection_threshold;
+        now.memory_fraction = settings.memory_fraction;
+        now.memory_limit_bytes = settings.memory_limit_bytes;
+        now.max_split_bytes = settings.max_split_bytes;
+        now.max_non_split_rounding_bytes = settings.max_non_split_rounding_bytes;
+        now.expandable_segments = settings.expandable_segments;
+    }
+}
+
+/// How sizes are rounded, for calls without the engine's lock.
+#[derive(Debug)]
+pub(super) struct SharedRounding([AtomicU64; 2]);
+
+impl SharedRounding {
+    pub(super) fn new(rounding: Rounding) -> Self {
+        Self(rounding.to_halves().map(AtomicU64::new))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Rounding {
+        let [low, high] = &self.0;
+        Rounding::from_halves([low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)])
+    }
+
+    fn set(&self, rounding: Rounding) {
+        for (half, bits) in self.0.iter().zip(rounding.to_halves()) {
+            half.store(bits, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Sets from now on what `settings` say of: how sizes are rounded, the garbage threshold, and the most
+    /// that may be held; and for pools that are made later, which free blocks are split and whether segments
+    /// grow. Nothing else of them counts. A size that is rounded in another thread meanwhile may be rounded by
+    /// either.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
+        let total = self.driver.memory_info().ok().map(|info| info.total);
+        self.change(|locked| {
+            locked.state.tuning.take(settings, total);
+            self.rounding.set(settings.rounding);
+            Ok(())
+        })
+    }
+}
+
+/// The rules that the argument for captures rests on, and the coarse ones outside captures, which random programs of each
+/// test run leave out one by one. All other rules are taken out of the source by `cargo xtask mutants`.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Markers need not be proven.
+    Proof,
+    /// The block's own stream sets no marker.
+    OwnMarker,
+    /// Other streams that used the block set no marker.
+    ForeignMarkers,
+    /// Streams that were set back keep what they had proven, and their blocks their trust.
+    SetBack,
+    /// Every edge counts as full.
+    EdgeKinds,
+    /// A launch that may start early is taken to wait.
+    EarlyLaunches,
+    /// A stream outside the capture is no reason to wait.
+    OutsideUses,
+    /// A block in use when another capture of its pool began may be reused as if it had not.
+    NestedCapture,
+    /// A live block is not listed among those of its pool.
+    Unlisted,
+    /// A capture is handed out the place of a block that lives.
+    Alias,
+    /// What a capture leaves behind is free for captures that were under way beside it.
+    Hold,
+    /// A freed block's memory from before the capture is free at once.
+    OlderBlocks,
+    /// What a capture frees of memory from before it is free for all its streams at once.
+    InputMarkers,
+    /// Outside captures what a stream gave back is free for every stream.
+    StreamOrder,
+    /// Outside captures other streams that used a block need not have completed.
+    Events,
+    /// What a pool lends is free for every stream, on whichever stream it was freed.
+    Lending,
+    /// Addresses lie on a piece that others lie on, also where a block there is in use.
+    SharedPieces,
+    /// Two pieces of a plan, one of them mapped more than once, take each other's places at two addresses.
+    SwappedPieces,
+}
+
+/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one
+/// can tell.
+#[cfg(all(feature = "flaws", debug_assertions))]
+pub(super) fn is_left_out(chosen: Option<Flaw>, rule: Flaw) -> bool {
+    std::hint::black_box("this program can leave safety rules out");
+    chosen == Some(rule)
 }

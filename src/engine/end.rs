@@ -1,57 +1,53 @@
 //! Ending captures and graphs.
+//!
+//! # Verdicts that are still to come
+//!
+//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
+//! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
+//! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
+//! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
+//!
+//! # Attempts
+//!
+//! What was refused for a programmatic edge is captured again.
 
+use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::capture_state::CaptureState;
-use super::flaws::Flaw;
+use super::captures::CaptureState;
+use super::config::Flaw;
 use super::live_blocks::Origin;
 use super::names::{GraphId, PoolId};
 use super::planned::{PlanReport, Ready};
 use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
-use super::state::{Locked, State};
-use super::verdicts::Evidence;
 use super::waits::Wait;
-use super::{Error, Unknown};
-use crate::check::{self, FinishedGraph, Violation};
-use crate::driver::StreamHandle;
-use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
+use super::{Engine, Error, Locked, State, Unknown};
+use crate::capture::Outlook;
+use crate::check::{FinishedGraph, Violation};
+use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::CaptureSlot;
-use crate::logging;
+use crate::journal::Journal;
 use crate::policy::Programmatic;
-use crate::uses::{self, EarlyRead, Found, Search};
+use crate::sync::{thread, Mutex, Rank};
+use crate::uses::{EarlyRead, Found, Search};
+use crate::{check, logging, uses};
 
-/// A capture whose streams were looked at for the last time.
-struct Looked {
+/// A capture that ends: its streams were looked at for the last time, and its record says what is planned for it.
+struct EndingCapture {
     id: CaptureId,
     slot: CaptureSlot,
     /// `None` where the graph cannot be named: it may have run already.
     graph: Option<GraphHandle>,
-}
-
-/// A capture with plans for its blocks without memory, which its record names.
-struct PreparedCapture {
-    looked: Looked,
+    /// For its blocks without memory.
     plans: Vec<Ready>,
     /// Whether it has such blocks.
     unbound: bool,
     /// A copy of its graph, where the checker is to judge it.
     finished: Option<Result<FinishedGraph, DriverError>>,
-}
-
-/// A capture that the checker has judged, as far as it was to.
-struct Judged {
-    prepared: PreparedCapture,
-    verdict: Result<(), Error>,
-    found: Found,
-}
-
-/// A capture whose blocks have their memory, if it was accepted.
-struct BoundCapture {
-    judged: Judged,
-    plan: Option<PlanReport>,
 }
 
 impl State {
@@ -68,44 +64,63 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Ends a capture, stage by stage: nothing of it is a graph's before it is judged, and nothing has
+    /// Ends a capture, step by step: nothing of it is a graph's before it is judged, and nothing has
     /// memory that was not judged.
     pub(super) fn end_capture(
         &mut self,
         id: CaptureId,
         graph: Option<GraphHandle>,
     ) -> Result<CaptureReport, Error> {
-        let looked = self.look_last(id, graph)?;
-        let prepared = self.prepare(looked);
-        let report = self.judge_and_conclude(prepared)?;
+        let slot = self.look_last(id, graph)?;
+        let ending = self.prepare(id, slot, graph);
+        let report = self.judge_and_conclude(ending)?;
         self.state.adopt_lent(report.graph);
         Ok(report)
     }
 
     /// Ends a capture but for its verdict, which the state's `verdicts` have from now on.
     pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
-        let looked = self.look_last(id, Some(graph))?;
-        let mut prepared = self.prepare(looked);
-        match self.evidence(&mut prepared) {
+        let slot = self.look_last(id, Some(graph))?;
+        let mut ending = self.prepare(id, slot, Some(graph));
+        match self.evidence(&mut ending) {
             Some(evidence) => {
-                let report = self.accept(&prepared)?;
+                let report = self.accept(&ending)?;
                 self.state.verdicts.add(report, evidence);
             }
             None => {
-                let report = self.judge_and_conclude(prepared)?;
+                let report = self.judge_and_conclude(ending)?;
                 self.state.verdicts.add_accepted(report);
             }
         }
         Ok(())
     }
 
-    fn judge_and_conclude(&mut self, prepared: PreparedCapture) -> Result<CaptureReport, Error> {
-        let judged = self.judge(prepared);
-        let bound = self.bind(judged);
-        self.conclude(bound)
+    fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
+        let (verdict, mut found) = self.judge(&mut ending);
+        if let Err(why) = verdict {
+            return Err(self.refuse(&ending, why));
+        }
+        if self.config.refuse_late_uses && !found.late_uses.is_empty() {
+            let late_uses = std::mem::take(&mut found.late_uses);
+            return Err(self.refuse(&ending, Error::LateUse(late_uses)));
+        }
+        // Its blocks get their memory. If it has lost some it is rolled back, and its pool may be suspended.
+        let mut plan = None;
+        if ending.unbound && self.state.capture(ending.slot).lost.is_none() {
+            match self.bind_plans(ending.slot, std::mem::take(&mut ending.plans)) {
+                Ok(report) => plan = report,
+                Err(why) => return Err(self.refuse(&ending, why)),
+            }
+        }
+        self.accept_judged(&ending, found, plan)
     }
 
-    fn look_last(&mut self, id: CaptureId, graph: Option<GraphHandle>) -> Result<Looked, Error> {
+    /// Looks at the streams of a capture that ends for the last time.
+    fn look_last(
+        &mut self,
+        id: CaptureId,
+        graph: Option<GraphHandle>,
+    ) -> Result<CaptureSlot, Error> {
         const CALL: &str = "end_capture";
         let slot = self.state.slot_of(id, CALL)?;
         // Without a graph's name the streams may be in other captures and threads by now.
@@ -119,11 +134,16 @@ impl<D: Driver> Locked<'_, D> {
         }
         // Before its pools are named: a block that waits may bring one in.
         self.poll_waits(usize::MAX);
-        Ok(Looked { id, slot, graph })
+        Ok(slot)
     }
 
-    fn prepare(&mut self, looked: Looked) -> PreparedCapture {
-        let Looked { slot, graph, .. } = looked;
+    /// Has the record say what is planned for the capture, and copies the graph for the checker.
+    fn prepare(
+        &mut self,
+        id: CaptureId,
+        slot: CaptureSlot,
+        graph: Option<GraphHandle>,
+    ) -> EndingCapture {
         self.learn_from(slot);
         for row in 0..self.state.capture(slot).pools.len() {
             let pool = self.state.capture(slot).pools[row];
@@ -136,12 +156,12 @@ impl<D: Driver> Locked<'_, D> {
         let checked = has_journal && (self.config.settings.check || unbound);
         let finished =
             graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
-        PreparedCapture { looked, plans, unbound, finished }
+        EndingCapture { id, slot, graph, plans, unbound, finished }
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
-    fn evidence(&mut self, prepared: &mut PreparedCapture) -> Option<Evidence> {
-        let PreparedCapture { looked: Looked { slot, .. }, unbound, finished, .. } = prepared;
+    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Evidence> {
+        let EndingCapture { slot, unbound, finished, .. } = ending;
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
         let may_wait = !*unbound
@@ -157,10 +177,9 @@ impl<D: Driver> Locked<'_, D> {
         Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
     }
 
-    fn judge(&mut self, mut prepared: PreparedCapture) -> Judged {
-        let PreparedCapture {
-            looked: Looked { id, slot, graph }, unbound, ref mut finished, ..
-        } = prepared;
+    /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
+    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found) {
+        let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
         let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
@@ -185,7 +204,7 @@ impl<D: Driver> Locked<'_, D> {
         // What the checker could not read either, it has refused.
         let found = recorded
             .and_then(|(journal, graph)| uses::find(journal, self.driver, graph, search).ok());
-        Judged { prepared, verdict, found: found.unwrap_or_default() }
+        (verdict, found.unwrap_or_default())
     }
 
     /// What each graph's parameters are searched for.
@@ -209,55 +228,36 @@ impl<D: Driver> Locked<'_, D> {
         judged.map(|_| ()).map_err(|violation| Error::Refused(Box::new(violation)))
     }
 
-    fn bind(&mut self, mut judged: Judged) -> BoundCapture {
-        let PreparedCapture { looked: Looked { slot, .. }, plans, unbound, .. } =
-            &mut judged.prepared;
-        // One that has lost memory is rolled back, and its pool may be suspended.
-        let lost = self.state.capture(*slot).lost.is_some();
-        let late = self.config.refuse_late_uses && !judged.found.late_uses.is_empty();
-        let mut plan = None;
-        if judged.verdict.is_ok() && !late && *unbound && !lost {
-            match self.bind_plans(*slot, std::mem::take(plans)) {
-                Ok(report) => plan = report,
-                Err(error) => judged.verdict = Err(error),
-            }
+    /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
+    fn accept_judged(
+        &mut self,
+        ending: &EndingCapture,
+        Found { late_uses, early_reads }: Found,
+        plan: Option<PlanReport>,
+    ) -> Result<CaptureReport, Error> {
+        let programmatic = self.config.settings.programmatic;
+        let journal = self.state.capture(ending.slot).journal.take();
+        let report = self.accept(ending)?;
+        let (id, uses) = (ending.id.0, late_uses.len());
+        if uses > 0 {
+            let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
+            logging::warn_list(&headline, &late_uses);
         }
-        BoundCapture { judged, plan }
+        let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
+        if !likely.is_empty() {
+            let count = likely.len();
+            let headline =
+                format!("capture {id}: {count} reads of what nothing in the graph wrote before:");
+            logging::warn_list(&headline, &likely);
+        }
+        let record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
+        Ok(CaptureReport { record, plan, late_uses, early_reads, ..report })
     }
 
-    /// Hands the memory to a graph, or rolls the capture back.
-    fn conclude(
-        &mut self,
-        BoundCapture { judged, plan }: BoundCapture,
-    ) -> Result<CaptureReport, Error> {
-        let Judged { prepared, verdict, found: Found { late_uses, early_reads } } = judged;
-        let Looked { id, slot, graph } = prepared.looked;
-        let refused = self.config.refuse_late_uses && !late_uses.is_empty();
-        if let (Ok(()), false) = (&verdict, refused) {
-            let programmatic = self.config.settings.programmatic;
-            let journal = self.state.capture(slot).journal.take();
-            let mut report = self.accept(&prepared)?;
-            report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
-            report.plan = plan;
-            if !late_uses.is_empty() {
-                let (count, id) = (late_uses.len(), id.0);
-                let headline =
-                    format!("capture {id}: {count} uses of blocks later than was recorded:");
-                logging::warn_list(&headline, &late_uses);
-            }
-            report.late_uses = late_uses;
-            let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
-            if !likely.is_empty() {
-                let (count, id) = (likely.len(), id.0);
-                let headline = format!(
-                    "capture {id}: {count} reads of what nothing in the graph wrote before:"
-                );
-                logging::warn_list(&headline, &likely);
-            }
-            report.early_reads = early_reads;
-            return Ok(report);
-        }
-        if let Err(Error::CaptureAgain(_)) = &verdict {
+    /// Rolls a capture back that is refused, and returns why.
+    fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
+        let &EndingCapture { id, slot, graph, .. } = ending;
+        if let Error::CaptureAgain(_) = &why {
             self.foresee(slot);
         }
         // A graph that cannot be named may have run already: its memory stays its own.
@@ -268,13 +268,12 @@ impl<D: Driver> Locked<'_, D> {
         if accepted {
             self.state.add_graph_to(pools, id);
         }
-        verdict?;
-        Err(Error::LateUse(late_uses))
+        why
     }
 
     /// Hands the memory of a capture to a graph.
-    fn accept(&mut self, prepared: &PreparedCapture) -> Result<CaptureReport, Error> {
-        let &PreparedCapture { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+    fn accept(&mut self, ending: &EndingCapture) -> Result<CaptureReport, Error> {
+        let &EndingCapture { id, slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
         let capture_state = self.state.capture(slot);
         let (nodes, dependency_queries) =
@@ -454,5 +453,280 @@ impl<D: Driver> Locked<'_, D> {
                 block.origin = Origin::Past;
             }
         });
+    }
+}
+
+/// What the checker judges a capture by.
+pub(super) struct Evidence {
+    journal: Journal,
+    graph: FinishedGraph,
+    programmatic: Programmatic,
+    /// Whether a node of no stream that the engine looked at is taken to use no block, instead of any.
+    foreign: bool,
+}
+
+/// Evidence that was judged.
+struct JudgedEvidence {
+    verdict: Result<(), Violation>,
+    journal: Journal,
+    programmatic: Programmatic,
+}
+
+impl Evidence {
+    fn judge(self) -> JudgedEvidence {
+        let Self { journal, graph, programmatic, foreign } = self;
+        let verdict = check::judge(&journal, programmatic, &graph, foreign).map(|_| ());
+        JudgedEvidence { verdict, journal, programmatic }
+    }
+}
+
+/// A capture that is being judged.
+struct JudgeThread {
+    /// The thread and the call that needs the verdict both try to take it; the one that does judges.
+    evidence: Arc<Mutex<Option<Evidence>>>,
+    /// `None` where no thread could be started.
+    thread: Option<thread::JoinHandle<Option<JudgedEvidence>>>,
+}
+
+fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
+    evidence.lock().take()
+}
+
+impl JudgeThread {
+    fn begin(evidence: Evidence) -> Self {
+        let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
+        let shared = Arc::clone(&evidence);
+        let judge = move || take(&shared).map(Evidence::judge);
+        let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);
+        Self { evidence, thread: thread.ok() }
+    }
+
+    /// Waits for the verdict.
+    ///
+    /// # Panics
+    /// Where the checker has panicked.
+    fn wait(self) -> Option<JudgedEvidence> {
+        if let Some(evidence) = take(&self.evidence) {
+            return Some(evidence.judge());
+        }
+        self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// How far the judging of a closed capture is.
+enum Verification {
+    Accepted,
+    Judging(JudgeThread),
+}
+
+/// A closed capture.
+struct Closed {
+    report: CaptureReport,
+    stage: Verification,
+}
+
+/// Captures that are closed and whose verdict has not been asked for.
+#[derive(Default)]
+pub(super) struct Verdicts(Vec<Closed>);
+
+impl Verdicts {
+    /// Adds a capture that was judged already.
+    pub(super) fn add_accepted(&mut self, report: CaptureReport) {
+        self.0.push(Closed { report, stage: Verification::Accepted });
+    }
+
+    /// Has a capture judged from now on. Its graph is the report's.
+    pub(super) fn add(&mut self, report: CaptureReport, evidence: Evidence) {
+        let stage = Verification::Judging(JudgeThread::begin(evidence));
+        self.0.push(Closed { report, stage });
+    }
+
+    fn take(&mut self, capture: CaptureId) -> Option<Closed> {
+        let row = self.0.iter().position(|closed| closed.report.capture == capture)?;
+        Some(self.0.swap_remove(row))
+    }
+
+    /// The graph of a closed capture, whose verdict is not asked for any more.
+    pub(super) fn give_up(&mut self, capture: CaptureId) -> Option<super::GraphId> {
+        self.take(capture).map(|closed| closed.report.graph)
+    }
+}
+
+impl fmt::Debug for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|closed| closed.report.capture)).finish()
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// The first of two steps that end a capture: everything that [`Engine::end_capture`] does but for
+    /// the checker's verdict, which [`Engine::verdict`] waits for. In between the host may end the
+    /// capture in the driver and instantiate its graph. *The graph must not be launched before
+    /// [`Engine::verdict`] has accepted it.*
+    ///
+    /// The capture is over for its pools: later captures may take its memory, and its blocks may be
+    /// freed, as after [`Engine::end_capture`]. The checker judges a copy of the graph, made before this
+    /// returns, on a thread of its own. It judges before this returns, on the caller's thread:
+    /// - captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside));
+    /// - captures whose memory is mapped at their end;
+    /// - captures that are searched for late uses
+    ///   ([`Config::find_late_uses`](super::Config::find_late_uses)) or for early reads
+    ///   ([`Settings::early_reads`](crate::settings::Settings::early_reads));
+    /// - with the setting `programmatic` `auto` or `deny`, captures with a programmatic launch.
+    ///
+    /// # Errors
+    /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no
+    /// verdict to ask for.
+    pub fn close_capture(
+        &self,
+        capture: CaptureId,
+        graph: crate::driver::GraphHandle,
+    ) -> Result<(), Error> {
+        // The capture is over, so there is no second try.
+        self.request(|locked| locked.close_capture(capture, graph).map(Some), || false)
+    }
+
+    /// The second of two steps that end a capture: waits for the checker's verdict on a capture that
+    /// [`Engine::close_capture`] has closed. May be called by any thread, once.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the graph must not be launched, and is released as by
+    /// [`Engine::release_graph`]; its memory stays with the other graphs of its pools while there are
+    /// any. The error names no kernels, since the graph may be gone.
+    /// [`Error::Unknown`] for a capture that was not closed, or whose verdict was given before.
+    ///
+    /// # Panics
+    /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
+    /// its memory.
+    pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
+        let closed = self.lock()?.verdicts.take(capture);
+        let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
+        let Closed { mut report, stage } = closed.ok_or(unknown)?;
+        // Without the engine's lock: other threads go on.
+        let judged = match stage {
+            Verification::Accepted => {
+                self.lock()?.adopt_lent(report.graph);
+                return Ok(report);
+            }
+            Verification::Judging(judging) => judging.wait(),
+        };
+        let verdict = judged.ok_or(Error::Poisoned).and_then(|judged| match judged.verdict {
+            Ok(()) => Ok((judged.journal, judged.programmatic)),
+            Err(violation) => Err(Error::Refused(Box::new(violation))),
+        });
+        match verdict {
+            Ok((journal, programmatic)) => {
+                self.lock()?.adopt_lent(report.graph);
+                report.record = Some(Arc::new(Record::new(journal, programmatic)));
+                Ok(report)
+            }
+            Err(error) => {
+                self.release_graph(report.graph)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Which attempt at its work a capture is, where the setting `programmatic` is `auto`: how often the
+/// checker has refused the same work for a programmatic launch ([`Error::CaptureAgain`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Attempt {
+    /// The first, and the host captures again if it is refused. The engine takes every launch to wait for
+    /// its predecessor, so that launches which do wait cost no memory.
+    First,
+    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to
+    /// start early where the latest refused capture launched programmatically. A stream that asks for
+    /// other blocks than it did there is treated as under `lag` from then on, if it launched
+    /// programmatically in any refused capture.
+    #[default]
+    Again,
+    /// The third. The engine takes every launch to start early, as under `lag`.
+    Last,
+}
+
+impl Attempt {
+    /// The attempt to make after this one failed with `error`: the next one after
+    /// [`Error::CaptureAgain`].
+    ///
+    /// # Errors
+    /// `error` itself, where it is another error or this attempt was the last.
+    pub fn after(self, error: Error) -> Result<Self, Error> {
+        let cause = match &error {
+            Error::OnDevice { error, .. } => error.as_ref(),
+            error => error,
+        };
+        match (self, cause) {
+            (Self::First, Error::CaptureAgain(_)) => Ok(Self::Again),
+            (Self::Again, Error::CaptureAgain(_)) => Ok(Self::Last),
+            _ => Err(error),
+        }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// What kind of edges a capture expects.
+    pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
+        let settings = &self.config.settings;
+        if self.config.lacks(Flaw::EarlyLaunches) {
+            return Outlook::Full;
+        }
+        match (settings.programmatic, attempt, &self.state.foresight) {
+            (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
+            (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
+            // Without the checker no wrong guess would be refused.
+            _ if !settings.check => Outlook::Early,
+            (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
+            _ => Outlook::Full,
+        }
+    }
+
+    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
+    /// accepted with every programmatic edge full, since another attempt can foresee those.
+    pub(super) fn refusal(
+        &self,
+        slot: CaptureSlot,
+        graph: &FinishedGraph,
+        violation: Violation,
+    ) -> Error {
+        let unordered = matches!(violation, Violation::NotOrdered { .. });
+        let violation = Box::new(violation.name_kernels(self.driver));
+        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
+        let auto = self.config.settings.programmatic == Programmatic::Auto;
+        let may_change = auto && unordered && !proof.is_early();
+        let Some(journal) = journal.as_ref().filter(|_| may_change) else {
+            return Error::Refused(violation);
+        };
+        match check::judge(journal, Programmatic::Trust, graph, self.config.foreign_nodes) {
+            Ok(_) => Error::CaptureAgain(violation),
+            Err(_) => Error::Refused(violation),
+        }
+    }
+
+    /// Adds a refused capture's early launches to what is foreseen.
+    pub(super) fn foresee(&mut self, slot: CaptureSlot) {
+        let Some(journal) = self.state.capture(slot).journal.take() else { return };
+        let before = self.state.foresight.take().unwrap_or_default();
+        self.state.foresight = Some(Arc::new(before.learn(&journal)));
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
+    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
+    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
+    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
+    /// and callables do so by themselves. Without the checker, and with another setting than
+    /// [`Programmatic::Auto`], it has no effect.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
+        self.change(|locked| {
+            let slot = locked.state.slot_of(capture, "set_attempt")?;
+            let outlook = locked.outlook(attempt);
+            locked.state.capture(slot).proof.set_outlook(outlook);
+            Ok(())
+        })
     }
 }

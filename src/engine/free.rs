@@ -9,16 +9,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::config::Config;
-use super::explain::WaitReason;
-use super::flaws::Flaw;
+use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
-use super::state::{Locked, State};
+use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
 use super::waits::Wait;
-use super::{one_stream, Engine, Error, Unknown};
+use super::{one_stream, Engine, Error, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
@@ -188,7 +187,7 @@ impl<D: Driver> Locked<'_, D> {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
         if is_inside
-            || block.tenure.borrower().is_some()
+            || block.tenure.asked_of().is_some()
             || block.gone.is_some()
             || !block.uses.is_empty()
         {

@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::names::PoolId;
 use super::snapshot::Stacks;
-use super::state::State;
 use super::stream_cache::StreamCache;
+use super::State;
 use crate::driver::{CaptureId, StreamHandle};
 use crate::index::{new_map, Map};
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
@@ -208,13 +208,13 @@ pub(super) struct Asked {
 #[derive(Clone, Debug)]
 pub(super) struct PastEvent {
     /// The clock's reading.
-    pub(super) stamp: u64,
-    pub(super) action: EventKind,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) stream: StreamHandle,
-    pub(super) pool: PoolId,
-    pub(super) frames: Option<Arc<Frames>>,
+    stamp: u64,
+    action: EventKind,
+    address: u64,
+    bytes: u64,
+    stream: StreamHandle,
+    pool: PoolId,
+    frames: Option<Arc<Frames>>,
 }
 
 /// An event as it is kept: half a cache line.

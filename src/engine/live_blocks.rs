@@ -63,8 +63,8 @@ pub(super) enum Tenure {
     Own(Users),
     /// The pool's, by a restoration: the streams that were recorded for the block before are forgotten.
     Restored(Users),
-    /// The pool's, and it was asked of this other pool, which borrows here.
-    Borrowed(PoolId),
+    /// The pool's, and it was asked of this other pool, which takes offers.
+    Offered(PoolId),
     /// That of the pool's graphs, which is lent between their launches.
     Lent(Lent),
     /// That of the pool's graphs: it was lent until one more was captured beside it, whose output it is taken for.
@@ -77,7 +77,7 @@ impl Tenure {
     pub(super) fn users(self) -> Users {
         match self {
             Self::Own(users) | Self::Restored(users) => users,
-            Self::Borrowed(_) => Users::Eager,
+            Self::Offered(_) => Users::Eager,
             Self::Lent(_) => Users::Lent,
             Self::Adopted => Users::Graphs,
         }
@@ -97,14 +97,14 @@ impl Tenure {
         match self {
             Self::Own(_) | Self::Lent(_) | Self::Adopted => Self::Own(Users::Eager),
             Self::Restored(_) => Self::Restored(Users::Eager),
-            Self::Borrowed(pool) => Self::Borrowed(pool),
+            Self::Offered(pool) => Self::Offered(pool),
         }
     }
 
-    /// The pool that borrows it.
-    pub(super) fn borrower(self) -> Option<PoolId> {
+    /// The pool that the block was asked of, if that is another one.
+    pub(super) fn asked_of(self) -> Option<PoolId> {
         match self {
-            Self::Borrowed(pool) => Some(pool),
+            Self::Offered(pool) => Some(pool),
             _ => None,
         }
     }

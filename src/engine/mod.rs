@@ -15,63 +15,48 @@
 //!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
 //! 5. Without a place, what waits is looked at (`waits`, `streams`), and the pool grows; where
 //!    memory is short, the steps of `oom` are gone through. What takes long is left until the lock is
-//!    released (`errands`).
+//!    released (`Errands`).
 //! 6. The block is entered among the live ones (`live_blocks`), in the journals of captures
-//!    under way that share the pool (`capture_state`) and in the figures (`accounts`).
+//!    under way that share the pool (`captures`) and in the figures (`figures`).
 //!
 //! A free goes the other way (`free`): into the stream's cache, or back to the heap with its free
 //! markers or its stream's position, or it waits.
 //!
 //! When a capture ends (`end`), the checker judges it on the finished graph, memory that was to come
 //! at its end is mapped (`planned`), and its memory is the graph's. In an end of two steps a thread of
-//! its own judges (`verdicts`). What is refused for a programmatic launch may be captured again
-//! (`attempts`). `layout` has captures that
-//! follow the places of an earlier one, `premapped` what growth in captures maps ahead.
+//! its own judges. What is refused for a programmatic launch may be captured again. `layout` has captures that
+//! follow the places of an earlier one.
 //!
-//! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
-//! `live_blocks`, `waits`, `streams`, `accounts`; `Locked` has the order of calls.
+//! The state behind the lock (`State`) is in parts, each with private fields: `pools`, `captures`,
+//! `live_blocks`, `waits`, `streams`, `figures`; `Locked` has the order of calls.
 //! `sharing` is about memory that other processes and devices map.
-//! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
-//! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool,
-//! `lending` what its graphs use between their launches.
+//! `suspend` and `checkpoints` are about whole pools, `memory` about all memory,
+//! `report`, `snapshot` and `history` tell about it; `lending` says who may have what is free in a pool, and what its
+//! graphs use between their launches.
 
-mod accounts;
 mod allocate;
-mod attempts;
-mod capture_state;
 mod captures;
 mod checkpoints;
 mod config;
 mod end;
-mod errands;
-mod explain;
-mod flaws;
+mod figures;
 mod free;
 mod history;
 mod layout;
-mod learning;
 mod lending;
-mod lifecycle;
 mod live_blocks;
 mod memory;
 mod names;
 mod oom;
-mod peaks;
 mod planned;
 mod pools;
-mod premapped;
-mod reclaim;
 mod report;
 mod sharing;
 mod snapshot;
-mod spare;
 mod state;
-mod statistics;
 mod stream_cache;
 mod streams;
 mod suspend;
-mod tuning;
-mod verdicts;
 #[cfg(debug_assertions)]
 mod verify;
 mod waits;
@@ -79,15 +64,16 @@ mod waits;
 use std::fmt;
 use std::sync::Arc;
 
-pub use attempts::Attempt;
 pub use checkpoints::{Checkpoint, Restored};
-pub use config::{Config, PoolConfig};
-pub use explain::{FreeRange, Refusal, WaitReason};
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
-pub use flaws::Flaw;
+pub use config::Flaw;
+pub use config::{Config, PoolConfig};
+pub use end::Attempt;
+pub use figures::{Counts, Figure, Figures, Statistics};
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
+pub use lending::Spare;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 #[doc(hidden)]
@@ -95,22 +81,92 @@ pub use oom::{tell_later, Later};
 pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
+pub use report::{FreeRange, Refusal, WaitReason};
 pub use sharing::{ImportId, WhyNotShared};
-pub use spare::Spare;
-pub use statistics::{Counts, Figure, Figures, Statistics};
 pub(crate) use suspend::{By, Contents};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
-use crate::driver::{Driver, StreamHandle};
+use crate::capture::Foresight;
+use crate::driver::{Dependency, Driver, StreamHandle};
 use crate::sync::{Mutex, MutexGuard, Rank};
-use errands::Errands;
-use lifecycle::Owners;
-use oom::Observers;
-use state::{Locked, State};
+use captures::Captures;
+use config::{SharedRounding, Tuning};
+use end::Verdicts;
+use figures::Accounts;
+use history::{Ring, SegmentOrigins};
+use layout::Lessons;
+use live_blocks::Blocks;
+use oom::{Errands, Observers};
+use pools::{Graphs, Owners, Pools};
+use sharing::Imports;
 use stream_cache::StreamCaches;
-use tuning::{SharedRounding, Tuning};
+use streams::Timelines;
+use waits::WaitTable;
+
+/// Everything behind the engine's lock. All files of the engine may borrow its fields apart from each other, so that a
+/// capture proves while a heap searches; each field's own fields are private to the file of its type.
+#[derive(Debug)]
+struct State {
+    pools: Pools,
+    captures: Captures,
+    blocks: Blocks,
+    waiting: WaitTable,
+    timelines: Timelines,
+    caches: Arc<StreamCaches>,
+    accounts: Accounts,
+    history: Option<Box<Ring>>,
+    /// Where memory was asked for that came from the driver.
+    segment_origins: SegmentOrigins,
+    tuning: Tuning,
+    graphs: Graphs,
+    verdicts: Verdicts,
+    imports: Imports,
+    /// Pools whose owners are gone; they are destroyed when nothing uses them.
+    leaving: Vec<PoolId>,
+    /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
+    journals: bool,
+    /// What is foreseen from captures that were refused for a programmatic edge.
+    foresight: Option<Arc<Foresight>>,
+    lessons: Lessons,
+    /// The latest answer of the driver; kept for its capacity.
+    terminals: Vec<Dependency>,
+}
+
+/// The engine with its lock held: what its calls do.
+struct Locked<'a, D: Driver> {
+    state: &'a mut State,
+    driver: &'a D,
+    config: &'a Config,
+    /// What is done once the lock is released.
+    errands: Errands,
+}
+
+impl State {
+    fn new(engine: u32, caches: Arc<StreamCaches>, tuning: Tuning) -> Self {
+        Self {
+            pools: Pools::new(engine),
+            captures: Captures::default(),
+            blocks: Blocks::new(engine),
+            waiting: WaitTable::default(),
+            timelines: Timelines::new(),
+            caches,
+            accounts: Accounts::default(),
+            history: None,
+            segment_origins: SegmentOrigins::new(),
+            tuning,
+            graphs: Graphs::new(engine),
+            verdicts: Verdicts::default(),
+            imports: Imports::default(),
+            leaving: Vec::new(),
+            journals: false,
+            foresight: None,
+            lessons: Lessons::default(),
+            terminals: Vec::new(),
+        }
+    }
+}
 
 /// An allocator on one device.
 ///

@@ -10,8 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::names::{BlockId, NO_CACHE};
-use super::state::Locked;
-use super::{Engine, Error, Unknown};
+use super::{Engine, Error, Locked, Unknown};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 

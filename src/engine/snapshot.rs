@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::explain::WaitReason;
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::with_heap;
 use super::report::BlockReport;
-use super::state::{Locked, State};
+use super::report::WaitReason;
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, Unknown};
+use super::{Engine, Error, Locked, State, Unknown};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};

@@ -1,92 +1,20 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
-use super::accounts::Accounts;
-use super::attempts::Attempt;
-use super::capture_state::{CaptureState, Captures, CapturingThread};
-use super::config::Config;
-use super::errands::Errands;
-use super::flaws::Flaw;
-use super::history::{Ring, SegmentOrigins};
-use super::learning::Lessons;
-use super::live_blocks::{Blocks, Origin};
+use super::captures::{CaptureState, CapturingThread};
+use super::config::Flaw;
+use super::end::Attempt;
+use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::pools::{Graphs, PoolRow, Pools};
-use super::sharing::Imports;
-use super::stream_cache::StreamCaches;
-use super::streams::{this_thread, StreamStatus, Timelines};
-use super::tuning::Tuning;
-use super::verdicts::Verdicts;
-use super::waits::WaitTable;
-use super::{Error, Unknown};
-use crate::capture::{Capture, Foresight, StreamIndex};
-use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
+use super::pools::PoolRow;
+use super::streams::{this_thread, StreamStatus};
+use super::{Error, Locked, State, Unknown};
+use crate::capture::{Capture, StreamIndex};
+use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, RangeId, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
-use std::sync::Arc;
-
-/// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
-/// searches.
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) pools: Pools,
-    pub(super) captures: Captures,
-    pub(super) blocks: Blocks,
-    pub(super) waiting: WaitTable,
-    pub(super) timelines: Timelines,
-    pub(super) caches: Arc<StreamCaches>,
-    pub(super) accounts: Accounts,
-    pub(super) history: Option<Box<Ring>>,
-    /// Where memory was asked for that came from the driver.
-    pub(super) segment_origins: SegmentOrigins,
-    pub(super) tuning: Tuning,
-    pub(super) graphs: Graphs,
-    pub(super) verdicts: Verdicts,
-    pub(super) imports: Imports,
-    /// Pools whose owners are gone; they are destroyed when nothing uses them.
-    pub(super) leaving: Vec<PoolId>,
-    /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
-    pub(super) journals: bool,
-    /// What is foreseen from captures that were refused for a programmatic edge.
-    pub(super) foresight: Option<Arc<Foresight>>,
-    pub(super) lessons: Lessons,
-    /// The latest answer of the driver; kept for its capacity.
-    pub(super) terminals: Vec<Dependency>,
-}
-
-/// The engine with its lock held: what its calls do.
-pub(super) struct Locked<'a, D: Driver> {
-    pub(super) state: &'a mut State,
-    pub(super) driver: &'a D,
-    pub(super) config: &'a Config,
-    /// What is done once the lock is released.
-    pub(super) errands: Errands,
-}
 
 impl State {
-    pub(super) fn new(engine: u32, caches: Arc<StreamCaches>, tuning: Tuning) -> Self {
-        Self {
-            pools: Pools::new(engine),
-            captures: Captures::default(),
-            blocks: Blocks::new(engine),
-            waiting: WaitTable::default(),
-            timelines: Timelines::new(),
-            caches,
-            accounts: Accounts::default(),
-            history: None,
-            segment_origins: SegmentOrigins::new(),
-            tuning,
-            graphs: Graphs::new(engine),
-            verdicts: Verdicts::default(),
-            imports: Imports::default(),
-            leaving: Vec::new(),
-            journals: false,
-            foresight: None,
-            lessons: Lessons::default(),
-            terminals: Vec::new(),
-        }
-    }
-
     #[inline]
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut PoolRow, Error> {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.

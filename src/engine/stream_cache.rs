@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::figures::{row, CacheCounter, Counters, Peaks};
 use super::history::{EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
-use super::peaks::{row, CacheCounter, Counters, Peaks};
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};

@@ -15,8 +15,7 @@ use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::with_heap;
-use super::state::{Locked, State};
-use super::{Engine, Error, PoolRefusal};
+use super::{Engine, Error, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
@@ -113,7 +112,7 @@ impl<D: Driver> Engine<D> {
     /// same addresses, and with any contents once the pool is resumed.
     ///
     /// # Errors
-    /// As [`Engine::suspend_pool`]; [`PoolRefusal::HasBlocks`] only of blocks that other pools have borrowed.
+    /// As [`Engine::suspend_pool`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to other pools.
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
         self.suspend(pool, true, By::name("suspend_pool_discarding"))
     }
@@ -612,7 +611,7 @@ impl<D: Driver> Locked<'_, D> {
             _ if known => Vec::new(),
             Loss::Refused => self.state.ungraphed(pool),
             // Their owners know nothing of this pool.
-            Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
+            Loss::Accepted | Loss::Kept(_) => self.state.offered(pool),
         };
         if !blocks.is_empty() {
             let owned = self.state.pools.get(pool).is_some_and(|row| row.is_owned());

@@ -6,23 +6,22 @@
 //!
 //! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step, the C library's calls
 //! in its own tests' builds. It costs a look at each row of each table. An engine without one of its safety rules
-//! ([`Flaw`](super::flaws::Flaw)) need not hold to it.
+//! ([`Flaw`](super::config::Flaw)) need not hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.
 
-use super::capture_state::CaptureState;
-use super::live_blocks::{LiveBlock, Origin, Tenure};
-use super::peaks::{
+use super::captures::CaptureState;
+use super::figures::{
     row, Amounts, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS,
     SPLIT, SPLIT_BYTES, SUSPENDED,
 };
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
-use super::state::State;
 use super::stream_cache::StreamCache;
 use super::streams::Position;
 use super::waits::Wait;
-use super::Engine;
+use super::{Engine, State};
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
 use crate::heap::{Presence, RangeId, RangeState, Users};
@@ -129,7 +128,7 @@ impl Page<'_> {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
             for lease in cache.each_lease() {
                 let block = blocks.leased(lease.row).filter(|block| {
-                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Borrowed(_));
+                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
                     let streams = lease.stream.is_none_or(|stream| stream == block.stream);
                     let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)

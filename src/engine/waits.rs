@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::capture_state::{CapturePhase, Captures};
-use super::explain::WaitReason;
+use super::captures::{CapturePhase, Captures};
 use super::history::Asked;
 use super::names::PoolId;
-use super::state::{Locked, State};
+use super::report::WaitReason;
 use super::streams::{Position, StreamStatus, Timelines};
+use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};

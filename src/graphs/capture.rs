@@ -1,4 +1,4 @@
-//! Captures under way.
+//! Captures, from their begin to the verdict.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use super::judging::Judging;
-use super::lease::Lease;
+use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
-use super::pool::{Pool, PoolCore};
-use super::{Error, PoolRefusal, StreamRefusal};
+use super::order::Kept;
+use super::pool::Pool;
+use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
     StreamHandle,
@@ -29,8 +29,8 @@ pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
     /// The pools that it uses, the first one first.
-    pools: RefCell<SmallVec<[Arc<PoolCore<D>>; 1]>>,
-    kept: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
+    pools: RefCell<SmallVec<[Pool<D>; 1]>>,
+    kept: RefCell<Kept>,
     attempt: Attempt,
     /// Whether it was begun here, so that it is to be ended here.
     begun: bool,
@@ -46,7 +46,7 @@ impl<D: HostApi> Capture<D> {
     pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
-        pool.shared().reap();
+        pool.collect();
         // Until the engine knows of the capture.
         let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
@@ -74,7 +74,7 @@ impl<D: HostApi> Capture<D> {
     /// # Errors
     /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
-        pool.shared().reap();
+        pool.collect();
         Self::enter(pool, stream.as_stream())
     }
 
@@ -84,7 +84,7 @@ impl<D: HostApi> Capture<D> {
         Ok(Self {
             id,
             stream,
-            pools: RefCell::new([pool.shared().clone()].into_iter().collect()),
+            pools: RefCell::new([pool.clone()].into_iter().collect()),
             kept: RefCell::default(),
             attempt: Attempt::default(),
             begun: false,
@@ -102,7 +102,7 @@ impl<D: HostApi> Capture<D> {
     pub fn join(&self, pool: &Pool<D>, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let mut pools = self.pools.borrow_mut();
-        if pools.iter().any(|joined| Arc::ptr_eq(joined, pool.shared())) {
+        if pools.iter().any(|joined| joined.is(pool)) {
             return Ok(());
         }
         match pool.engine().driver().capture_of(stream)? {
@@ -116,7 +116,7 @@ impl<D: HostApi> Capture<D> {
         if !pools.iter().any(|joined| Arc::ptr_eq(joined.engine(), pool.engine())) {
             pool.engine().set_attempt(self.id, self.attempt)?;
         }
-        pools.push(pool.shared().clone());
+        pools.push(pool.clone());
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl<D: HostApi> Capture<D> {
         }
         result?;
         self.open = false;
-        Ok(Judging::new(self.id, self.pools.take(), self.kept.take()))
+        Ok(Judging { capture: self.id, pools: self.pools.take(), kept: self.kept.take() })
     }
 }
 
@@ -306,6 +306,95 @@ impl<D: HostApi> fmt::Debug for Capture<D> {
     }
 }
 
+/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the
+/// checker judges it on a thread of its own, while the host ends it in the driver and instantiates its
+/// graph. May be moved to another thread.
+///
+/// Dropped without [`Judging::verdict`], it is rolled back: its graph must never be launched.
+pub struct Judging<D: HostApi> {
+    capture: CaptureId,
+    /// The pools that it uses, the first one first. Taken with the verdict.
+    pools: SmallVec<[Pool<D>; 1]>,
+    kept: Kept,
+}
+
+impl<D: HostApi> Judging<D> {
+    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through
+    /// the lease.
+    ///
+    /// # Errors
+    /// Those of [`Engine::verdict`],
+    /// [`PoolRefusal::Going`]: then the graph must never be launched, and nothing of
+    /// the capture is left here.
+    pub fn verdict(mut self) -> Result<(Lease<D>, CaptureReport), Error> {
+        let mut accepted = Accepted::<D>::new();
+        let mut first = None;
+        let mut failed = None;
+        for pool in std::mem::take(&mut self.pools) {
+            let known =
+                accepted.iter().find(|(other, _)| Arc::ptr_eq(other.engine(), pool.engine()));
+            if let Some(&(_, graph)) = known {
+                // One engine judges all its pools at once.
+                accepted.push((pool, graph));
+                continue;
+            }
+            match pool.engine().verdict(self.capture) {
+                Ok(report) => {
+                    accepted.push((pool, report.graph));
+                    first.get_or_insert(report);
+                }
+                // An engine that has refused does not know the capture any more.
+                Err(Error::Unknown { what: Unknown::Capture(_), .. }) if failed.is_some() => {}
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        let failed = failed.or_else(|| add_others(&mut accepted).err());
+        match (failed, first) {
+            (None, Some(report)) => {
+                Ok((Lease::new(accepted, std::mem::take(&mut self.kept)), report))
+            }
+            (failed, _) => {
+                // Engines that accepted get their memory back.
+                drop(Lease::new(accepted, Vec::new()));
+                let unknown =
+                    Error::Unknown { call: "verdict", what: Unknown::Capture(self.capture) };
+                Err(failed.unwrap_or(unknown))
+            }
+        }
+    }
+}
+
+/// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
+/// of theirs was freed that it may use.
+fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
+    for row in 0..accepted.len() {
+        let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
+        for (pool, graph) in owned_pools(&engine, graph)? {
+            if !accepted.iter().any(|(other, _)| other.is(&pool)) {
+                accepted.push((pool, graph));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<D: HostApi> Drop for Judging<D> {
+    fn drop(&mut self) {
+        for pool in &self.pools {
+            // Unknown by now if another pool of the same engine came before.
+            let _ = pool.engine().abandon_capture(self.capture);
+        }
+    }
+}
+
+impl<D: HostApi> fmt::Debug for Judging<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judging").field("capture", &self.capture).finish_non_exhaustive()
+    }
+}
+
 impl<D: HostApi> Engine<D> {
     /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
     /// owns its memory.
@@ -325,15 +414,72 @@ impl<D: HostApi> Engine<D> {
         stream: impl AsStream,
         pool: &Pool<D>,
         mode: CaptureMode,
-        mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
+        body: impl FnMut(&Capture<D>) -> Result<R, E>,
     ) -> Result<(Graph<D>, R), E> {
         if !Arc::ptr_eq(self, pool.engine()) {
             return Err(pool.engine().refuse(pool.id(), "capture", PoolRefusal::Foreign).into());
         }
+        pool.capture_again(stream.as_stream(), mode, body, |_| Ok(()))
+    }
+}
+
+impl<D: HostApi> Pool<D> {
+    /// Captures what `body` submits to `stream`, and to the streams that it forks, twice, and returns
+    /// the second graph. The first one is never launched and leaves nothing: from it is planned where
+    /// the second one's blocks lie, in close to the least memory that can do without more edges. For
+    /// devices without virtual memory management there is no other way to that.
+    ///
+    /// `body` must launch the same work both times, and must have no effects at the time of the
+    /// capture but for what it returns: what it returned first is dropped before it is called again,
+    /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
+    /// block from before the capture that it frees is gone the first time. What a library initialises at its first
+    /// call alone, in a block of the capture, is gone with the first capture: the second one's graph reads anything there.
+    /// Where the second capture asks for anything else, it is served from there on as by
+    /// [`Engine::capture`], and
+    /// [`CaptureReport::layout`] in [`Graph::report`] tells.
+    /// After [`Error::CaptureAgain`] the second capture is made again, as by
+    /// that call, so `body` may be called up to four times.
+    ///
+    /// What the pool holds in vain goes back to the driver meanwhile.
+    ///
+    /// With [`PlanChoice::Exact`](crate::settings::PlanChoice::Exact) the blocks may get their memory at the
+    /// second capture's end, where that is less: what that setting asks of the host holds for both captures.
+    ///
+    /// # Errors
+    /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
+    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none; [`Error::Refused`] behind the first
+    /// capture already, where a layout for the second one could only repeat what is wrong. After any
+    /// of them the stream does not capture any more.
+    pub fn capture_twice<R, E: From<Error>>(
+        &self,
+        stream: impl AsStream,
+        mode: CaptureMode,
+        mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
+    ) -> Result<(Graph<D>, R), E> {
         let stream = stream.as_stream();
+        let first = Capture::begin_attempt(self, stream, mode, Attempt::First)?;
+        let result = body(&first)?;
+        let layout = self.engine().layout_of(first.id())?;
+        // Before the capture is gone: blocks that are freed in it leave nothing to wait for.
+        drop(result);
+        drop(first);
+        self.capture_again(stream, mode, body, |second| {
+            self.engine().follow_layout(second.id(), layout.clone())
+        })
+    }
+
+    /// Captures `body`, again after [`Error::CaptureAgain`]. `begun` is told of each capture before.
+    fn capture_again<R, E: From<Error>>(
+        &self,
+        stream: StreamHandle,
+        mode: CaptureMode,
+        mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
+        begun: impl Fn(&Capture<D>) -> Result<(), Error>,
+    ) -> Result<(Graph<D>, R), E> {
         let mut attempt = Attempt::First;
         loop {
-            let capture = Capture::begin_attempt(pool, stream, mode, attempt)?;
+            let capture = Capture::begin_attempt(self, stream, mode, attempt)?;
+            begun(&capture)?;
             let result = body(&capture)?;
             match capture.finish() {
                 Ok(graph) => return Ok((graph, result)),

@@ -6,6 +6,7 @@ use super::lease::Lease;
 use super::Error;
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
+use crate::sync::Ordering;
 
 /// An executable graph that owns the lease on its memory.
 ///
@@ -35,7 +36,7 @@ impl<D: HostApi> Graph<D> {
     ) -> Self {
         lease.own(graph, executable);
         if let Some(pool) = lease.pools().next() {
-            pool.add_driver_bytes(driver_bytes);
+            pool.spent().fetch_add(driver_bytes, Ordering::Relaxed);
         }
         Self { lease, graph, executable, report, driver_bytes }
     }
@@ -99,7 +100,7 @@ impl<D: HostApi> Graph<D> {
 impl<D: HostApi> Drop for Graph<D> {
     fn drop(&mut self) {
         if let Some(pool) = self.lease.pools().next() {
-            pool.subtract_driver_bytes(self.driver_bytes);
+            pool.spent().fetch_sub(self.driver_bytes, Ordering::Relaxed);
         }
     }
 }

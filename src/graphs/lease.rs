@@ -1,14 +1,12 @@
 //! A graph's claim on its memory, and the order of its launches.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::order::{Launched, Order};
-use super::pool::PoolCore;
-use super::retired::{Claim, Retired};
+use super::order::{retire, Kept, Launched, Order, Retired};
+use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
@@ -22,14 +20,14 @@ pub struct Lease<D: HostApi> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: Accepted<D>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
-    kept: Vec<Box<dyn Any + Send + Sync>>,
+    kept: Kept,
     /// Whether memory is to be filled before the next launch ([`Settings::poison`](crate::Settings::poison)).
     poison: AtomicBool,
 }
 
 impl<D: HostApi> Lease<D> {
-    pub(super) fn new(mut pools: Accepted<D>, kept: Vec<Box<dyn Any + Send + Sync>>) -> Self {
-        pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
+    pub(super) fn new(mut pools: Accepted<D>, kept: Kept) -> Self {
+        pools.sort_by_key(|(pool, _)| pool.place());
         let poison = pools.iter().any(|(pool, _)| pool.engine().poisons());
         Self { pools, handles: None, kept, poison: AtomicBool::new(poison) }
     }
@@ -60,7 +58,7 @@ impl<D: HostApi> Lease<D> {
         self.handles = Some((graph, executable));
     }
 
-    pub(super) fn pools(&self) -> impl Iterator<Item = &Arc<PoolCore<D>>> {
+    pub(super) fn pools(&self) -> impl Iterator<Item = &Pool<D>> {
         self.pools.iter().map(|(pool, _)| pool)
     }
 
@@ -84,18 +82,18 @@ impl<D: HostApi> Lease<D> {
     ) -> Result<(), E> {
         let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
         let launched = Launched::on(first.engine().driver(), stream)?;
-        let stream = launched.stream;
+        let stream = launched.stream();
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
         if stream.is_default() && !one_engine {
             let why = StreamRefusal::PerDevice;
             return Err(Error::Stream { call: "launch", stream, why }.into());
         }
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
-        for (pool, order) in self.pools().zip(&orders) {
-            order.follow(pool.engine(), pool.id(), launched)?;
-            order.follow_lent(pool.engine(), pool.id(), launched)?;
+        for order in &orders {
+            order.follow(launched)?;
+            order.follow_lent(launched)?;
         }
-        let mut marks = Marks { lease: self, orders, launched, pending: true };
+        let mut marks = Marks { orders, launched, pending: true };
         let result = match self.poison.load(Ordering::Relaxed) {
             true => self.poison(stream).map_err(E::from).and_then(|()| launch(stream)),
             false => launch(stream),
@@ -109,9 +107,7 @@ impl<D: HostApi> Lease<D> {
         result?;
         Ok(marked.map_err(Error::from)?)
     }
-}
 
-impl<D: HostApi> Lease<D> {
     /// Fills what the graphs of the pools do not keep, with the locks of the pools' orders held, and the stream behind
     /// all launches.
     fn poison(&self, stream: StreamHandle) -> Result<(), Error> {
@@ -125,7 +121,7 @@ impl<D: HostApi> Lease<D> {
 }
 
 /// Pools with a graph's name in their engines.
-pub(super) type Accepted<D> = SmallVec<[(Arc<PoolCore<D>>, GraphId); 1]>;
+pub(super) type Accepted<D> = SmallVec<[(Pool<D>, GraphId); 1]>;
 
 /// The pools that a graph uses, as its engine knows, and that have an owner.
 pub(super) fn owned_pools<D: HostApi>(
@@ -135,8 +131,7 @@ pub(super) fn owned_pools<D: HostApi>(
     let mut pools = Accepted::new();
     for id in engine.pools_of(graph) {
         // One without an owner is the host's, by its name, and so is the order in it.
-        let Some(owner) = engine.owner_of(id) else { continue };
-        let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
+        let Some(owner) = Pool::owner(engine, id) else { continue };
         let going = || engine.refuse(id, "finish", PoolRefusal::Going);
         pools.push((owner.ok_or_else(going)?, graph));
     }
@@ -146,7 +141,6 @@ pub(super) fn owned_pools<D: HostApi>(
 /// Marks the end of a launch in each of its pools, even if the launch fails: one that failed
 /// or panicked may have been submitted.
 struct Marks<'a, D: HostApi> {
-    lease: &'a Lease<D>,
     orders: SmallVec<[MutexGuard<'a, Order<D>>; 1]>,
     launched: Launched,
     pending: bool,
@@ -156,10 +150,10 @@ impl<D: HostApi> Marks<'_, D> {
     fn set(&mut self) -> Result<(), DriverError> {
         self.pending = false;
         let mut marked = Ok(());
-        for (pool, order) in self.lease.pools().zip(&mut self.orders) {
-            let done = order.mark(pool.engine(), self.launched);
+        for order in &mut self.orders {
+            let done = order.mark(self.launched);
             if done.is_ok() {
-                order.forget_lent(pool.engine(), pool.id());
+                order.forget_lent();
             }
             marked = marked.and(done);
         }
@@ -178,42 +172,7 @@ impl<D: HostApi> Drop for Marks<'_, D> {
 
 impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
-        let mut claims: SmallVec<[Claim<D>; 1]> = SmallVec::new();
-        for (pool, graph) in &self.pools {
-            let engine = pool.engine();
-            // An engine knows the graph by one name, however many of its pools that uses.
-            if !claims.iter().any(|claim| Arc::ptr_eq(&claim.engine, engine)) {
-                claims.push(Claim { engine: engine.clone(), graph: *graph });
-            }
-        }
-        let mut retired = Retired {
-            claims,
-            handles: self.handles.take(),
-            kept: std::mem::take(&mut self.kept),
-            others: SmallVec::new(),
-            events: SmallVec::new(),
-        };
-        for (pool, _) in &self.pools {
-            match pool.order().pending(pool.id()) {
-                Ok(event) => retired.events.extend(event),
-                // It is unknown when it has finished: it is never released.
-                Err(_) => {
-                    std::mem::forget(retired);
-                    return;
-                }
-            }
-        }
-        match self.pools.first() {
-            None => retired.release(),
-            Some(_) if retired.events.is_empty() => retired.release(),
-            Some((pool, _)) if retired.kept.is_empty() => {
-                retired.others = self.pools().skip(1).cloned().collect();
-                pool.order().retired.push(retired);
-            }
-            // Not put aside: what it keeps may keep the pool, which would then never go.
-            Some(_) if retired.wait() => retired.release(),
-            Some(_) => std::mem::forget(retired),
-        }
+        retire(&self.pools, self.handles.take(), std::mem::take(&mut self.kept));
     }
 }
 

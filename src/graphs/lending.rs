@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::memory::Memory;
 use super::order::Launched;
-use super::pool::{Pool, PoolCore};
+use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
@@ -18,10 +17,10 @@ use crate::engine::Lent;
 /// its stream is, so that launches on other threads can come after that. It stays on its thread, which is
 /// the stream's.
 pub struct Lending<D: HostApi> {
-    pool: Arc<PoolCore<D>>,
+    pool: Pool<D>,
     stream: StreamHandle,
-    /// How many launches of the pool the stream is known to come after, and the driver's number of it.
-    followed: Cell<Option<(u64, u64)>>,
+    /// How many launches of the pool the stream is known to come after, with the stream as the driver knew it then.
+    followed: Cell<Option<(u64, Launched)>>,
     thread: PhantomData<*const ()>,
 }
 
@@ -42,18 +41,18 @@ impl<D: HostApi> Lending<D> {
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         let engine = self.pool.engine();
         let order = self.pool.order();
-        order.must_launch(engine, self.pool.id())?;
+        order.must_launch()?;
         let launched = Launched::on(engine.driver(), self.stream)?;
-        let now = Some((order.launches(), launched.id));
+        let now = Some((order.launches(), launched));
         if self.followed.get() != now {
-            order.follow(engine, self.pool.id(), launched)?;
+            order.follow(launched)?;
             self.followed.set(now);
         }
         let block = engine.lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
         drop(order);
         match block {
             Some(block) => Ok(Memory::new(block, self.pool.clone())),
-            None => Pool::of(self.pool.clone()).allocate(bytes, self.stream),
+            None => self.pool.allocate(bytes, self.stream),
         }
     }
 
@@ -64,7 +63,7 @@ impl<D: HostApi> Lending<D> {
 
     /// The pool.
     pub fn pool(&self) -> Pool<D> {
-        Pool::of(self.pool.clone())
+        self.pool.clone()
     }
 }
 
@@ -93,8 +92,7 @@ impl<D: HostApi> Pool<D> {
     /// run of the capture wrote there, by eager work meanwhile, is overwritten by who borrows, and launches read that.
     ///
     /// ```
-    /// # use std::sync::Arc;
-    /// # use regraph::driver::{CaptureMode, HostApi};
+    /// #     /// # use regraph::driver::{CaptureMode, HostApi};
     /// # use regraph::{Config, Engine, Error, Pool, PoolConfig, PoolRefusal};
     /// # use regraph_sim::{Launch, SimConfig, SimDriver};
     /// # fn main() -> Result<(), Error> {
@@ -124,10 +122,10 @@ impl<D: HostApi> Pool<D> {
     /// As [`Pool::follow`].
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
-        self.shared().order().must_launch(self.engine(), self.id())?;
+        self.order().must_launch()?;
         Ok(Lending {
-            pool: self.shared().clone(),
-            stream: launched.stream,
+            pool: self.clone(),
+            stream: launched.stream(),
             followed: Cell::new(None),
             thread: PhantomData,
         })

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::pool::{Pool, PoolCore};
+use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
@@ -14,12 +14,11 @@ use crate::engine::{Block, BlockId, Engine};
 /// [`Memory::record_stream`] was told of.
 pub struct Memory<D: HostApi> {
     block: Block,
-    /// Keeps the pool.
-    pool: Arc<PoolCore<D>>,
+    pool: Pool<D>,
 }
 
 impl<D: HostApi> Memory<D> {
-    pub(super) fn new(block: Block, pool: Arc<PoolCore<D>>) -> Self {
+    pub(super) fn new(block: Block, pool: Pool<D>) -> Self {
         Self { block, pool }
     }
 
@@ -29,7 +28,7 @@ impl<D: HostApi> Memory<D> {
     /// The block is a live one of the pool's engine that was asked of this pool, and from now on nothing but this
     /// value frees it.
     pub unsafe fn from_block(pool: &Pool<D>, block: Block) -> Self {
-        Self::new(block, pool.shared().clone())
+        Self::new(block, pool.clone())
     }
 
     /// Its device address, a multiple of 512.
@@ -52,7 +51,7 @@ impl<D: HostApi> Memory<D> {
 
     /// The pool that it came from.
     pub fn pool(&self) -> Pool<D> {
-        Pool::of(self.pool.clone())
+        self.pool.clone()
     }
 
     /// The engine that it came from.

@@ -40,24 +40,20 @@
 
 mod capture;
 mod graph;
-mod judging;
 mod lease;
 mod lending;
 mod memory;
 mod order;
 mod pool;
-mod retired;
 mod submit;
-mod twice;
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
-pub use capture::Capture;
+pub use capture::{Capture, Judging};
 pub use graph::Graph;
-pub use judging::Judging;
 pub use lease::Lease;
 pub use lending::Lending;
 pub use memory::Memory;
-pub(crate) use order::Event;
+pub(crate) use order::{hold_launches, resume_launches, Event};
+pub(crate) use pool::owned;
 pub use pool::Pool;
-pub(crate) use pool::{hold_launches, owned, resume_launches};
 pub use submit::Submit;

@@ -4,13 +4,21 @@
 //! another stream is made to wait for it. So at any time one event stands behind everything that the
 //! pool's graphs have been asked to do, and completed, says that none runs.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use super::retired::Retired;
-use super::{Error, StreamRefusal};
-use crate::driver::{AsStream, DriverError, EventHandle, HostApi, StreamHandle};
-use crate::engine::{one_stream, Engine, PoolId};
-use crate::sync::{AtomicBool, Ordering};
+use smallvec::SmallVec;
+
+use super::pool::Pool;
+use super::{Error, PoolRefusal, StreamRefusal};
+use crate::driver::{
+    AsStream, DriverError, EventHandle, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
+};
+use crate::engine::{one_stream, Engine, GraphId, PoolId};
+use crate::sync::{AtomicBool, MutexGuard, Ordering};
+
+/// What a graph keeps alive until it has finished.
+pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
 
 /// An event that is destroyed with its last user.
 pub(crate) struct Event<D: HostApi> {
@@ -52,8 +60,8 @@ impl<D: HostApi> Drop for Event<D> {
 /// A stream with the driver's number of it: its handle may be given again when it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Launched {
-    pub(super) stream: StreamHandle,
-    pub(super) id: u64,
+    stream: StreamHandle,
+    id: u64,
 }
 
 impl Launched {
@@ -66,10 +74,16 @@ impl Launched {
         }
         Ok(Self { stream, id: driver.stream_id(stream)? })
     }
+
+    pub(super) fn stream(self) -> StreamHandle {
+        self.stream
+    }
 }
 
 /// The last launch of a pool, and what waits for it.
 pub(super) struct Order<D: HostApi> {
+    engine: Arc<Engine<D>>,
+    pool: PoolId,
     /// The stream of the last launch, with the event behind it.
     last: Option<(Launched, Arc<Event<D>>)>,
     /// Whether a launch was not marked, so that the event does not stand behind everything.
@@ -79,15 +93,17 @@ pub(super) struct Order<D: HostApi> {
     /// Whether the next launch has to ask for what was lent.
     lends: Arc<AtomicBool>,
     /// Whether the pool has no memory at present.
-    pub(super) suspended: bool,
+    suspended: bool,
     /// Graphs that were dropped while they may have been running.
-    pub(super) retired: Vec<Retired<D>>,
+    retired: Vec<Retired<D>>,
 }
 
 impl<D: HostApi> Order<D> {
     /// Of a pool that was not launched yet.
-    pub(super) fn new(engine: &Engine<D>, pool: PoolId) -> Self {
+    pub(super) fn new(engine: &Arc<Engine<D>>, pool: PoolId) -> Self {
         Self {
+            engine: engine.clone(),
+            pool,
             last: None,
             lost: false,
             launches: 0,
@@ -98,28 +114,23 @@ impl<D: HostApi> Order<D> {
     }
 
     /// Makes `stream` come after the last launch, for the next one or for what prepares it.
-    pub(super) fn follow(
-        &self,
-        engine: &Engine<D>,
-        pool: PoolId,
-        stream: Launched,
-    ) -> Result<(), Error> {
-        self.must_launch(engine, pool)?;
+    pub(super) fn follow(&self, stream: Launched) -> Result<(), Error> {
+        self.must_launch()?;
         match &self.last {
             Some((last, event)) if *last != stream => {
-                Ok(engine.driver().wait_for_event(stream.stream, event.handle)?)
+                Ok(self.engine.driver().wait_for_event(stream.stream, event.handle)?)
             }
             _ => Ok(()),
         }
     }
 
     /// Refuses a pool that has no memory, or whose order is lost.
-    pub(super) fn must_launch(&self, engine: &Engine<D>, pool: PoolId) -> Result<(), Error> {
+    pub(super) fn must_launch(&self) -> Result<(), Error> {
         if self.suspended {
-            return Err(engine.suspended(pool, "launch"));
+            return Err(self.engine.suspended(self.pool, "launch"));
         }
         if self.lost {
-            return Err(Error::OrderLost { pool });
+            return Err(Error::OrderLost { pool: self.pool });
         }
         Ok(())
     }
@@ -130,86 +141,77 @@ impl<D: HostApi> Order<D> {
     }
 
     /// Makes a launch on `stream` come after all work on memory that was lent.
-    pub(super) fn follow_lent(
-        &self,
-        engine: &Engine<D>,
-        pool: PoolId,
-        stream: Launched,
-    ) -> Result<(), Error> {
+    pub(super) fn follow_lent(&self, stream: Launched) -> Result<(), Error> {
         match self.lends.load(Ordering::Relaxed) {
-            true => engine.follow_lent(pool, stream.stream),
+            true => self.engine.follow_lent(self.pool, stream.stream),
             false => Ok(()),
         }
     }
 
     /// A launch that was marked came after all work on memory that was lent: so will those after it.
-    pub(super) fn forget_lent(&self, engine: &Engine<D>, pool: PoolId) {
+    pub(super) fn forget_lent(&self) {
         if self.lends.load(Ordering::Relaxed) {
             // Where the engine cannot be asked, the next launch comes after the same once more.
-            let _ = engine.forget_borrowers(pool);
+            let _ = self.engine.forget_borrowers(self.pool);
         }
     }
 
     /// Marks the end of what `stream` holds, which need not follow the last launch yet, as if it had
     /// been launched.
-    pub(super) fn cover(&mut self, engine: &Arc<Engine<D>>, pool: PoolId, stream: Launched) {
-        if self.follow(engine, pool, stream).is_err() {
+    pub(super) fn cover(&mut self, stream: Launched) {
+        if self.follow(stream).is_err() {
             // Then no one event stands behind both.
             self.lost = true;
             return;
         }
         // What cannot be marked is remembered here.
-        let _ = self.mark(engine, stream);
+        let _ = self.mark(stream);
     }
 
     /// What a stream holds cannot be marked, so it is waited for. If it cannot be waited for, as on a
     /// device that is not the engine's, or while a capture is under way, which the wait would ruin, nothing follows it.
-    pub(super) fn wait_or_lose(&mut self, engine: &Engine<D>, stream: StreamHandle) {
-        let driver = engine.driver();
+    pub(super) fn wait_or_lose(&mut self, stream: StreamHandle) {
+        let driver = self.engine.driver();
         let here = driver.device_of_stream(stream).is_ok_and(|device| device == driver.device());
-        self.lost |= !here || engine.is_recording() || driver.synchronize().is_err();
+        self.lost |= !here || self.engine.is_recording() || driver.synchronize().is_err();
     }
 
     /// Marks the end of what was just launched on `stream`.
-    pub(super) fn mark(
-        &mut self,
-        engine: &Arc<Engine<D>>,
-        stream: Launched,
-    ) -> Result<(), DriverError> {
+    pub(super) fn mark(&mut self, stream: Launched) -> Result<(), DriverError> {
         self.launches += 1;
-        let marked = self.record(engine, stream);
+        let marked = self.record(stream);
         if marked.is_err() {
             self.last = None;
-            self.wait_or_lose(engine, stream.stream);
+            self.wait_or_lose(stream.stream);
         }
         marked
     }
 
-    fn record(&mut self, engine: &Arc<Engine<D>>, stream: Launched) -> Result<(), DriverError> {
+    fn record(&mut self, stream: Launched) -> Result<(), DriverError> {
         let event = match self.last.take() {
             // An event that a retired graph waits for keeps its place.
             Some((last, event)) if last == stream && Arc::strong_count(&event) == 1 => {
-                engine.driver().record_event(event.handle, stream.stream)?;
+                self.engine.driver().record_event(event.handle, stream.stream)?;
                 event
             }
             // An event belongs to its stream's device, which another stream may not share.
-            _ => Event::behind(engine, stream.stream)?,
+            _ => Event::behind(&self.engine, stream.stream)?,
         };
         self.last = Some((stream, event));
         Ok(())
     }
 
     /// The event behind the last launch, if it has not completed; an error where that is unknown.
-    pub(super) fn pending(&self, pool: PoolId) -> Result<Option<Arc<Event<D>>>, Error> {
+    pub(super) fn pending(&self) -> Result<Option<Arc<Event<D>>>, Error> {
         if self.lost {
-            return Err(Error::OrderLost { pool });
+            return Err(Error::OrderLost { pool: self.pool });
         }
-        Ok(self
-            .last
-            .as_ref()
-            .map(|(_, event)| event)
-            .filter(|event| !event.is_completed())
-            .cloned())
+        let last = self.last.as_ref().map(|(_, event)| event);
+        Ok(last.filter(|event| !event.is_completed()).cloned())
+    }
+
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended
     }
 
     /// Takes out the retired graphs that have finished.
@@ -217,6 +219,127 @@ impl<D: HostApi> Order<D> {
         if self.retired.is_empty() {
             return Vec::new();
         }
-        self.retired.extract_if(.., |retired| retired.is_finished()).collect()
+        let is_finished = |of: &mut Retired<D>| of.events.iter().all(|event| event.is_completed());
+        self.retired.extract_if(.., is_finished).collect()
     }
+
+    /// Waits for the retired graphs and releases them, but for those whose end cannot be told.
+    pub(super) fn let_retired_go(&mut self) {
+        self.retired.drain(..).filter(Retired::wait).for_each(Retired::release);
+    }
+}
+
+/// What is left of a graph that was dropped while it may have been running: destroyed and released once it has
+/// finished.
+pub(super) struct Retired<D: HostApi> {
+    /// Its name in each engine.
+    claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,
+    /// Where the graph is ours to destroy.
+    handles: Option<(GraphHandle, ExecutableHandle)>,
+    kept: Kept,
+    /// Its pools but for the one that it is put aside in. That is the first by address, so that no
+    /// two keep each other.
+    others: SmallVec<[Pool<D>; 1]>,
+    /// Behind its last launch, in each of its pools that had one under way.
+    events: SmallVec<[Arc<Event<D>>; 1]>,
+}
+
+impl<D: HostApi> Retired<D> {
+    /// Destroys the graph and gives its memory back. It must have finished.
+    pub(super) fn release(self) {
+        if let (Some((graph, executable)), Some((engine, _))) = (self.handles, self.claims.first())
+        {
+            // A handle that the driver refuses to destroy is lost; the memory is not in use by it.
+            let _ = engine.driver().destroy_executable(executable);
+            let _ = engine.driver().destroy_graph(graph);
+        }
+        for (engine, graph) in &self.claims {
+            // Each claim is released once, here; a poisoned engine hands out nothing any more.
+            let _ = engine.release_graph(*graph);
+        }
+    }
+
+    /// Waits until the graph has finished; false where that cannot be told.
+    fn wait(&self) -> bool {
+        self.events.iter().all(|event| event.synchronize().is_ok())
+    }
+}
+
+/// Lets a graph go that has these names in its pools, which are given by address: at once where it does not run,
+/// and when it has finished otherwise.
+pub(super) fn retire<D: HostApi>(
+    pools: &[(Pool<D>, GraphId)],
+    handles: Option<(GraphHandle, ExecutableHandle)>,
+    kept: Kept,
+) {
+    let (claims, others, events) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let mut retired = Retired { claims, handles, kept, others, events };
+    for (pool, graph) in pools {
+        // An engine knows the graph by one name, however many of its pools that uses.
+        if !retired.claims.iter().any(|(engine, _)| Arc::ptr_eq(engine, pool.engine())) {
+            retired.claims.push((pool.engine().clone(), *graph));
+        }
+    }
+    for (pool, _) in pools {
+        match pool.order().pending() {
+            Ok(event) => retired.events.extend(event),
+            // It is unknown when it has finished: it is never released.
+            Err(_) => return std::mem::forget(retired),
+        }
+    }
+    match pools {
+        _ if retired.events.is_empty() => retired.release(),
+        [(first, _), others @ ..] if retired.kept.is_empty() => {
+            retired.others = others.iter().map(|(pool, _)| pool.clone()).collect();
+            first.order().retired.push(retired);
+        }
+        // Not put aside: what it keeps may keep the pool, which would then never go.
+        _ if retired.wait() => retired.release(),
+        _ => std::mem::forget(retired),
+    }
+}
+
+/// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
+/// launched. Where one runs it is waited for, or refused.
+pub(crate) fn hold_launches<D: HostApi, R>(
+    pools: &[Pool<D>],
+    wait: bool,
+    change: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    let orders: Vec<_> = pools.iter().map(Pool::order).collect();
+    for order in &orders {
+        match order.pending()? {
+            Some(event) if wait => event.synchronize()?,
+            Some(_) => return Err(order.engine.refuse(order.pool, "try_sleep", PoolRefusal::Runs)),
+            None => {}
+        }
+    }
+    mirror(orders, change)
+}
+
+/// Brings the memory of pools back, given in the order in which they are locked.
+pub(crate) fn resume_launches<D: HostApi, R>(
+    pools: &[Pool<D>],
+    resume: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    mirror(pools.iter().map(Pool::order).collect(), resume)
+}
+
+/// Changes pools, and notes which of them have their memory then.
+fn mirror<D: HostApi, R>(
+    mut orders: Vec<MutexGuard<'_, Order<D>>>,
+    change: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    // So it stays if the engine cannot even tell.
+    orders.iter_mut().for_each(|order| order.suspended = true);
+    let changed = change();
+    let mut known = Ok(());
+    for order in &mut orders {
+        // It may have got half way.
+        match order.engine.is_suspended(order.pool) {
+            Ok(suspended) => order.suspended = suspended,
+            Err(error) => known = known.and(Err(error)),
+        }
+    }
+    known.map(|()| changed)
 }

@@ -5,9 +5,8 @@ use std::slice;
 use std::sync::{Arc, Weak};
 
 use super::memory::Memory;
-use super::order::{Launched, Order};
-use super::retired::Retired;
-use super::{Error, PoolRefusal};
+use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
+use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
@@ -23,7 +22,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
 pub struct Pool<D: HostApi>(Arc<PoolCore<D>>);
 
 /// What all holders of a pool share.
-pub(crate) struct PoolCore<D: HostApi> {
+struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
@@ -31,43 +30,9 @@ pub(crate) struct PoolCore<D: HostApi> {
     driver_bytes: AtomicU64,
 }
 
-impl<D: HostApi> PoolCore<D> {
-    pub(super) fn engine(&self) -> &Arc<Engine<D>> {
-        &self.engine
-    }
-
-    pub(super) fn id(&self) -> PoolId {
-        self.id
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
-        self.order.lock()
-    }
-
-    pub(super) fn add_driver_bytes(&self, bytes: u64) {
-        self.driver_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn subtract_driver_bytes(&self, bytes: u64) {
-        self.driver_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Destroys the graphs that were dropped in flight and have finished since.
-    pub(super) fn reap(&self) {
-        let finished = self.order().finished();
-        finished.into_iter().for_each(Retired::release);
-    }
-}
-
 impl<D: HostApi> Drop for PoolCore<D> {
     fn drop(&mut self) {
-        let order = self.order.get_mut();
-        for retired in order.retired.drain(..) {
-            if retired.wait() {
-                retired.release();
-            }
-        }
+        self.order.get_mut().let_retired_go();
         // Where work may still use a freed block, the memory goes later.
         self.engine.let_pool_go(self.id);
     }
@@ -89,12 +54,29 @@ impl<D: HostApi> Pool<D> {
         Self(shared)
     }
 
-    pub(super) fn of(shared: Arc<PoolCore<D>>) -> Self {
-        Self(shared)
+    /// The owner of an engine's pool, if it has one; nothing of one that is going.
+    pub(super) fn owner(engine: &Engine<D>, pool: PoolId) -> Option<Option<Self>> {
+        let owner = engine.owner_of(pool)?;
+        Some(owner.upgrade().and_then(|owner| Some(Self(owner.downcast().ok()?))))
     }
 
-    pub(super) fn shared(&self) -> &Arc<PoolCore<D>> {
-        &self.0
+    /// Whether both hold the same pool.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Tells it from others, and says in which order the pools of a graph are locked.
+    pub(super) fn place(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
+        self.0.order.lock()
+    }
+
+    pub(super) fn spent(&self) -> &AtomicU64 {
+        &self.0.driver_bytes
     }
 
     /// The engine that the pool was made with.
@@ -114,7 +96,7 @@ impl<D: HostApi> Pool<D> {
     /// The engine's.
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
-        Ok(Memory::new(block, self.0.clone()))
+        Ok(Memory::new(block, self.clone()))
     }
 
     /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
@@ -130,7 +112,7 @@ impl<D: HostApi> Pool<D> {
     ) -> Result<Memory<D>, Error> {
         let (engine, pool) = (&self.0.engine, self.0.id);
         let block = engine.allocate_or_release(pool, bytes, stream.as_stream(), last_resort)?;
-        Ok(Memory::new(block, self.0.clone()))
+        Ok(Memory::new(block, self.clone()))
     }
 
     /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
@@ -163,22 +145,22 @@ impl<D: HostApi> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`PoolRefusal::Suspended`], since there are no inputs to fill then;
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
     /// [`StreamRefusal::LaunchWhileCapturing`](crate::StreamRefusal::LaunchWhileCapturing);
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;
-        self.0.order().follow(&self.0.engine, self.0.id, launched)
+        self.order().follow(launched)
     }
 
     /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
     /// those comes after it.
     pub(crate) fn cover(&self, stream: StreamHandle) {
         let launched = Launched::on(self.0.engine.driver(), stream);
-        let mut order = self.0.order();
+        let mut order = self.order();
         match launched {
-            Ok(launched) => order.cover(&self.0.engine, self.0.id, launched),
-            Err(_) => order.wait_or_lose(&self.0.engine, stream),
+            Ok(launched) => order.cover(launched),
+            Err(_) => order.wait_or_lose(stream),
         }
     }
 
@@ -192,7 +174,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's:
-    /// [`PoolRefusal::HasBlocks`] where blocks are live that
+    /// [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are live that
     /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| engine.suspend(pool, false, By::owner("suspend")))
@@ -231,8 +213,7 @@ impl<D: HostApi> Pool<D> {
         &self,
         change: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
     ) -> Result<u64, Error> {
-        let shared = &self.0;
-        hold_launches(slice::from_ref(shared), true, || change(&shared.engine, shared.id))?
+        hold_launches(slice::from_ref(self), true, || change(self.engine(), self.id()))?
     }
 
     /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
@@ -241,16 +222,15 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// The engine's, when the device has no room for instance: the pool is suspended still.
     pub fn resume(&self) -> Result<u64, Error> {
-        let shared = &self.0;
         // When launches are held back no longer: an observer may call the pool.
         let _told = tell_later();
-        let resume = || shared.engine.resume(shared.id, By::owner("resume"));
-        resume_launches(slice::from_ref(shared), resume)?
+        let resume = || self.0.engine.resume(self.0.id, By::owner("resume"));
+        resume_launches(slice::from_ref(self), resume)?
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.
     pub fn is_suspended(&self) -> bool {
-        self.0.order().suspended
+        self.order().is_suspended()
     }
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
@@ -264,7 +244,8 @@ impl<D: HostApi> Pool<D> {
 
     /// Destroys the graphs that were dropped while they ran and have finished since. Does not wait.
     pub fn collect(&self) {
-        self.0.reap();
+        let finished = self.order().finished();
+        finished.into_iter().for_each(Retired::release);
     }
 
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
@@ -272,11 +253,11 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the driver's.
     pub fn synchronize(&self) -> Result<(), Error> {
-        let pending = self.0.order().pending(self.0.id)?;
+        let pending = self.order().pending()?;
         if let Some(event) = pending {
             event.synchronize()?;
         }
-        self.0.reap();
+        self.collect();
         Ok(())
     }
 }
@@ -298,61 +279,15 @@ impl<D: HostApi> fmt::Debug for Pool<D> {
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],
-) -> (Vec<Arc<PoolCore<D>>>, Option<PoolId>) {
+) -> (Vec<Pool<D>>, Option<PoolId>) {
     let (mut owned, mut going) = (Vec::new(), None);
     for &pool in pools {
-        let Some(owner) = engine.owner_of(pool) else { continue };
-        match owner.upgrade().and_then(|owner| owner.downcast::<PoolCore<D>>().ok()) {
-            Some(shared) => owned.push(shared),
-            None => going = Some(pool),
-        }
-    }
-    owned.sort_by_key(|shared| Arc::as_ptr(shared) as usize);
-    (owned, going)
-}
-
-/// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
-/// launched. Where one runs it is waited for, or refused.
-pub(crate) fn hold_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    wait: bool,
-    change: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    let orders: Vec<_> = pools.iter().map(|shared| shared.order()).collect();
-    for (shared, order) in pools.iter().zip(&orders) {
-        match order.pending(shared.id)? {
-            Some(event) if wait => event.synchronize()?,
-            Some(_) => return Err(shared.engine.refuse(shared.id, "try_sleep", PoolRefusal::Runs)),
+        match Pool::owner(engine, pool) {
             None => {}
+            Some(Some(owner)) => owned.push(owner),
+            Some(None) => going = Some(pool),
         }
     }
-    mirror(pools, orders, change)
-}
-
-/// Brings the memory of pools back, given in the order in which they are locked.
-pub(crate) fn resume_launches<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    resume: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    mirror(pools, pools.iter().map(|shared| shared.order()).collect(), resume)
-}
-
-/// Changes pools, and notes which of them have their memory then.
-fn mirror<D: HostApi, R>(
-    pools: &[Arc<PoolCore<D>>],
-    mut orders: Vec<MutexGuard<'_, Order<D>>>,
-    change: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    // So it stays if the engine cannot even tell.
-    orders.iter_mut().for_each(|order| order.suspended = true);
-    let changed = change();
-    let mut known = Ok(());
-    for (shared, order) in pools.iter().zip(&mut orders) {
-        // It may have got half way.
-        match shared.engine.is_suspended(shared.id) {
-            Ok(suspended) => order.suspended = suspended,
-            Err(error) => known = known.and(Err(error)),
-        }
-    }
-    known.map(|()| changed)
+    owned.sort_by_key(Pool::place);
+    (owned, going)
 }

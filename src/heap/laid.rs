@@ -1,7 +1,11 @@
-//! A block at a place that a layout has chosen.
+//! Blocks at places that are given: one that a layout has chosen, those that blocks had at a checkpoint.
+//!
+//! Where blocks lay at a checkpoint the engine has remembered; that what used the places meanwhile comes before what uses
+//! them now its host has promised (`Engine::restore`). So nothing is proven here, and each free or waiting
+//! range of the heap may be taken. What is in a block, or has no memory, never is.
 
 use super::place::{Placed, Requester};
-use super::range::{Range, RangeId, RangeState};
+use super::range::{Range, RangeId, RangeState, Users};
 use super::Heap;
 use crate::capture::Proof;
 
@@ -105,5 +109,155 @@ impl Heap {
             }
         }
         self.place_at(found?, bytes, requester, proof)
+    }
+}
+
+/// A place that was taken.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) range: RangeId,
+    /// Eager, or graphs where a finished graph uses any of it.
+    pub(crate) users: Users,
+    /// The waiting ranges that it has taken, or a part of.
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// What became of a waiting range of which a place took a part, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) from: RangeId,
+    /// Address and size that it had before.
+    pub(crate) place: (u64, u64),
+    /// Whether its row still stands, for what lies below the place.
+    pub(crate) below: bool,
+    /// What lies above the place, and goes on waiting.
+    pub(crate) above: Option<RangeId>,
+}
+
+impl Heap {
+    /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
+    /// blocks were given back: memory is missing there, or a place before reaches into it.
+    pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
+        let mapped = self.mapped_in_order();
+        let mut taken = 0;
+        places.iter().copied().find(|&(address, bytes)| {
+            let apart = address >= taken;
+            taken = address.saturating_add(bytes);
+            !apart || !self.could_hold(&mapped, (address, taken))
+        })
+    }
+
+    /// Whether one segment has memory from an address to another, and no capture under way a part of it.
+    fn could_hold(
+        &self,
+        mapped: &[(RangeId, (u64, u64), usize)],
+        (address, end): (u64, u64),
+    ) -> bool {
+        let above = mapped.partition_point(|&(_, (start, _), _)| start <= address);
+        let Some(first) = above.checked_sub(1) else { return false };
+        let mut reached = address;
+        for &(id, (start, bytes), segment) in &mapped[first..] {
+            let follows = start <= reached && reached < start + bytes;
+            let pending = matches!(self.ranges[id].state, RangeState::Pending { .. });
+            if !follows || pending || segment != mapped[first].2 {
+                return false;
+            }
+            reached = start + bytes;
+            if reached >= end {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts blocks at places that [`Heap::first_unclaimable`] has nothing against, in order of addresses,
+    /// where no block lies any more. Never asks the driver.
+    pub(crate) fn claim(&mut self, places: &[(u64, u64)]) -> Vec<Claimed> {
+        let mapped = self.mapped_in_order();
+        let mut last: Option<RangeId> = None;
+        let mut claimed = Vec::with_capacity(places.len());
+        for &(address, bytes) in places {
+            let start = mapped.partition_point(|&(_, (start, _), _)| start <= address) - 1;
+            let (start, _, segment) = mapped[start];
+            // Rows of a segment below the place before may be gone, or other ranges by now.
+            let here = last.filter(|&last| self.ranges[last].segment.index() == segment);
+            let place = self.claim_from(here.unwrap_or(start), address, bytes);
+            last = Some(place.range);
+            claimed.push(place);
+        }
+        claimed
+    }
+
+    /// Takes one place, which lies at a range or above it in the same segment.
+    fn claim_from(&mut self, start: RangeId, address: u64, bytes: u64) -> Claimed {
+        const HELD: &str = "the places were looked at before";
+        let end = address + bytes;
+        self.clock += 1;
+        let mut first = start;
+        while self.ranges[first].end() <= address {
+            first = self.ranges[first].next.expect(HELD);
+        }
+        let mut cuts: Vec<Cut> = Vec::new();
+        let mut users = Users::Eager;
+        let mut lower = None;
+        if self.ranges[first].address < address {
+            let place = self.extent(first);
+            lower = Some((first, place));
+            first = self.split(first, address);
+        }
+        let mut at = first;
+        loop {
+            let whole = self.extent(at);
+            let above = (self.ranges[at].end() > end).then(|| self.split(at, end));
+            match self.ranges[at].state {
+                RangeState::Waiting => {
+                    let lower = lower.take();
+                    let (from, place) = lower.unwrap_or((at, whole));
+                    cuts.push(Cut { from, place, below: lower.is_some(), above });
+                    self.leave(at);
+                }
+                RangeState::Idle { users: of }
+                | RangeState::Closed { users: of }
+                | RangeState::StreamOrdered { users: of, .. } => {
+                    users = users.or_graphs(of.are_graphs());
+                    self.unlist(at);
+                }
+                state => unreachable!("a block that is given back leaves no such range: {state:?}"),
+            }
+            lower = None;
+            self.ranges.set_markers(at, &[]);
+            self.ranges.set_state(at, RangeState::Allocated);
+            if above.is_some() || self.ranges[at].end() == end {
+                break;
+            }
+            at = self.ranges[at].next.expect(HELD);
+        }
+        while self.ranges[first].bytes < bytes {
+            let next = self.ranges[first].next.expect(HELD);
+            self.absorb_next(first, next);
+        }
+        self.in_blocks += bytes;
+        Claimed { range: first, users, cuts }
+    }
+
+    /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
+    pub(super) fn split(&mut self, id: RangeId, address: u64) -> RangeId {
+        let Range { segment, next, block, since, position, state, .. } = self.ranges[id];
+        let upper = (address, self.ranges[id].end() - address);
+        self.ranges[id].bytes -= upper.1;
+        let rest = self.ranges.insert(upper, segment, (Some(id), next), state);
+        self.ranges.unite_markers(rest, id);
+        self.ranges[rest].block = block;
+        self.ranges[rest].since = since;
+        self.ranges[rest].position = position;
+        match state {
+            RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
+            RangeState::Waiting => self.waiting.0 += 1,
+            _ => {}
+        }
+        if next.is_none() {
+            self.segment(segment).last = Some(rest);
+        }
+        rest
     }
 }

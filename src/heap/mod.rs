@@ -1,14 +1,14 @@
 //! One heap of a pool: ranges of addresses, who may take the free ones, and growth.
 //!
-//! * [`range`]: the table of ranges in address order; [`markers`]: what must precede new work in each.
+//! * [`range`]: the table of ranges in address order; [`range`]: what must precede new work in each.
 //! * [`segment`]: where memory comes from.
 //! * [`runs`]: free neighbours by address and size.
-//! * [`place`]: where a block goes; with [`takeable`].
-//! * [`stream_ordered`]: what streams gave back outside captures.
-//! * [`laid`]: a block at a place that a layout has chosen; [`claim`]: blocks at those of a checkpoint.
-//! * [`open`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
+//! * [`place`]: where a block goes; with [`place`].
+//! * [`place`]: what streams gave back outside captures.
+//! * [`laid`]: a block at a place that a layout has chosen; [`laid`]: blocks at those of a checkpoint.
+//! * [`kept`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
-//! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
+//! * [`grow`]: more memory from the driver; [`grow`]: some of it ahead; [`suspend`]: less;
 //!   [`suspend`]: none for a while; [`sharing`]: for other processes and devices too.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker
@@ -16,42 +16,34 @@
 //!
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
-mod claim;
-mod give_back;
 mod grow;
 mod kept;
 mod laid;
-mod markers;
-mod open;
 mod place;
 mod planned;
-mod premapped;
 mod range;
 mod runs;
 mod segment;
 mod sharing;
-mod stream_ordered;
 mod suspend;
-mod takeable;
-mod users;
 #[cfg(debug_assertions)]
 pub(crate) mod verify;
 
-pub(crate) use claim::{Claimed, Cut};
-pub(crate) use give_back::Surplus;
+pub(crate) use grow::Bounds;
 pub(crate) use grow::Wanted;
+pub(crate) use laid::{Claimed, Cut};
 pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{
     Asker, Ended, LaidSpot, Others, Placement, PlannedHeap, Prepared, Sharable,
 };
-pub(crate) use premapped::Bounds;
+pub use range::Lent;
+pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
+pub(crate) use suspend::Surplus;
 pub(crate) use suspend::{Keeper, NothingKept, Presence};
-pub use users::Lent;
-pub(crate) use users::Users;
 
 use std::sync::Arc;
 

@@ -15,10 +15,12 @@
 //!
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
 //! it covers.
+//!
+//! Below it stand the rule by which a requester may take a free range ([`Heap::takes`]), and what streams gave back
+//! outside captures.
 
-use super::range::{CaptureSlot, Range, RangeId, RangeState, TimelineId};
+use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;
-use super::users::{Lent, Users};
 use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
@@ -321,4 +323,291 @@ impl Heap {
 /// Whose memory a block is in what a free range holds.
 fn users_of(state: RangeState) -> Users {
     state.users().map_or(Users::Eager, Users::of_block)
+}
+
+impl Heap {
+    /// Whether a requester may take a range.
+    #[inline]
+    pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
+        self.takes(&self.ranges[id], requester, proof) == Some(true)
+    }
+
+    /// Whether a requester may take a range that has been looked up. None where it is not free.
+    pub(super) fn takes(
+        &self,
+        range: &Range,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<bool> {
+        match requester {
+            Requester::Capture { capture, stream, share } => {
+                self.takes_inside(range, capture, (!share).then_some(stream), proof)
+            }
+            Requester::Outside { timeline } => self.takes_outside(range, timeline, false),
+            Requester::Lent { timeline, lent } => self.takes_lent(range, timeline, lent),
+        }
+    }
+
+    /// [`Heap::takes`] for a stream of a capture: with `own` only what that stream gave back. Each range of
+    /// a capture is proven here, in the call that takes it.
+    #[inline(always)]
+    pub(super) fn takes_inside(
+        &self,
+        range: &Range,
+        capture: CaptureSlot,
+        own: Option<StreamIndex>,
+        proof: Proof<'_>,
+    ) -> Option<bool> {
+        match range.state {
+            RangeState::Pending { capture: of, owner, .. } => {
+                let asked = of == capture && own.is_none_or(|own| own == owner);
+                Some(asked && proof.covers(self.ranges.markers_of(range)))
+            }
+            RangeState::Idle { .. } => Some(true),
+            state => state.is_free().then_some(false),
+        }
+    }
+
+    /// [`Heap::takes`] for work outside captures. With `whole` all of the range is taken, so it may be one that is
+    /// not split.
+    #[inline]
+    pub(super) fn takes_outside(
+        &self,
+        range: &Range,
+        timeline: Option<TimelineId>,
+        whole: bool,
+    ) -> Option<bool> {
+        let fits = || whole || self.may_split(range.bytes);
+        match range.state {
+            RangeState::Idle { users } | RangeState::Closed { users } => {
+                Some(users == Users::Eager && fits())
+            }
+            RangeState::StreamOrdered { timeline: of, users: Users::Eager } => {
+                Some(timeline == Some(of) && fits())
+            }
+            state => state.is_free().then_some(false),
+        }
+    }
+
+    /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
+    /// before all that come: what these do not keep, or with [`Lent::AllFree`] all that they use.
+    #[inline]
+    pub(super) fn takes_lent(
+        &self,
+        range: &Range,
+        timeline: TimelineId,
+        lent: Lent,
+    ) -> Option<bool> {
+        let all = lent == Lent::AllFree;
+        match range.state {
+            RangeState::Idle { users } | RangeState::Closed { users } => {
+                Some(users == Users::Graphs || (users == Users::Kept && all))
+            }
+            RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
+                Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
+            }
+            state => state.is_free().then_some(false),
+        }
+    }
+
+    /// Whether a free range of so many bytes may be split, or joined with others, outside captures.
+    #[inline]
+    pub(super) fn may_split(&self, bytes: u64) -> bool {
+        self.plan.splitting.most.is_none_or(|most| bytes < most)
+    }
+
+    /// The free ranges that the requester may take from `last` downwards: the first of them, and how
+    /// much they hold, at most `bytes`.
+    pub(super) fn usable_before(
+        &self,
+        last: Option<RangeId>,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> (Option<RangeId>, u64) {
+        let mut first = None;
+        let mut usable = 0;
+        let mut at = last;
+        while let Some(id) = at.filter(|_| usable < bytes) {
+            if !self.may_take(id, requester, proof) {
+                break;
+            }
+            first = Some(id);
+            usable += self.ranges[id].bytes;
+            at = self.ranges[id].previous;
+        }
+        // The walk ends as soon as it has enough; a place that large would have been found before.
+        (first, usable.min(bytes))
+    }
+
+    /// How much the free ranges hold that the requester may take from `first` upwards, at most `bytes`.
+    pub(super) fn usable_after(
+        &self,
+        first: Option<RangeId>,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> u64 {
+        let mut usable = 0;
+        let mut at = first;
+        while let Some(id) = at.filter(|_| usable < bytes) {
+            if !self.may_take(id, requester, proof) {
+                break;
+            }
+            usable += self.ranges[id].bytes;
+            at = self.ranges[id].next;
+        }
+        usable.min(bytes)
+    }
+}
+
+impl Heap {
+    /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits
+    /// from now on, and for all streams once the timeline has completed the position; what was [`Users::Lent`] for
+    /// work that borrows, and for graphs.
+    pub(crate) fn free_stream_ordered(
+        &mut self,
+        id: RangeId,
+        (timeline, position): (TimelineId, u64),
+        users: Users,
+    ) {
+        self.leave(id);
+        self.ranges.set_markers(id, &[]);
+        let Range { bytes: freed, previous, next, .. } = self.ranges[id];
+        let above =
+            next.and_then(|next| Some((next, self.mergeable(next, (timeline, users), freed)?)));
+        let below =
+            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
+        let others = above.into_iter().chain(below);
+        let position = others.map(|(_, other)| other).fold(position, u64::max);
+        self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });
+        self.ranges[id].position = position;
+        self.list(id);
+        if let Some((next, _)) = above {
+            self.note_taken(self.ranges[next].state);
+            self.absorb_next(id, next);
+        }
+        if let Some((previous, _)) = below {
+            // The lower one goes on; the upper one's row may be in the middle of a free.
+            self.note_taken(self.ranges[previous].state);
+            self.ranges.set_state(previous, RangeState::StreamOrdered { timeline, users });
+            self.ranges[previous].position = position;
+            self.absorb_next(previous, id);
+        }
+    }
+
+    /// The position that a free range asks for, if a timeline's stream-ordered ranges may take it in.
+    fn mergeable(
+        &self,
+        id: RangeId,
+        (timeline, users): (TimelineId, Users),
+        freed: u64,
+    ) -> Option<u64> {
+        match self.ranges[id].state {
+            RangeState::StreamOrdered { timeline: other, users: of }
+                if (other, of) == (timeline, users) =>
+            {
+                Some(self.ranges[id].position)
+            }
+            // It is free for all streams, and will be again; until then a whole range is worth more
+            // to its timeline than a small one to others.
+            state => {
+                let eager = (state.idle_users(), users) == (Some(Users::Eager), Users::Eager);
+                (eager && self.ranges[id].bytes <= freed).then_some(0)
+            }
+        }
+    }
+
+    /// Makes everything free for all streams whose timeline has completed its position. Returns whether
+    /// there was anything. Costs a look at each free range, where timelines have ordered any.
+    pub(crate) fn free_completed(&mut self, completed: impl Fn(TimelineId) -> u64) -> bool {
+        if self.stream_ordered_ranges() == 0 {
+            return false;
+        }
+        let done = |&id: &RangeId| match self.ranges[id] {
+            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
+                position <= completed(timeline)
+            }
+            _ => false,
+        };
+        let done: Vec<RangeId> = self.free_ids().filter(done).collect();
+        for &id in &done {
+            let users = self.ranges[id].state.users().map_or(Users::Eager, Users::of_block);
+            self.unlist(id);
+            self.settle_outside(id, users);
+        }
+        !done.is_empty()
+    }
+
+    /// Makes all that was lent and freed the graphs' again: a launch has come after what streams did with it.
+    pub(crate) fn free_lent(&mut self) {
+        if self.stream_ordered_ranges() == 0 {
+            return;
+        }
+        let lent = |state| matches!(state, RangeState::StreamOrdered { users: Users::Lent, .. });
+        for id in self.ids_where(lent) {
+            self.unlist(id);
+            self.settle_outside(id, Users::Graphs);
+        }
+    }
+
+    /// Whether a timeline has stream-ordered ranges.
+    pub(crate) fn has_stream_ordered(&self, timeline: TimelineId) -> bool {
+        self.ordered.get(timeline.index()).is_some_and(|&ranges| ranges > 0)
+    }
+
+    /// What timelines have ordered: for each such range its timeline, and what that must have completed.
+    pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
+        self.free_ids().filter_map(|id| match self.ranges[id] {
+            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
+                Some((timeline, position))
+            }
+            _ => None,
+        })
+    }
+
+    /// Bytes that timelines have ordered.
+    pub(crate) fn stream_ordered_bytes(&self) -> u64 {
+        if self.stream_ordered_ranges() == 0 {
+            return 0;
+        }
+        let ordered =
+            |id: &RangeId| matches!(self.ranges[*id].state, RangeState::StreamOrdered { .. });
+        self.free_ids().filter(ordered).map(|id| self.ranges[id].bytes).sum()
+    }
+
+    /// How many ranges timelines have ordered.
+    pub(crate) fn stream_ordered_ranges(&self) -> usize {
+        self.ordered.iter().sum()
+    }
+
+    /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
+    pub(super) fn end_lending(&mut self) {
+        if self.stream_ordered_ranges() == 0 {
+            return;
+        }
+        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
+            if let RangeState::StreamOrdered { timeline, .. } = self.ranges[id].state {
+                self.ranges
+                    .set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
+            }
+        }
+    }
+
+    /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
+    /// what they wait for and whose they are: eager, or lent.
+    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
+        let mut held = Vec::new();
+        if self.stream_ordered_ranges() == 0 {
+            return held;
+        }
+        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
+            let Range { state, position, .. } = self.ranges[id];
+            let RangeState::StreamOrdered { timeline, users } = state else { continue };
+            self.unlist(id);
+            self.hold(id);
+            held.push((id, (timeline, position), users));
+        }
+        held
+    }
 }

@@ -1,9 +1,9 @@
 //! What holds of a heap between calls. `engine/verify.rs` has what holds of the rest, and asks for this.
 
+use super::range::Users;
 use super::range::{Range, RangeId, RangeState};
 use super::segment::HeapSegment;
 use super::suspend::runs;
-use super::users::Users;
 use super::Heap;
 
 /// Nothing, or what does not hold.

@@ -15,10 +15,19 @@ const CUT: u64 = 4 << 10;
 /// A part of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
-    pub(super) place: HostPlace,
-    pub(super) bytes: u64,
+    place: HostPlace,
+    bytes: u64,
     /// Where its slab begins: spans of two slabs are never one.
     slab: HostPlace,
+}
+
+impl Span {
+    /// Takes its first bytes, `most` of them or all that there are: where they are, and how many.
+    pub(super) fn take(&mut self, most: u64) -> (HostPlace, u64) {
+        let (place, bytes) = (self.place, most.min(self.bytes));
+        (self.place, self.bytes) = (place.after(bytes), self.bytes - bytes);
+        (place, bytes)
+    }
 }
 
 /// Why there is not enough.
@@ -139,19 +148,11 @@ impl HostMemory {
         self.slabs.iter().map(|slab| slab.bytes).sum()
     }
 
-    /// Gives back the slabs in which nothing is kept, and returns how many bytes that was.
-    ///
-    /// # Errors
-    /// The driver's first. What it refused stays, and all else goes.
-    pub(super) fn free_idle<D: Transfer>(&mut self, driver: &D) -> Result<u64, DriverError> {
-        self.free_since(driver, 0)
-    }
-
     /// Gives back the slabs in which nothing is kept, but for the first `first` slabs, and returns how many bytes
     /// that was.
     ///
     /// # Errors
-    /// As [`HostMemory::free_idle`].
+    /// The driver's first. What it refused stays, and all else goes.
     pub(super) fn free_since<D: Transfer>(
         &mut self,
         driver: &D,

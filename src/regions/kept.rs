@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::host::{HostMemory, Span};
-use super::Backup;
+use super::{Backup, Regions};
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{Contents, Engine, PoolId, PoolLabel};
 use crate::error::Error;
@@ -49,13 +49,13 @@ impl PoolContents {
         let mut here = free.next();
         for &(mut address, mut bytes) in live {
             while let (Some(span), true) = (&mut here, bytes > 0) {
-                let part = bytes.min(span.bytes).min(CHUNK);
-                chunks.push(HostCopy { address, bytes: part, place: span.place });
-                (address, bytes) = (address + part, bytes - part);
-                (span.place, span.bytes) = (span.place.after(part), span.bytes - part);
-                if span.bytes == 0 {
+                let (place, part) = span.take(bytes.min(CHUNK));
+                if part == 0 {
                     here = free.next();
+                    continue;
                 }
+                chunks.push(HostCopy { address, bytes: part, place });
+                (address, bytes) = (address + part, bytes - part);
             }
         }
         Self { chunks, spans }
@@ -87,63 +87,146 @@ impl PoolContents {
         (next == address + bytes).then_some(parts)
     }
 
-    /// How much it is, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 
     /// Gives up where it is kept.
-    pub(super) fn take_spans(&mut self) -> Vec<Span> {
+    fn take_spans(&mut self) -> Vec<Span> {
         self.chunks.clear();
         std::mem::take(&mut self.spans)
     }
 }
 
-/// Pools on their way.
-pub(super) struct Moving<'a, D: Transfer> {
-    /// The number of the regions.
-    pub(super) number: u64,
-    /// The call that moves them.
-    pub(super) call: &'static str,
-    /// Whose pieces go and come at present.
-    pub(super) pool: Option<PoolId>,
-    pub(super) engine: &'a Arc<Engine<D>>,
-    /// Copies, and nothing else is on it.
-    pub(super) stream: StreamHandle,
-    pub(super) host: &'a mut HostMemory,
-    pub(super) kept: &'a mut BTreeMap<PoolId, PoolContents>,
-    /// What is to be done about the pools' contents.
-    pub(super) backups: BTreeMap<PoolId, Backup>,
+/// What the host keeps of pools, and the copies that it comes and goes by.
+pub(super) struct HostCopies<D: Transfer> {
+    kept: BTreeMap<PoolId, PoolContents>,
+    /// What was kept of pools that are awake: no copy to the device ever reads it.
+    retained: BTreeMap<PoolId, PoolContents>,
+    host: HostMemory,
+    /// Copies and nothing else; made with the first sleep.
+    stream: Option<StreamHandle>,
     /// Behind the copies to the host that may be under way: each with the pool and the address up to which
     /// that is copied then.
-    pub(super) under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
+    under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
     /// Whether copies to the device may be under way.
-    pub(super) coming: bool,
+    coming: bool,
 }
 
-impl<D: Transfer> Moving<'_, D> {
+impl<D: Transfer> HostCopies<D> {
+    pub(super) fn new() -> Self {
+        Self {
+            kept: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            host: HostMemory::default(),
+            stream: None,
+            under_way: VecDeque::new(),
+            coming: false,
+        }
+    }
+
+    pub(super) fn kept(&self, pool: PoolId) -> Option<&PoolContents> {
+        self.kept.get(&pool)
+    }
+
+    pub(super) fn retained(&self, pool: PoolId) -> Option<&PoolContents> {
+        self.retained.get(&pool)
+    }
+
+    pub(super) fn host(&mut self) -> &mut HostMemory {
+        &mut self.host
+    }
+
+    /// Retains what is kept of pools that woke.
+    pub(super) fn retain(&mut self, woke: &[PoolId]) {
+        let woken = woke.iter().filter_map(|pool| Some((*pool, self.kept.remove(pool)?)));
+        self.retained.extend(woken);
+    }
+
+    /// Gives up what is kept of the pools that `kept` tells, which nothing copies from or to, and what is retained of
+    /// those that `retained` tells.
+    pub(super) fn give_up(
+        &mut self,
+        kept: impl Fn(PoolId) -> bool,
+        retained: impl Fn(PoolId) -> bool,
+    ) {
+        let mut spans = Vec::new();
+        let mut stays = |contents: &mut PoolContents, goes: bool| {
+            if goes {
+                spans.append(&mut contents.take_spans());
+            }
+            !goes
+        };
+        self.kept.retain(|&pool, contents| stays(contents, kept(pool)));
+        self.retained.retain(|&pool, contents| stays(contents, retained(pool)));
+        self.host.put_back(spans);
+    }
+
+    pub(super) fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
+        match self.stream {
+            Some(stream) => Ok(stream),
+            None => Ok(*self.stream.insert(driver.create_stream()?)),
+        }
+    }
+
+    pub(super) fn wait(&mut self, engine: &Arc<Engine<D>>) -> Result<(), DriverError> {
+        let Some(stream) = self.stream else { return Ok(()) };
+        Event::behind(engine, stream)?.synchronize()?;
+        self.under_way.clear();
+        self.coming = false;
+        Ok(())
+    }
+
+    /// Takes the stream that copies, with which it is at its end.
+    pub(super) fn take_stream(&mut self) -> Option<StreamHandle> {
+        self.stream.take()
+    }
+}
+
+/// Pools on their way.
+pub(super) struct Moving<'a, D: Transfer> {
+    regions: &'a Regions<D>,
+    call: &'static str,
+    /// Whose pieces go and come at present.
+    pool: Option<PoolId>,
+    stream: StreamHandle,
+    copies: &'a mut HostCopies<D>,
+    /// What is to be done about the pools' contents.
+    backups: BTreeMap<PoolId, Backup>,
+}
+
+impl<'a, D: Transfer> Moving<'a, D> {
+    pub(super) fn new(
+        regions: &'a Regions<D>,
+        (copies, stream): (&'a mut HostCopies<D>, StreamHandle),
+        backups: BTreeMap<PoolId, Backup>,
+        call: &'static str,
+    ) -> Self {
+        Self { regions, call, pool: None, stream, copies, backups }
+    }
+
     /// Copies what a pool's live blocks hold to the host.
     fn copy(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
-        let driver = self.engine.driver();
-        if let Some(mut old) = self.kept.remove(&pool.id) {
+        let driver = self.regions.engine().driver();
+        if let Some(mut old) = self.copies.kept.remove(&pool.id) {
             // Of a call that failed. What it still copies there comes first on the same stream.
-            self.under_way.retain(|&(of, ..)| of != pool.id);
-            self.host.put_back(old.take_spans());
+            self.copies.under_way.retain(|&(of, ..)| of != pool.id);
+            self.copies.host.put_back(old.take_spans());
         }
         let bytes = live.iter().map(|(_, bytes)| bytes).sum();
         // Rarely more than is locked by now: what was allocated since.
-        let spans = self.host.take(driver, bytes);
+        let spans = self.copies.host.take(driver, bytes);
         let spans = spans.map_err(|short| short.told(self.call, Some(pool.clone())))?;
         // From here on the spans go with what is kept in them, also if copies fail.
-        let kept = self.kept.entry(pool.id).or_default();
+        let kept = self.copies.kept.entry(pool.id).or_default();
         *kept = PoolContents::new(live, spans);
         let (mut behind, last) = (0, kept.chunks.len());
         for (number, chunk) in kept.chunks.iter().enumerate() {
             driver.copy_to_host(chunk.place, chunk.address, chunk.bytes, self.stream)?;
             behind += chunk.bytes;
             if behind >= CHUNK || number + 1 == last {
-                let event = Event::behind(self.engine, self.stream)?;
-                self.under_way.push_back((pool.id, chunk.end(), event));
+                let event = Event::behind(self.regions.engine(), self.stream)?;
+                self.copies.under_way.push_back((pool.id, chunk.end(), event));
                 behind = 0;
             }
         }
@@ -153,7 +236,7 @@ impl<D: Transfer> Moving<'_, D> {
 
 impl<D: Transfer> Contents for Moving<'_, D> {
     fn number(&self) -> u64 {
-        self.number
+        self.regions.number
     }
 
     fn turn_to(&mut self, pool: PoolId) {
@@ -168,38 +251,37 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     }
 
     fn finish(&mut self) -> Result<(), DriverError> {
-        if self.coming || !self.under_way.is_empty() {
-            Event::behind(self.engine, self.stream)?.synchronize()?;
-            self.under_way.clear();
-            self.coming = false;
+        match self.copies.coming || !self.copies.under_way.is_empty() {
+            true => self.copies.wait(self.regions.engine()),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
 impl<D: Transfer> Keeper for Moving<'_, D> {
     fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
-        if self.coming {
+        if self.copies.coming {
             self.finish()?;
         }
-        let Some((pool, kept)) = self.pool.and_then(|pool| Some((pool, self.kept.get(&pool)?)))
+        let Some((pool, kept)) =
+            self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)))
         else {
             return Ok(());
         };
         let Some(last) = kept.within(address, bytes).last() else { return Ok(()) };
         let up_to = last.end();
         let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
-        let Some(which) = self.under_way.iter().position(copied) else { return Ok(()) };
-        self.under_way[which].2.synchronize()?;
-        self.under_way.drain(..=which);
+        let Some(which) = self.copies.under_way.iter().position(copied) else { return Ok(()) };
+        self.copies.under_way[which].2.synchronize()?;
+        self.copies.under_way.drain(..=which);
         Ok(())
     }
 
     fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
-        let driver = self.engine.driver();
-        let kept = self.pool.and_then(|pool| self.kept.get(&pool));
+        let driver = self.regions.engine().driver();
+        let kept = self.pool.and_then(|pool| self.copies.kept.get(&pool));
         for chunk in kept.into_iter().flat_map(|kept| kept.within(address, bytes)) {
-            self.coming = true;
+            self.copies.coming = true;
             driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
         }
         Ok(())

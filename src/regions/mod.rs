@@ -38,18 +38,18 @@
 mod host;
 mod kept;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
+use crate::driver::{HostPlace, Transfer};
 use crate::engine::{tell_later, Engine, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
-use crate::graphs::{hold_launches, owned, resume_launches, Event};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::graphs::{hold_launches, owned, resume_launches};
+use crate::sync::{Mutex, Rank};
 use host::HostMemory;
-use kept::{Moving, PoolContents};
+use kept::{HostCopies, Moving, PoolContents};
 
 /// What becomes of what a region's live blocks hold while it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,17 +76,9 @@ pub struct Regions<D: Transfer> {
 struct RegionsState<D: Transfer> {
     /// Of the regions for which something was said.
     backups: BTreeMap<String, Backup>,
-    kept: BTreeMap<PoolId, PoolContents>,
     /// Whether what woke stays on the host as it was, to be shown.
     retains: bool,
-    /// That, of pools that are awake: no copy to the device ever reads it.
-    retained: BTreeMap<PoolId, PoolContents>,
-    host: HostMemory,
-    /// Copies and nothing else; made with the first sleep.
-    stream: Option<StreamHandle>,
-    /// As in [`Moving`], of calls that failed half way.
-    under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
-    coming: bool,
+    copies: HostCopies<D>,
 }
 
 /// A region's figures.
@@ -110,16 +102,8 @@ pub struct Region {
 impl<D: Transfer> Regions<D> {
     /// The regions of an engine: of all its pools that have a tag, whenever they were made.
     pub fn new(engine: &Arc<Engine<D>>) -> Self {
-        let state = RegionsState {
-            backups: BTreeMap::new(),
-            kept: BTreeMap::new(),
-            retains: false,
-            retained: BTreeMap::new(),
-            host: HostMemory::default(),
-            stream: None,
-            under_way: VecDeque::new(),
-            coming: false,
-        };
+        let backups = BTreeMap::new();
+        let state = RegionsState { backups, retains: false, copies: HostCopies::new() };
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         Self { engine: engine.clone(), number, state: Mutex::new(Rank::Regions, state) }
@@ -134,7 +118,7 @@ impl<D: Transfer> Regions<D> {
     /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
     /// [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
-        self.lock().backups.insert(tag.into(), backup);
+        self.state.lock().backups.insert(tag.into(), backup);
     }
 
     /// Forgets what was said of a region; does nothing where nothing was. One that has pools has [`Backup::Host`] from now
@@ -143,7 +127,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// A region that has no pools and of which nothing was said is forgotten by itself.
     pub fn forget(&self, tag: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.backups.remove(tag);
         self.tidy(&mut state);
     }
@@ -152,7 +136,7 @@ impl<D: Transfer> Regions<D> {
     /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
     /// sleep.
     pub fn retain(&self, retains: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.retains = retains;
         self.tidy(&mut state);
     }
@@ -204,7 +188,7 @@ impl<D: Transfer> Regions<D> {
 
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
         let call = if wait { "sleep" } else { "try_sleep" };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, call, &state)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
@@ -215,11 +199,11 @@ impl<D: Transfer> Regions<D> {
             self.engine.set_asleep(&tags, self.number, true)?;
             return Ok(0);
         }
-        let slabs = state.host.slabs();
+        let slabs = state.copies.host().slabs();
         let went = self.sleep_pools(&mut state, (pools, tags), wait, call);
         if matches!(went, Err(Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. })) {
             // What the driver refuses to take back is idle, and used by the next sleep.
-            let _ = state.host.free_since(self.engine.driver(), slabs);
+            let _ = state.copies.host().free_since(self.engine.driver(), slabs);
         }
         went
     }
@@ -232,10 +216,18 @@ impl<D: Transfer> Regions<D> {
         call: &'static str,
     ) -> Result<u64, Error> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
-        state.drop_retained(|pool| ids.contains(pool));
+        state.copies.give_up(|_| false, |pool| ids.contains(&pool));
         // Before anything else is held back: locking pages takes long.
-        self.lock_pages_for(state, &pools, call)?;
-        let stream = state.stream(self.engine.driver())?;
+        let mut bytes = 0;
+        for (&pool, &backup) in &pools {
+            // What one holds that sleeps in part is on the host.
+            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
+                bytes += HostMemory::needed(self.engine.held_bytes(pool));
+                let locked = state.copies.host().reserve(self.engine.driver(), bytes);
+                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
+            }
+        }
+        let stream = state.copies.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
             return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
@@ -244,31 +236,11 @@ impl<D: Transfer> Regions<D> {
             if wait && !self.engine.wait_for_device()? {
                 return Err(Error::DeviceCaptures { call });
             }
-            let went = state.moving(self, stream, (pools, call), |moving| {
-                self.engine.sleep_pools(&ids, &tags, moving, call)
-            });
+            let mut moving = Moving::new(self, (&mut state.copies, stream), pools, call);
+            let went = self.engine.sleep_pools(&ids, &tags, &mut moving, call);
             self.tidy(state);
             went
         })?
-    }
-
-    /// Locks pages for all that is to be kept of pools.
-    fn lock_pages_for(
-        &self,
-        state: &mut RegionsState<D>,
-        pools: &BTreeMap<PoolId, Backup>,
-        call: &'static str,
-    ) -> Result<(), Error> {
-        let mut bytes = 0;
-        for (&pool, &backup) in pools {
-            // What one holds that sleeps in part is on the host.
-            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
-                bytes += HostMemory::needed(self.engine.held_bytes(pool));
-                let locked = state.host.reserve(self.engine.driver(), bytes);
-                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
-            }
-        }
-        Ok(())
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
@@ -287,7 +259,7 @@ impl<D: Transfer> Regions<D> {
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         // When no lock is held any more: an observer may call the regions and their pools.
         let _told = tell_later();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
@@ -297,15 +269,12 @@ impl<D: Transfer> Regions<D> {
             return Ok(0);
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
-        let stream = state.stream(self.engine.driver())?;
+        let stream = state.copies.stream(self.engine.driver())?;
         resume_launches(&owned(&self.engine, &ids).0, || {
-            let came = state.moving(self, stream, (pools, "wake"), |moving| {
-                self.engine.wake_pools(&ids, &tags, moving)
-            });
+            let mut moving = Moving::new(self, (&mut state.copies, stream), pools, "wake");
+            let came = self.engine.wake_pools(&ids, &tags, &mut moving);
             if came.is_ok() && state.retains {
-                let woken = ids.iter().filter_map(|id| Some((*id, state.kept.remove(id)?)));
-                let woken: Vec<_> = woken.collect();
-                state.retained.extend(woken);
+                state.copies.retain(&ids);
             }
             self.tidy(&mut state);
             came
@@ -317,14 +286,14 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
-        let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
+        let pools = self.pools(Some(&[tag]), "is_asleep", &self.state.lock())?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
     /// The figures of all regions, in the order of their tags.
     pub fn report(&self) -> Vec<Region> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
         for (tag, pool) in self.engine.tagged_pools() {
             let region = regions.entry(tag.clone()).or_insert_with(|| Region {
@@ -339,8 +308,8 @@ impl<D: Transfer> Regions<D> {
             region.pools.push(pool);
             region.awake_bytes += awake;
             region.asleep_bytes += asleep;
-            let kept = [&state.kept, &state.retained].into_iter().filter_map(|of| of.get(&pool));
-            region.host_bytes += kept.map(PoolContents::bytes).sum::<u64>();
+            let kept = [state.copies.kept(pool), state.copies.retained(pool)];
+            region.host_bytes += kept.into_iter().flatten().map(PoolContents::bytes).sum::<u64>();
         }
         regions.into_values().collect()
     }
@@ -359,11 +328,11 @@ impl<D: Transfer> Regions<D> {
         (address, bytes): (u64, u64),
         mut show: impl FnMut(HostPlace, u64),
     ) -> Result<bool, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // One that could not go may have copies under way.
-        state.wait_for_copies(&self.engine)?;
+        state.copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let kept = if asleep { state.kept.get(&pool) } else { state.retained.get(&pool) };
+        let kept = if asleep { state.copies.kept(pool) } else { state.copies.retained(pool) };
         let Some(kept) = kept else { return Ok(false) };
         let parts = kept.places(address, bytes);
         parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
@@ -373,7 +342,7 @@ impl<D: Transfer> Regions<D> {
     /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
     /// earlier sleeps needed.
     pub fn host_bytes(&self) -> u64 {
-        self.lock().host.held()
+        self.state.lock().copies.host().held()
     }
 
     /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
@@ -385,16 +354,16 @@ impl<D: Transfer> Regions<D> {
     /// where these regions would hold more than the host has for this process
     /// ([`Transfer::host_memory`]); the driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.tidy(&mut state);
-        let (before, slabs) = (state.host.held(), state.host.slabs());
+        let (before, slabs) = (state.copies.host().held(), state.copies.host().slabs());
         let driver = self.engine.driver();
-        if let Err(short) = state.host.reserve(driver, bytes) {
+        if let Err(short) = state.copies.host().reserve(driver, bytes) {
             // What the driver refuses to take back is idle, and used by the next sleep.
-            let _ = state.host.free_since(driver, slabs);
+            let _ = state.copies.host().free_since(driver, slabs);
             return Err(short.told("reserve_host", None));
         }
-        Ok(state.host.held() - before)
+        Ok(state.copies.host().held() - before)
     }
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
@@ -403,15 +372,10 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
-        let mut state = self.lock();
-        state.wait_for_copies(&self.engine)?;
+        let mut state = self.state.lock();
+        state.copies.wait(&self.engine)?;
         self.tidy(&mut state);
-        Ok(state.host.free_idle(self.engine.driver())?)
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn lock(&self) -> MutexGuard<'_, RegionsState<D>> {
-        self.state.lock()
+        Ok(state.copies.host().free_since(self.engine.driver(), 0)?)
     }
 
     /// The pools of regions, with what becomes of their contents.
@@ -437,37 +401,17 @@ impl<D: Transfer> Regions<D> {
     /// done, what is kept of pools that do not sleep.
     fn tidy(&self, state: &mut RegionsState<D>) {
         self.engine.keep_asleep(self.number, |tag| state.backups.contains_key(tag));
-        if state.wait_for_copies(&self.engine).is_err() {
+        if state.copies.wait(&self.engine).is_err() {
             return;
         }
-        let mut spans = Vec::new();
-        state.kept.retain(|&pool, kept| {
-            let stays = self.engine.keeper_of(pool) == Some(self.number);
-            if !stays {
-                spans.append(&mut kept.take_spans());
-            }
-            stays
-        });
-        state.host.put_back(spans);
-        let retains = state.retains;
-        state.drop_retained(|pool| !retains || self.engine.pool_memory(*pool).is_none());
+        state.copies.give_up(
+            |pool| self.engine.keeper_of(pool) != Some(self.number),
+            |pool| !state.retains || self.engine.pool_memory(pool).is_none(),
+        );
     }
 }
 
 impl<D: Transfer> RegionsState<D> {
-    /// Gives up what is retained of some pools.
-    fn drop_retained(&mut self, goes: impl Fn(&PoolId) -> bool) {
-        let mut spans = Vec::new();
-        self.retained.retain(|pool, kept| {
-            let goes = goes(pool);
-            if goes {
-                spans.append(&mut kept.take_spans());
-            }
-            !goes
-        });
-        self.host.put_back(spans);
-    }
-
     fn backup(&self, tag: &str) -> Backup {
         self.backups.get(tag).copied().unwrap_or_default()
     }
@@ -480,50 +424,6 @@ impl<D: Transfer> RegionsState<D> {
         let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
         all.into_iter().filter(wanted).collect()
     }
-
-    /// The stream that copies.
-    fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
-        if let Some(stream) = self.stream {
-            return Ok(stream);
-        }
-        let stream = driver.create_stream()?;
-        self.stream = Some(stream);
-        Ok(stream)
-    }
-
-    /// Moves pools.
-    fn moving<R>(
-        &mut self,
-        regions: &Regions<D>,
-        stream: StreamHandle,
-        (backups, call): (BTreeMap<PoolId, Backup>, &'static str),
-        step: impl FnOnce(&mut Moving<'_, D>) -> R,
-    ) -> R {
-        let mut moving = Moving {
-            number: regions.number,
-            call,
-            pool: None,
-            engine: &regions.engine,
-            stream,
-            host: &mut self.host,
-            kept: &mut self.kept,
-            backups,
-            under_way: std::mem::take(&mut self.under_way),
-            coming: self.coming,
-        };
-        let done = step(&mut moving);
-        (self.under_way, self.coming) = (moving.under_way, moving.coming);
-        done
-    }
-
-    /// Waits for all copies.
-    fn wait_for_copies(&mut self, engine: &Arc<Engine<D>>) -> Result<(), DriverError> {
-        let Some(stream) = self.stream else { return Ok(()) };
-        Event::behind(engine, stream)?.synchronize()?;
-        self.under_way.clear();
-        self.coming = false;
-        Ok(())
-    }
 }
 
 impl<D: Transfer> Drop for Regions<D> {
@@ -533,15 +433,14 @@ impl<D: Transfer> Drop for Regions<D> {
         // What had no memory lost nothing.
         let _ = engine.set_asleep(&state.tags(engine, None), self.number, false);
         engine.keep_asleep(self.number, |_| false);
-        if state.wait_for_copies(engine).is_err() {
+        if state.copies.wait(engine).is_err() {
             // Copies may be under way: the host's memory stays.
             return;
         }
-        let kept = state.kept.values_mut().chain(state.retained.values_mut());
-        state.host.put_back(kept.flat_map(PoolContents::take_spans));
+        state.copies.give_up(|_| true, |_| true);
         // There is no caller for the driver's errors.
-        let _ = state.host.free_idle(engine.driver());
-        if let Some(stream) = state.stream.take() {
+        let _ = state.copies.host().free_since(engine.driver(), 0);
+        if let Some(stream) = state.copies.take_stream() {
             let _ = engine.driver().destroy_stream(stream);
         }
     }

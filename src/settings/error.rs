@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{keys, TEXT_LIMIT};
+use super::{text, TEXT_LIMIT};
 
 /// Found text is cut here in messages, in characters.
 const QUOTE_LIMIT: usize = 80;
@@ -15,7 +15,7 @@ pub enum SettingsError {
     #[error(
         "byte {at}: unknown key `{key}`{}; the keys are {}",
         .nearest.map(|key| format!("; did you mean `{key}`?")).unwrap_or_default(),
-        keys::names()
+        text::names()
     )]
     UnknownKey {
         /// Where it stands.

@@ -43,51 +43,123 @@
 //! # Ok::<(), regraph::settings::SettingsError>(())
 //! ```
 
-mod builder;
-mod environment;
 mod error;
-mod forms;
-mod keys;
-mod parse;
-mod pytorch;
 mod rounding;
+mod text;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 
-pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
 pub use error::SettingsError;
 pub use rounding::Rounding;
 
 use crate::plan::Options;
 pub use crate::policy::{PlanChoice, Programmatic, Reuse};
+use text::{Boolean, Dialect, Divisions, Form, Megabytes, Name, Number, Optional, SettingKey};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;
 
-/// The allocator's settings. The table above says what each means.
-///
-/// The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Settings {
+/// The environment variable that holds the text of the settings.
+pub const ALLOC_CONF: &str = "REGRAPH_ALLOC_CONF";
+
+/// The environment variable that turns caching off if it is `1`.
+pub const NO_MEMORY_CACHING: &str = "REGRAPH_NO_MEMORY_CACHING";
+
+/// The least that PyTorch allows for sizes that concern splitting, in bytes.
+const SPLIT_LEAST: u64 = 20 << 20;
+
+const BOOLEAN: &str = "True or False";
+
+/// Makes the settings of one table. A row has a field with its default, and its key in the text: the form of its
+/// values, what is allowed (for messages), and, where the form allows too much, whether a value is within its bounds.
+macro_rules! settings {
+    ($(
+        $(#[$about:meta])*
+        $field:ident: $type:ty = $default:expr,
+        $key:literal: $form:ty, $expected:expr $(, |$value:ident| $valid:expr)?;
+    )*) => {
+        /// The allocator's settings. The table above says what each means.
+        ///
+        /// The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub struct Settings {
+            $($(#[$about])* pub $field: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        /// Setters that can be chained.
+        impl Settings {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](Settings#structfield.", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, value: $type) -> Self {
+                    self.$field = value;
+                    self
+                }
+            )*
+        }
+
+        /// All keys, in the order in which they are written.
+        const KEYS: &[SettingKey] = &[$(
+            SettingKey::new(
+                $key,
+                $expected,
+                |value, settings| {
+                    settings.$field = <$form>::read(value)?;
+                    Ok(())
+                },
+                |settings| <$form>::write(&settings.$field),
+                |_settings| true $(&& {
+                    let $value = _settings.$field;
+                    $valid
+                })?,
+            ),
+        )*];
+    };
+}
+
+settings! {
     /// `max_split_size_mb`, in bytes; `None` means no limit.
-    pub max_split_bytes: Option<u64>,
+    max_split_bytes: Option<u64> = None,
+        "max_split_size_mb": Optional<Megabytes>, "a whole number of MB from 20 to 17592186044415",
+        |it| it.is_none_or(|bytes| bytes >= SPLIT_LEAST);
     /// `max_non_split_rounding_mb`, in bytes.
-    pub max_non_split_rounding_bytes: u64,
+    max_non_split_rounding_bytes: u64 = 20 << 20,
+        "max_non_split_rounding_mb": Megabytes, "a whole number of MB from 20 to 17592186044415",
+        |it| it >= SPLIT_LEAST;
     /// `garbage_collection_threshold`, between 0 and 1; `None` means off.
-    pub garbage_collection_threshold: Option<f64>,
+    garbage_collection_threshold: Option<f64> = None,
+        "garbage_collection_threshold": Optional<Number>,
+        "a share of the allowed memory, above 0 and below 1",
+        |it| it.is_none_or(|share| share > 0.0 && share < 1.0);
     /// `roundup_power2_divisions`.
-    pub rounding: Rounding,
+    rounding: Rounding = Rounding::default(),
+        "roundup_power2_divisions": Divisions,
+        "a power of two, or a list of sizes in MB and divisions such as [256:1,512:2,1024:4,>:8]";
     /// `expandable_segments`. Default: yes, other than in PyTorch.
-    pub expandable_segments: bool,
+    expandable_segments: bool = true,
+        "expandable_segments": Boolean, BOOLEAN;
     /// `exportable`. Default: no.
-    pub exportable: bool,
+    exportable: bool = false,
+        "exportable": Boolean, BOOLEAN;
     /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit. What
     /// [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
-    pub memory_fraction: Option<f64>,
+    memory_fraction: Option<f64> = None,
+        "per_process_memory_fraction": Optional<Number>,
+        "a share of the device's memory, above 0 and at most 1",
+        |it| it.is_none_or(|share| share > 0.0 && share <= 1.0);
     /// `memory_limit_mb`, in bytes per device; `None` means no limit.
-    pub memory_limit_bytes: Option<u64>,
+    memory_limit_bytes: Option<u64> = None,
+        "memory_limit_mb": Optional<Megabytes>, "a whole number of MB from 1 to 17592186044415",
+        |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// `growth_step_mb`, in bytes; `None` leaves it to the host, which may let single captures map
     /// ahead ([`Engine::grow_ahead`]).
     ///
@@ -99,7 +171,8 @@ pub struct Settings {
     ///
     /// [`Engine::grow_ahead`]: crate::engine::Engine::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
-    pub growth_step_bytes: Option<u64>,
+    growth_step_bytes: Option<u64> = None,
+        "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
     /// `plan`. Default: none.
     ///
     /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least
@@ -117,33 +190,47 @@ pub struct Settings {
     /// their first request, in up to a second where there are many blocks. Runs outside captures teach in
     /// any case ([`Engine::learn`](crate::engine::Engine::learn)). More blocks have the place of one that was freed
     /// then: what only the run of the capture wrote to a block that it frees is overwritten sooner.
-    pub plan: PlanChoice,
+    plan: PlanChoice = PlanChoice::default(),
+        "plan": Name, "none, exact or learned";
     /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
     /// needs.
-    pub plan_max_mappings: Option<u64>,
+    plan_max_mappings: Option<u64> = None,
+        "plan_max_mappings": Optional<Number>, "a whole number of mappings, at least 1",
+        |it| it != Some(0);
     /// `plan_max_piece_mb`, in bytes; `None` means no limit.
-    pub plan_max_piece_bytes: Option<u64>,
+    plan_max_piece_bytes: Option<u64> = None,
+        "plan_max_piece_mb": Optional<Megabytes>, "a whole number of MB from 1 to 17592186044415",
+        |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// `plan_max_share_percent`; `None` means no limit.
-    pub plan_max_share_percent: Option<u64>,
+    plan_max_share_percent: Option<u64> = None,
+        "plan_max_share_percent": Optional<Number>, "a whole number of percent, at least 1",
+        |it| it != Some(0);
     /// `plan_pool_graphs`; `None` means any number.
-    pub plan_pool_graphs: Option<u64>,
+    plan_pool_graphs: Option<u64> = None,
+        "plan_pool_graphs": Optional<Number>, "a whole number of graphs, at least 1",
+        |it| it != Some(0);
     /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
     /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
     /// learned, and holds the engine's lock then.
-    pub plan_search: usize,
+    plan_search: usize = 1,
+        "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
     /// `programmatic`.
-    pub programmatic: Programmatic,
+    programmatic: Programmatic = Programmatic::default(),
+        "programmatic": Name, "auto, deny, lag or trust";
     /// `reuse`.
-    pub reuse: Reuse,
+    reuse: Reuse = Reuse::default(),
+        "reuse": Name, "cross_stream, own_stream or deferred";
     /// `check`. Default: yes.
-    pub check: bool,
+    check: bool = true,
+        "check": Boolean, BOOLEAN;
     /// `early_reads`. Default: no.
     ///
     /// What is found is in the capture's report
     /// ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)), and all but bare guesses is logged as a
     /// warning. Only where captures keep a journal: with `check`, or
     /// [`Config::journal`](crate::Config::journal).
-    pub early_reads: bool,
+    early_reads: bool = false,
+        "early_reads": Boolean, BOOLEAN;
     /// `poison`. Default: no.
     ///
     /// Bytes of 0xFF are not a number as floating-point numbers, and negative as integers. Filled is what
@@ -152,43 +239,17 @@ pub struct Settings {
     /// launch. Only for graphs that are launched through [`Graph`](crate::Graph) or
     /// [`graphs::Lease`](crate::graphs::Lease). Memory that captures get at their end, as planned, is not filled:
     /// it never holds what the run of the capture wrote.
-    pub poison: bool,
+    poison: bool = false,
+        "poison": Boolean, BOOLEAN;
     /// `history`: the most events kept; 0 means off.
-    pub history: usize,
+    history: usize = 0,
+        "history": Number, "a whole number of events; 0 turns the history off";
     /// `stacks`. Default: no.
-    pub stacks: bool,
+    stacks: bool = false,
+        "stacks": Boolean, BOOLEAN;
     /// `caching`. Default: yes.
-    pub caching: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            max_split_bytes: None,
-            max_non_split_rounding_bytes: 20 << 20,
-            garbage_collection_threshold: None,
-            rounding: Rounding::default(),
-            expandable_segments: true,
-            exportable: false,
-            memory_fraction: None,
-            memory_limit_bytes: None,
-            growth_step_bytes: None,
-            plan: PlanChoice::default(),
-            plan_max_mappings: None,
-            plan_max_piece_bytes: None,
-            plan_max_share_percent: None,
-            plan_pool_graphs: None,
-            plan_search: 1,
-            programmatic: Programmatic::default(),
-            reuse: Reuse::default(),
-            check: true,
-            early_reads: false,
-            poison: false,
-            history: 0,
-            stacks: false,
-            caching: true,
-        }
-    }
+    caching: bool = true,
+        "caching": Boolean, BOOLEAN;
 }
 
 impl Settings {
@@ -202,7 +263,7 @@ impl Settings {
 
     /// Every key with its value, as the text has it; empty where there is none, which the text cannot say.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        keys::KEYS.iter().map(|key| (key.name, (key.write)(self)))
+        KEYS.iter().map(|key| (key.name(), key.value(self)))
     }
 
     /// What they say of plans, if captures are to have any.
@@ -221,7 +282,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::parse`].
     pub fn overlaid(self, text: &str) -> Result<Self, SettingsError> {
-        parse::parse(text, self, parse::Dialect::Own)
+        text::parse(text, self, Dialect::Own)
     }
 
     /// Reads the settings from a text that is meant for PyTorch; what it leaves out stays as it is here. The last of
@@ -231,7 +292,7 @@ impl Settings {
     /// The first thing in the text that is not allowed.
     pub fn overlaid_by_pytorch(self, text: &str) -> Result<(Self, Vec<String>), SettingsError> {
         let mut unused = Vec::new();
-        let settings = parse::parse(text, self, parse::Dialect::PyTorch(&mut unused))?;
+        let settings = text::parse(text, self, Dialect::PyTorch(&mut unused))?;
         Ok((settings, unused))
     }
 
@@ -241,15 +302,59 @@ impl Settings {
     /// # Errors
     /// [`SettingsError::Value`] for the first that is not.
     pub fn validate(&self) -> Result<(), SettingsError> {
-        let bad = keys::KEYS.iter().find(|key| !(key.valid)(self));
-        bad.map_or(Ok(()), |key| {
-            Err(SettingsError::Value {
-                key: key.name,
-                at: None,
-                found: (key.write)(self),
-                expected: key.expected,
+        KEYS.iter().try_for_each(|key| key.validate(self))
+    }
+
+    /// Reads the settings from the process environment: `REGRAPH_ALLOC_CONF` holds their text, and
+    /// `REGRAPH_NO_MEMORY_CACHING=1` turns `caching` off even if the text says otherwise (`0`, empty or not
+    /// set: as the text says).
+    ///
+    /// # Errors
+    /// The first thing that is not allowed, with the variable's name.
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        Self::default().overlaid_by_environment()
+    }
+
+    /// Reads the settings from the process environment as [`Settings::from_environment`] does; what it leaves out
+    /// stays as it is here.
+    ///
+    /// # Errors
+    /// As [`Settings::from_environment`].
+    pub fn overlaid_by_environment(self) -> Result<Self, SettingsError> {
+        self.overlaid_by(|name| std::env::var_os(name))
+    }
+
+    /// As [`from_environment`](Self::from_environment), with the variables that `lookup` knows.
+    ///
+    /// # Errors
+    /// The first thing that is not allowed, with the variable's name.
+    pub fn from_variables(
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SettingsError> {
+        Self::default().overlaid_by(lookup)
+    }
+
+    fn overlaid_by(self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
+        let text = |variable, expected| {
+            lookup(variable).unwrap_or_default().into_string().map_err(|found| {
+                let found = error::quote(&found.to_string_lossy());
+                SettingsError::VariableValue { variable, found, expected }
             })
-        })
+        };
+        let mut settings = self.overlaid(&text(ALLOC_CONF, "UTF-8 text")?).map_err(|source| {
+            SettingsError::Variable { variable: ALLOC_CONF, source: Box::new(source) }
+        })?;
+        let (variable, expected) = (NO_MEMORY_CACHING, "1 (no caching), 0 or nothing");
+        let flag = text(variable, expected)?;
+        match flag.as_str() {
+            "1" => settings.caching = false,
+            "0" | "" => {}
+            found => {
+                let found = error::quote(found);
+                return Err(SettingsError::VariableValue { variable, found, expected });
+            }
+        }
+        Ok(settings)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error, Unknown};
+use regraph::engine::{Config, Error, PoolConfig, Unknown};
 use regraph_cli::replay::{replay, Options};
 
 /// Found by review: the second half of the capture had state of its own, and took what the first
@@ -113,4 +113,34 @@ fn a_live_capture_becomes_a_trace() {
     let again = replay(&b.driver, &read, &Options::default()).unwrap();
     assert_eq!((again.blocks, again.nodes), (report.blocks, report.nodes));
     assert_eq!(again.reserved_bytes, b.reserved());
+}
+
+/// A request that names no pool goes to the pool that serves its stream's capture, and is left to the caller where
+/// none does; what serves a capture is forgotten with it.
+#[test]
+fn a_request_by_its_capture_goes_to_the_pool_that_serves_it() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let eager = b.engine.create_pool(PoolConfig::default());
+    let live = |pool| b.engine.pool_statistics(pool).unwrap().blocks;
+    let ask = |stream| {
+        let asked = b.engine.allocate_by_capture(eager, MIB, stream, || false);
+        asked.unwrap().map(|block| block.id)
+    };
+    let capture = b.begin(s);
+    assert!(ask(s).is_none(), "no pool serves the capture yet");
+    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    let inside = ask(s).expect("the capture is served");
+    let outside = ask(t).expect("work outside captures has its pool");
+    assert_eq!((live(b.pool), live(eager)), (1, 1));
+    b.engine.serve_capture(capture, None).unwrap();
+    assert!(ask(s).is_none(), "no pool serves the capture any more");
+    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    b.engine.free(inside).unwrap();
+    b.finish(s, capture);
+    // Of a capture that is over it says nothing.
+    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    b.begin(s);
+    assert!(ask(s).is_none(), "the next capture of the stream is another one");
+    b.engine.free(outside).unwrap();
 }

@@ -86,11 +86,17 @@ fn the_page_names_every_function_that_enters_a_block() {
 #[test]
 fn one_function_decides_what_a_requester_may_take() {
     let of = |what: &str| {
-        let files = sources().into_iter().filter(|(_, text)| text.contains(what));
-        set(files.map(|(file, _)| file))
+        let functions = sources().into_iter().flat_map(|(file, text)| {
+            let all = functions(&text).into_iter();
+            all.map(move |(name, _, body)| (format!("{file}: {name}"), body))
+        });
+        set(functions.filter(|(_, body)| body.contains(what)).map(|(name, _)| name))
     };
-    let files = |names: &[&str]| set(names.iter().map(|&name| name.to_owned()));
-    assert_eq!(of(".covers("), files(&["takeable.rs", "planned/stretch.rs", "planned/space.rs"]));
+    let names = |names: &[&str]| set(names.iter().map(|&name| name.to_owned()));
+    assert_eq!(
+        of(".covers("),
+        names(&["place.rs: takes_inside", "planned/place.rs: is_for", "planned/space.rs: rank"])
+    );
     // Whether a range is in the requester's own order.
-    assert_eq!(of("timeline == Some("), files(&["takeable.rs"]));
+    assert_eq!(of("timeline == Some("), names(&["place.rs: takes_outside"]));
 }

@@ -194,8 +194,8 @@ fn what_a_restoration_frees_stays_mapped_while_work_uses_it() {
         "{refused:?}"
     );
     // Nor does a pool get it whose owner has promised nothing.
-    let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
-    b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+    let eager = b.engine.create_pool(PoolConfig::default().takes_offers(true));
+    b.engine.set_spare(b.pool, Spare::Offered).unwrap();
     let block = b.engine.allocate(eager, 4 * MIB, t).unwrap();
     assert!(block.address != own.address && block.address != other.address);
     b.driver.complete_all();
@@ -208,12 +208,12 @@ fn what_a_restoration_frees_stays_mapped_while_work_uses_it() {
 fn a_borrowed_block_is_not_freed_by_a_restoration() {
     let b = bench(checked());
     let [s] = b.streams();
-    let eager = b.engine.create_pool(PoolConfig::default().borrows(true).name("eager"));
+    let eager = b.engine.create_pool(PoolConfig::default().takes_offers(true).name("eager"));
     let before = b.engine.checkpoint(b.pool).unwrap();
     let block = b.allocate(s);
     let with_block = b.engine.checkpoint(b.pool).unwrap();
     b.engine.free(block.id).unwrap();
-    b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+    b.engine.set_spare(b.pool, Spare::Offered).unwrap();
     let borrowed = b.engine.allocate(eager, 4 * MIB, s).unwrap();
     assert_eq!(borrowed.address, block.address);
     assert_eq!(live(&b), []);
@@ -234,7 +234,7 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
         "{refused:?}"
     );
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("borrowed by pool \"eager\"; free them first"), "{text}");
+    assert!(text.contains("offered to pool \"eager\"; free them first"), "{text}");
     b.engine.free(borrowed.id).unwrap();
     b.driver.complete_all();
     b.engine.restore(b.pool, &with_block).unwrap();

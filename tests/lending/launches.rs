@@ -171,8 +171,8 @@ fn what_was_lent_goes_neither_to_other_pools_nor_to_the_driver() {
     let held = b.pool.reserved().unwrap();
     let lending = b.pool.lend(s).unwrap();
     drop(borrow(&lending, &b, 8 * MIB));
-    b.engine.set_spare(b.pool.id(), Spare::Lent).unwrap();
-    let other = b.engine.create_pool(PoolConfig::default().borrows(true));
+    b.engine.set_spare(b.pool.id(), Spare::Offered).unwrap();
+    let other = b.engine.create_pool(PoolConfig::default().takes_offers(true));
     for stream in [s, t] {
         b.engine.allocate(other, 2 * MIB, stream).unwrap();
         b.pool.allocate(2 * MIB, stream).unwrap().into_block();

@@ -77,10 +77,10 @@ impl<D: Transfer> Plugin<D> {
         let ended_graph = match ending {
             Some(announced) => {
                 announced.ending = None;
-                device.routes.remove_one(announced.serial);
+                device.end_route(announced.serial);
                 None
             }
-            None => device.routes.remove(key),
+            None => device.end_latest_route(key),
         };
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
         let before = private.graphs.len();
@@ -151,7 +151,7 @@ impl<D: Transfer> Plugin<D> {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;
-        device.routes.announce(serial, capture);
+        device.announce(serial, capture)?;
         // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let private = pools.private.get(&key);
@@ -163,7 +163,7 @@ impl<D: Transfer> Plugin<D> {
         if let Some(earlier) = pools.announced.insert(stream, announced) {
             // The stream has left that capture, and the host did not say so: its filter may look at
             // a graph object that is destroyed any time now.
-            device.routes.remove_one(earlier.serial);
+            device.end_route(earlier.serial);
         }
         drop(pools);
         // Both move memory of the capture when it ends.
@@ -342,7 +342,7 @@ impl<D: Transfer> Plugin<D> {
             Ok(()) | Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        device.routes.remove_one(serial);
+        device.end_route(serial);
         let mut pools = device.pools();
         if pools.private.get(&key).is_some_and(|private| private.releases == releases) {
             device.leave_pool(&mut pools, key);
@@ -367,7 +367,7 @@ impl<D: Transfer> Plugin<D> {
         let announced = pools.announced.get(&stream).filter(|it| it.capture == capture);
         if let Some(serial) = announced.map(|announced| announced.serial) {
             pools.announced.remove(&stream);
-            device.routes.remove_one(serial);
+            device.end_route(serial);
         }
         Ok(())
     }
@@ -379,7 +379,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn begin_failed(&self, device: u32, route: u64) -> Result<(), Error> {
         let device = self.device(device)?;
-        if let Some(key) = device.routes.remove_one(route) {
+        if let Some(key) = device.end_route(route) {
             device.leave_pool(&mut device.pools(), key);
         }
         Ok(())

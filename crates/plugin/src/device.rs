@@ -14,7 +14,7 @@ use super::lending::{Launches, Unseen};
 use super::pools::{PoolKey, Pools, Private, Stray, UNNAMED};
 use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
 use super::reports::Reports;
-use super::routes::{EndedGraph, Route, Routes};
+use super::routes::{EndedGraph, Removed, Route, Routes};
 use super::sources::{asking, Returned};
 use super::watch::{Watch, Watched};
 use super::Error;
@@ -71,7 +71,7 @@ impl<D: Transfer> Device<D> {
         least_oversize: Option<u64>,
     ) -> Self {
         let engine = Arc::new(engine);
-        let eager = engine.create_pool(PoolConfig::default().borrows(true));
+        let eager = engine.create_pool(PoolConfig::default().takes_offers(true));
         Self {
             number,
             regions: Regions::new(&engine),
@@ -175,9 +175,37 @@ impl<D: Transfer> Device<D> {
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<Option<Block>, Error> {
-        let Some(captures) = self.routes.captures() else { return Ok(None) };
-        let release = || self.let_go();
-        Ok(self.engine.allocate_by_capture(self.eager_pool(), &captures, bytes, stream, release)?)
+        if !self.routes.go_by_captures() {
+            return Ok(None);
+        }
+        Ok(self.engine.allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
+    }
+
+    /// Has the engine serve a capture by the routes that were begun for it, the new one among them.
+    pub(super) fn announce(&self, route: u64, capture: CaptureId) -> Result<(), Error> {
+        let pool = self.routes.announce(route, capture);
+        Ok(self.engine.serve_capture(capture, pool)?)
+    }
+
+    /// Takes one route away, if it still stands, and says to which pool it led.
+    pub(super) fn end_route(&self, serial: u64) -> Option<PoolKey> {
+        let removed = self.routes.remove_one(serial);
+        removed.map(|removed| self.end_serving(removed).0)
+    }
+
+    /// Takes the latest route to a pool away ([`Routes::remove`]). Returns what it says of the graph that came of it.
+    pub(super) fn end_latest_route(&self, key: PoolKey) -> Option<EndedGraph> {
+        let removed = self.routes.remove(key);
+        removed.and_then(|removed| self.end_serving(removed).1)
+    }
+
+    fn end_serving(&self, removed: Removed) -> (PoolKey, Option<EndedGraph>) {
+        let Removed { key, ended_graph, capture } = removed;
+        if let Some((capture, pool)) = capture {
+            // An engine that a thread has panicked in serves nothing any more.
+            let _ = self.engine.serve_capture(capture, pool);
+        }
+        (key, ended_graph)
     }
 
     #[inline]

@@ -149,7 +149,7 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             device.engine.retire_stream(stream)?;
             if let Some(announced) = device.pools().announced.remove(&stream) {
-                device.routes.remove_one(announced.serial);
+                device.end_route(announced.serial);
             }
         }
         Ok(())

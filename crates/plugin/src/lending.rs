@@ -164,7 +164,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         let mut pools = device.pools();
-        device.routes.remove_one(route);
+        device.end_route(route);
         if let Some(private) = pools.private.get_mut(&key) {
             device.mark_borrowers(private);
         }

@@ -67,7 +67,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        private.spare = if on { Spare::LentWhenShort } else { Spare::Kept };
+        private.spare = if on { Spare::OfferedWhenShort } else { Spare::Kept };
         Ok(device.engine.set_spare(private.pool, private.spare_now())?)
     }
 

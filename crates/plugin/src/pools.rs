@@ -77,7 +77,7 @@ impl Private {
         match self.users {
             // The source is waiting for its memory; and of a region nothing may be others' when it is to sleep.
             0 if self.config.source.is_some() || self.config.tag.is_some() => Spare::GivenBack,
-            0 => Spare::Lent,
+            0 => Spare::Offered,
             _ => self.spare,
         }
     }

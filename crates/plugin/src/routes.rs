@@ -7,8 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use smallvec::SmallVec;
-
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::{Lent, PoolId};
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
@@ -65,6 +63,21 @@ struct Standing {
     capture: Option<CaptureId>,
 }
 
+/// What is left of a route that was taken away.
+pub(super) struct Removed {
+    pub(super) key: PoolKey,
+    /// What it says of the graph that came of it.
+    pub(super) ended_graph: Option<EndedGraph>,
+    /// The capture that it was begun for, and the pool that routes lead that to from now on.
+    pub(super) capture: Option<(CaptureId, Option<PoolId>)>,
+}
+
+/// The pool of the latest route of streams that was begun for a capture.
+fn pool_of(routes: &[Standing], capture: CaptureId) -> Option<PoolId> {
+    let of_streams = routes.iter().rev().filter(|it| it.takes.streams());
+    of_streams.filter(|it| it.capture == Some(capture)).map(|it| it.route.pool).next()
+}
+
 /// A thread's own route.
 struct Own {
     /// Which device's.
@@ -94,12 +107,15 @@ pub(super) struct Routes {
     routes: Mutex<Vec<Standing>>,
     /// How many take streams, by a filter or a capture, for a look without the lock.
     of_streams: AtomicUsize,
+    /// How many of these take streams by a filter of which it is not known for which capture it was begun.
+    by_filter: AtomicUsize,
 }
 
 impl Routes {
     pub(super) fn new() -> Self {
         let routes = Mutex::new(Rank::Routes, Vec::new());
-        Self { number: next(), routes, of_streams: AtomicUsize::new(0) }
+        let (of_streams, by_filter) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { number: next(), routes, of_streams, by_filter }
     }
 
     /// Adds a route of the streams that a filter takes.
@@ -146,36 +162,38 @@ impl Routes {
     }
 
     /// Takes the latest route to a pool away: of those that the calling thread has begun, if there is
-    /// any, else of all. One to temporary memory goes by its number alone. Returns what it says of the graph that
-    /// came of it.
-    pub(super) fn remove(&self, key: PoolKey) -> Option<EndedGraph> {
+    /// any, else of all. One to temporary memory goes by its number alone.
+    pub(super) fn remove(&self, key: PoolKey) -> Option<Removed> {
         let this = std::thread::current().id();
         let mut routes = self.lock();
         let leads = |it: &Standing| it.route.key == key && it.route.lent != Some(Lent::Temporary);
         let mine = routes.iter().rposition(|it| leads(it) && it.thread == this);
         let row = mine.or_else(|| routes.iter().rposition(leads));
-        self.take_out(&mut routes, row?).ended_graph
+        Some(self.take_out(&mut routes, row?))
     }
 
-    /// Takes one route away, if it still stands, and says to which pool.
-    pub(super) fn remove_one(&self, serial: u64) -> Option<PoolKey> {
+    /// Takes one route away, if it still stands.
+    pub(super) fn remove_one(&self, serial: u64) -> Option<Removed> {
         let mut routes = self.lock();
         let row = routes.iter().position(|it| it.route.serial == serial)?;
-        Some(self.take_out(&mut routes, row).route.key)
+        Some(self.take_out(&mut routes, row))
     }
 
-    fn take_out(&self, routes: &mut Vec<Standing>, row: usize) -> Standing {
-        let gone = routes.remove(row);
-        if let Takes::Thread(stands) = &gone.takes {
+    fn take_out(&self, routes: &mut Vec<Standing>, row: usize) -> Removed {
+        let Standing { route, takes, ended_graph, capture, .. } = routes.remove(row);
+        if let Takes::Thread(stands) = &takes {
             // The thread forgets it when it looks next.
             stands.store(false, Ordering::Release);
         }
         self.count(routes);
-        gone
+        let capture = capture.map(|capture| (capture, pool_of(routes, capture)));
+        Removed { key: route.key, ended_graph, capture }
     }
 
     fn count(&self, routes: &[Standing]) {
         let of_streams = routes.iter().filter(|it| it.takes.streams());
+        let by_filter = of_streams.clone().filter(|it| it.capture.is_none());
+        self.by_filter.store(by_filter.count(), Ordering::Release);
         self.of_streams.store(of_streams.count(), Ordering::Release);
     }
 
@@ -189,29 +207,22 @@ impl Routes {
         self.lock().iter().map(|it| it.route).find(|route| route.serial == serial)
     }
 
-    /// Notes which capture a route was begun for.
-    pub(super) fn announce(&self, serial: u64, capture: CaptureId) {
+    /// Notes which capture a route was begun for. Returns the pool that the routes lead that capture to from now on.
+    pub(super) fn announce(&self, serial: u64, capture: CaptureId) -> Option<PoolId> {
         let mut routes = self.lock();
         if let Some(standing) = routes.iter_mut().find(|it| it.route.serial == serial) {
             standing.capture = Some(capture);
         }
+        self.count(&routes);
+        pool_of(&routes, capture)
     }
 
-    /// The captures that routes stand for, with their pools; `None` where that does not say which route
-    /// takes a request of the calling thread: it has a route of its own, or it is not known of each filter
-    /// which capture it was begun for.
+    /// Whether the capture that a stream is in says which route takes a request of the calling thread: the thread has no
+    /// route of its own, and it is known of each filter which capture it was begun for.
     #[inline]
-    pub(super) fn captures(&self) -> Option<SmallVec<[(CaptureId, PoolId); 4]>> {
-        if OWN_COUNT.get() > 0 && self.own().is_some() {
-            return None;
-        }
-        if self.take_no_streams() {
-            return Some(SmallVec::new());
-        }
-        let routes = self.lock();
-        let of_streams = routes.iter().filter(|it| it.takes.streams());
-        // The latest first, as filters are asked.
-        of_streams.rev().map(|it| Some((it.capture?, it.route.pool))).collect()
+    pub(super) fn go_by_captures(&self) -> bool {
+        (OWN_COUNT.get() == 0 || self.own().is_none())
+            && self.by_filter.load(Ordering::Acquire) == 0
     }
 
     /// Whether no route takes anything that the calling thread asks for.

@@ -1,8 +1,23 @@
-//! A plan carried out.
+//! Memory behind addresses: a plan is carried out, and what no block and no graph needs any more is released.
+//!
+//! **Suspension**: the memory behind bound addresses goes back to the driver and comes again.
+//! Contents are lost and addresses stay, and each piece comes back wherever it was mapped. Where a call
+//! fails, either way goes on from there.
+//!
+//! **Compaction**: pieces of several sizes become such as fit all graphs, at the same addresses.
+//!
+//! What holds a live block, is fixed, or belongs to a capture that others were beside stays as it is:
+//! contents are never moved, and graphs that may run at once come to share nothing. All else is unmapped, and
+//! then the heap is one that is short of a part: resuming it maps the new pieces.
 
-use super::{Bound, Live, Output, Owner, Physical, PlannedHeap};
-use crate::driver::{CaptureId, Driver, DriverError};
-use crate::plan::{Held, Plan};
+use std::collections::BTreeMap;
+
+use super::{Bound, Live, Output, Owner, Physical, PlannedCapture, PlannedHeap};
+use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
+use crate::heap::segment::create;
+use crate::heap::suspend::{Keeper, NothingKept, Presence};
+use crate::journal::{Compaction, Extent, FreedOutput, GraphMemory};
+use crate::plan::{Compacted, Held, Plan, Used, User};
 
 /// Addresses that lie on physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,5 +245,448 @@ impl PlannedHeap {
             Some((start, end)) => driver.set_access(start, end - start),
             None => Ok(()),
         }
+    }
+}
+
+impl PlannedHeap {
+    /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
+    pub(crate) fn end_graph<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
+        if let Some(planned) = self.bindings.capture_mut(capture) {
+            planned.owned_by(Owner::Over);
+        }
+        self.release_unused(driver);
+    }
+
+    /// A capture has a graph from now on. One whose memory never came keeps the scratch memory.
+    /// Returns whether it has any blocks here.
+    pub(crate) fn keep_graph(&mut self, capture: CaptureId) -> bool {
+        let planned = self.bindings.capture_mut(capture);
+        let Some(planned) = planned else { return false };
+        planned.owned_by(Owner::Graph);
+        true
+    }
+
+    /// Gives back to the driver what is not used any more: mappings of captures that are over, but for
+    /// those with live blocks; pieces that are mapped nowhere; addresses of captures without either.
+    /// What the driver does not take stays for the next time.
+    pub(crate) fn release_unused<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.release_orphans(driver);
+        let bindings = &self.bindings;
+        let over = bindings.captures.iter().filter(|planned| planned.owner == Owner::Over);
+        let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
+        for capture in over {
+            let cleared = self.clear_scratch(driver, capture).is_ok();
+            self.unbind(driver, capture);
+            let bindings = &mut self.bindings;
+            let done = |planned: &super::PlannedCapture| {
+                planned.capture == capture && planned.live.is_empty() && planned.bound.is_empty()
+            };
+            let Some(row) = bindings.captures.iter().position(done).filter(|_| cleared) else {
+                continue;
+            };
+            let planned = bindings.captures.remove(row);
+            for segment in planned.segments {
+                // Addresses that cannot be given back cost no memory.
+                let _ = driver.unreserve(segment.address, segment.bytes);
+            }
+        }
+    }
+
+    /// Unmaps what a capture has mapped and drops pieces that are mapped nowhere then. What holds live
+    /// blocks of a capture that is over stays, and what is fixed of one that is not.
+    pub(super) fn unbind<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
+        let bindings = &mut self.bindings;
+        let row = bindings.captures.iter().position(|planned| planned.capture == capture);
+        let Some(planned) = row.map(|row| &mut bindings.captures[row]) else { return };
+        let is_over = planned.owner == Owner::Over;
+        let mut rows = Vec::new();
+        let all = std::mem::take(&mut planned.bound);
+        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
+            let fixed = bindings.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
+            // Nodes of a capture that may still stand use what is fixed, freed or not.
+            let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
+            if kept || (there && driver.unmap(address, bytes).is_err()) {
+                return true;
+            }
+            rows.push(piece);
+            false
+        });
+        let kept: Vec<Bound> = kept.collect();
+        planned.bound = kept;
+        for &row in &rows {
+            bindings.piece(row).mappings -= 1;
+        }
+        self.drop_unmapped(driver, &rows);
+    }
+
+    /// Releases those of the pieces that are mapped nowhere.
+    pub(super) fn drop_unmapped<D: Driver + ?Sized>(&mut self, driver: &D, rows: &[usize]) {
+        let bindings = &mut self.bindings;
+        for &row in rows {
+            let unused = bindings.pieces[row].take_if(|piece| piece.mappings == 0);
+            let Some(Physical { bytes, memory, .. }) = unused else { continue };
+            let Some(memory) = memory else {
+                self.suspended -= bytes;
+                continue;
+            };
+            self.reserved -= bytes;
+            self.handles -= 1;
+            if driver.release(memory).is_err() {
+                self.orphans.push(memory);
+            }
+        }
+    }
+
+    /// Releases the handles that could not be released before. What fails again is kept.
+    pub(super) fn release_orphans<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.orphans.retain(|&memory| driver.release(memory).is_err());
+    }
+
+    /// Gives everything back to the driver.
+    ///
+    /// # Errors
+    /// The driver's, where addresses are still reserved.
+    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
+        for planned in &mut self.bindings.captures {
+            planned.owner = Owner::Over;
+            planned.live.clear();
+        }
+        self.release_unused(driver);
+        let mut result = Ok(());
+        for segment in self.bindings.captures.iter().flat_map(|planned| &planned.segments) {
+            result = result.and(segment.close(driver));
+        }
+        self.release_orphans(driver);
+        result
+    }
+}
+
+impl PlannedHeap {
+    /// How much of its memory is there.
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
+        &mut self.presence
+    }
+
+    /// Bytes that the driver has until the heap is resumed.
+    pub(crate) fn suspended(&self) -> u64 {
+        self.suspended
+    }
+
+    /// How many blocks were given back and may still be in use.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.waiting.0
+    }
+
+    /// Whether all bound addresses have memory.
+    pub(crate) fn is_whole(&self) -> bool {
+        let captures = self.bindings.captures.iter();
+        captures.flat_map(|planned| &planned.bound).all(|bound| bound.open)
+    }
+
+    /// Gives the memory of all pieces back.
+    ///
+    /// # Errors
+    /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
+    pub(crate) fn suspend<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
+        self.release_orphans(driver);
+        let bindings = &mut self.bindings;
+        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+            if bound.there {
+                keeper.leaving(bound.address, bound.bytes)?;
+                driver.unmap(bound.address, bound.bytes)?;
+                if bound.open {
+                    self.presence = Presence::Suspended;
+                }
+                (bound.there, bound.open) = (false, false);
+            }
+        }
+        for piece in bindings.pieces.iter_mut().flatten() {
+            let Some(memory) = piece.memory else { continue };
+            driver.release(memory)?;
+            piece.memory = None;
+            self.reserved -= piece.bytes;
+            self.suspended += piece.bytes;
+            self.handles -= 1;
+        }
+        Ok(())
+    }
+
+    /// Gets it again.
+    pub(crate) fn resume<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
+        let bindings = &mut self.bindings;
+        for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
+            let exportable = piece.fixed.is_some_and(|fixed| fixed.exportable);
+            piece.memory = Some(create(driver, exportable, piece.bytes)?);
+            self.reserved += piece.bytes;
+            self.suspended -= piece.bytes;
+            self.handles += 1;
+        }
+        let memory = |row: usize| bindings.pieces[row].as_ref().and_then(|piece| piece.memory);
+        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+            let &mut Bound { address, bytes, piece, there, open, .. } = bound;
+            let Some(memory) = memory(piece).filter(|_| !open) else { continue };
+            if !there {
+                driver.map(address, bytes, memory)?;
+                bound.there = true;
+            }
+            driver.set_access(address, bytes)?;
+            keeper.came(address, bytes)?;
+            bound.open = true;
+        }
+        Ok(())
+    }
+}
+
+/// A capture whose pieces may be exchanged.
+struct Movable {
+    /// Its row.
+    capture: usize,
+    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
+    parts: BTreeMap<usize, Vec<usize>>,
+}
+
+/// What graphs may exchange, and what they get for it.
+pub(crate) struct Exchange {
+    graphs: Vec<Movable>,
+    /// By row of a piece: whether it goes.
+    goes: Vec<bool>,
+    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
+    unused: u64,
+    /// Bytes of the other pieces that go.
+    before: u64,
+    /// The sizes of the new pieces, in bytes.
+    after: Vec<u64>,
+    /// The number of the first new piece; the others follow.
+    first: u64,
+}
+
+impl Exchange {
+    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
+    /// the search is no exact one. Then nothing is to be exchanged.
+    pub(crate) fn saves(&self) -> u64 {
+        self.before.saturating_sub(self.after.iter().sum())
+    }
+
+    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
+    /// ([`PlannedHeap::release_unused`]).
+    pub(crate) fn excess(&self) -> u64 {
+        self.unused + self.saves()
+    }
+}
+
+impl PlannedCapture {
+    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
+    /// held outputs until the same moment, or none.
+    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
+        let bytes = places.first().map_or(0, |bound| bound.bytes);
+        let mut pages = vec![None; (bytes / unit) as usize];
+        for bound in places {
+            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
+                let from = start.saturating_sub(bound.address) / unit;
+                let to = (start + output.bytes - bound.address).div_ceil(unit);
+                let to = to.min(pages.len() as u64);
+                let here = &mut pages[from as usize..to as usize];
+                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
+            }
+        }
+        let runs = pages.chunk_by(|one, next| one == next);
+        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
+    }
+}
+
+impl PlannedHeap {
+    /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
+    pub(crate) fn exchange(&self, unit: u64) -> Exchange {
+        let bindings = &self.bindings;
+        let there = |row: usize| bindings.pieces[row].as_ref().filter(|it| it.memory.is_some());
+        let every = 0..bindings.pieces.len();
+        let mut unused: Vec<bool> = every.clone().map(|row| there(row).is_some()).collect();
+        let mut goes: Vec<bool> =
+            every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();
+        for planned in &bindings.captures {
+            let moves = planned.owner == Owner::Graph && !planned.beside;
+            for bound in &planned.bound {
+                let live = planned.is_live((bound.address, bound.bytes));
+                unused[bound.piece] &= !live && planned.owner == Owner::Over;
+                // What only a capture that is over has goes before.
+                goes[bound.piece] &= !live && (moves || planned.owner == Owner::Over);
+            }
+        }
+        let size = |row: usize| there(row).map_or(0, |piece| piece.bytes);
+        let mut order: Vec<usize> = (0..bindings.captures.len()).collect();
+        order.retain(|&row| bindings.captures[row].owner == Owner::Graph);
+        order.sort_by_key(|&row| bindings.captures[row].moment);
+        let (mut rows, mut users) = (Vec::new(), Vec::new());
+        for capture in order {
+            let planned = &bindings.captures[capture];
+            let mut places: BTreeMap<usize, Vec<&Bound>> = BTreeMap::new();
+            for bound in planned.bound.iter().filter(|bound| goes[bound.piece]) {
+                places.entry(bound.piece).or_default().push(bound);
+            }
+            let mut pieces = Vec::new();
+            let mut runs = Vec::new();
+            for (row, places) in places {
+                let used = planned.used(&places, unit);
+                runs.push((row, used.len()));
+                pieces.extend(used);
+            }
+            users.push(User { bound: planned.moment, pieces });
+            rows.push((capture, runs));
+        }
+        let before = every.clone().filter(|&row| goes[row] && !unused[row]).map(size).sum();
+        let unused = every.filter(|&row| unused[row]).map(size).sum();
+        let Compacted { pieces: after, parts } = Compacted::new(&users);
+        let mut graphs = Vec::with_capacity(rows.len());
+        for ((capture, runs), parts) in rows.into_iter().zip(parts) {
+            let mut parts = parts.into_iter();
+            let whole = |(row, runs)| (row, parts.by_ref().take(runs).flatten().collect());
+            graphs.push(Movable { capture, parts: runs.into_iter().map(whole).collect() });
+        }
+        Exchange { graphs, goes, unused, before, after, first: bindings.next }
+    }
+
+    /// What an exchange changes, for the checker.
+    pub(crate) fn record(&self, exchange: &Exchange, unit: u64) -> Compaction {
+        let bindings = &self.bindings;
+        let number = |row: usize| bindings.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+        let mut graphs = Vec::with_capacity(bindings.captures.len());
+        let mut kept: Vec<(u64, u64)> = self.ranges.ids().map(|id| self.extent(id)).collect();
+        for (capture, planned) in bindings.captures.iter().enumerate() {
+            let extent = |bound: &Bound| Extent {
+                address: bound.address,
+                bytes: bound.bytes,
+                memory: number(bound.piece),
+            };
+            let fixed = |bound: &&Bound| {
+                bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())
+            };
+            let bound = planned.bound.iter();
+            kept.extend(bound.clone().filter(fixed).map(|it| (it.address, it.bytes)));
+            let graph = exchange.graphs.iter().find(|graph| graph.capture == capture);
+            let mut after = Vec::new();
+            for whole in bound.clone() {
+                match graph.and_then(|graph| graph.parts.get(&whole.piece)) {
+                    Some(parts) => {
+                        let mut address = whole.address;
+                        after.extend(parts.iter().map(|&part| {
+                            let bytes = exchange.after[part];
+                            address += bytes;
+                            let memory = exchange.first + part as u64;
+                            Extent { address: address - bytes, bytes, memory }
+                        }));
+                    }
+                    None if exchange.goes[whole.piece] => {}
+                    None => after.push(extent(whole)),
+                }
+            }
+            let freed = planned.outputs.iter().filter_map(|(&address, output)| {
+                Some(FreedOutput { address, bytes: output.bytes, freed: output.freed? })
+            });
+            graphs.push(GraphMemory {
+                graph: planned.capture,
+                planned: planned.moment,
+                launches: planned.owner == Owner::Graph,
+                beside: planned.beside,
+                before: bound.map(extent).collect(),
+                after,
+                freed: freed.collect(),
+            });
+        }
+        Compaction { unit, kept, graphs }
+    }
+
+    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile.
+    ///
+    /// # Errors
+    /// The driver's. What is not mapped then ([`PlannedHeap::is_whole`]) resuming maps.
+    pub(crate) fn compact<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        exchange: &Exchange,
+    ) -> Result<(), DriverError> {
+        let bindings = &mut self.bindings;
+        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+            if exchange.goes[bound.piece] && bound.there {
+                driver.unmap(bound.address, bound.bytes)?;
+                (bound.there, bound.open) = (false, false);
+            }
+        }
+        for (bytes, memory) in self.enter(exchange) {
+            self.reserved -= bytes;
+            self.handles -= 1;
+            if driver.release(memory).is_err() {
+                self.orphans.push(memory);
+            }
+        }
+        self.resume(driver, &mut NothingKept)
+    }
+
+    /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the
+    /// rest.
+    fn enter(&mut self, exchange: &Exchange) -> Vec<(u64, MemoryHandle)> {
+        let goes = &exchange.goes;
+        let bindings = &mut self.bindings;
+        let mut bounds: Vec<(usize, Vec<Bound>)> = Vec::new();
+        let mut there: BTreeMap<u64, Vec<MemoryHandle>> = BTreeMap::new();
+        for (piece, _) in bindings.pieces.iter_mut().zip(goes).filter(|(_, goes)| **goes) {
+            if let Some(Physical { bytes, memory: Some(memory), .. }) = piece.take() {
+                there.entry(bytes).or_default().push(memory);
+            }
+        }
+        let mut rows = Vec::with_capacity(exchange.after.len());
+        let mut free = (0..).filter(|row: &usize| goes.get(*row).is_none_or(|goes| *goes));
+        for (number, &bytes) in (exchange.first..).zip(&exchange.after) {
+            let memory = there.get_mut(&bytes).and_then(Vec::pop);
+            if memory.is_none() {
+                self.suspended += bytes;
+            }
+            bindings.next = number + 1;
+            let row = free.next().unwrap_or(bindings.pieces.len());
+            if bindings.pieces.len() <= row {
+                bindings.pieces.resize_with(row + 1, || None);
+            }
+            bindings.pieces[row] =
+                Some(Physical { number, bytes, memory, mappings: 0, fixed: None });
+            rows.push(row);
+        }
+        for Movable { capture, parts } in &exchange.graphs {
+            let mut bound = Vec::new();
+            for whole in &bindings.captures[*capture].bound {
+                let Some(parts) = parts.get(&whole.piece) else {
+                    bound.push(*whole);
+                    continue;
+                };
+                let mut address = whole.address;
+                for &part in parts {
+                    let Some(piece) = bindings.pieces[rows[part]].as_mut() else { continue };
+                    piece.mappings += 1;
+                    let bytes = piece.bytes;
+                    bound.push(Bound { address, bytes, piece: rows[part], ..*whole });
+                    address += bytes;
+                }
+            }
+            bounds.push((*capture, bound));
+        }
+        // What captures that are over could not unmap before has gone with the rest.
+        for planned in bindings.captures.iter_mut().filter(|it| it.owner != Owner::Graph) {
+            planned.bound.retain(|bound| !goes[bound.piece]);
+        }
+        for (capture, bound) in bounds {
+            bindings.captures[capture].bound = bound;
+        }
+        let left = there.into_iter();
+        left.flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it))).collect()
     }
 }

@@ -137,7 +137,9 @@ impl Words {
     fn put<const COUNT: usize>(&mut self, words: [u32; COUNT]) {
         // Word by word: to call for a copy of so few costs more.
         let chunk = self.room(COUNT);
-        words.into_iter().for_each(|word| chunk.push(word));
+        for word in words {
+            chunk.push(word);
+        }
     }
 
     fn put_wide<const COUNT: usize>(&mut self, kind: u32, stream: u32, fields: [u64; COUNT]) {

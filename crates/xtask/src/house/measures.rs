@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::types::{Type, Types};
 
 /// The state behind the engine's lock, and the file that declares it.
-const STATE: (&str, &str) = ("State", "src/engine/state.rs");
+const STATE: (&str, &str) = ("State", "src/engine/mod.rs");
 
 /// The types whose methods see the whole state.
 const WHOLE: [&str; 2] = ["State", "Locked"];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn one(text: &str) -> Sources {
-        sources(&[("src/engine/state.rs", text)])
+        sources(&[("src/engine/mod.rs", text)])
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
     fn fields_behind_the_lock_are_found_through_their_types() {
         let found = behind_lock(&sources(&[
             (
-                "src/engine/state.rs",
+                "src/engine/mod.rs",
                 "struct State { pools: Vec<Option<Pool>>, limit: u64 }
                  struct Aside { never: u64 }",
             ),
@@ -213,7 +213,7 @@ mod tests {
     fn a_type_of_a_fields_own_file_hides_others_of_its_name() {
         let state = "struct State { row: Row } struct Row { one: u64 }";
         let found = behind_lock(&sources(&[
-            ("src/engine/state.rs", state),
+            ("src/engine/mod.rs", state),
             ("src/engine/other.rs", "struct Row { one: u64, two: u64 }"),
         ]));
         assert_eq!(found, Ok(2));
@@ -282,6 +282,6 @@ mod tests {
     #[test]
     fn a_file_that_is_not_rust_is_named() {
         let error = shared_fields(&one("struct {")).expect_err("no Rust");
-        assert!(error.starts_with("src/engine/state.rs: "), "{error}");
+        assert!(error.starts_with("src/engine/mod.rs: "), "{error}");
     }
 }

@@ -24,7 +24,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "verdict",
         rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
-        file: "src/engine/verdicts.rs",
+        file: "src/engine/end.rs",
         edits: &[(
             "Verification::Judging(judging) => judging.wait(),",
             "Verification::Judging(_) if true => return Ok(report),
@@ -42,7 +42,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "whole-blocks",
         rule: "Blocks of pools that do not split have segments of their own.",
-        file: "src/engine/lifecycle.rs",
+        file: "src/engine/pools.rs",
         edits: &[("whole: config.no_split,", "whole: false,")],
         test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
     },
@@ -79,21 +79,21 @@ pub const MUTANTS: &[Mutant] = &[
         name: "restored-borrowed",
         rule: "A restoration ends no block that another pool has borrowed.",
         file: "src/engine/allocate.rs",
-        edits: &[("Tenure::Borrowed(request.pool),", "Tenure::Own(users),")],
+        edits: &[("Tenure::Offered(request.pool),", "Tenure::Own(users),")],
         test: "checkpoints::restorations::a_borrowed_block_is_not_freed_by_a_restoration",
     },
     // Compaction.
     Mutant {
         name: "compacted-blocks",
         rule: "A compaction leaves pieces alone on which blocks live.",
-        file: "src/heap/planned/compact.rs",
+        file: "src/heap/planned/bind.rs",
         edits: &[("goes[bound.piece] &= !live && (", "goes[bound.piece] &= (")],
         test: "plans::compact::a_short_pool_can_be_suspended_and_released",
     },
     Mutant {
         name: "compacted-readers",
         rule: "After a compaction no graph overwrites outputs that were freed before their readers have run.",
-        file: "src/heap/planned/compact.rs",
+        file: "src/heap/planned/bind.rs",
         edits: &[("output.freed.max(*page)", "output.freed.map(|_| 0).max(*page)")],
         test: "plans::compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
     },
@@ -101,14 +101,14 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "lent-kept",
         rule: "Memory that graphs keep between launches is not lent.",
-        file: "src/heap/takeable.rs",
+        file: "src/heap/place.rs",
         edits: &[("let all = lent == Lent::AllFree;", "let all = true; let _ = lent;")],
         test: "lending::launches::a_host_may_lend_all_that_is_free",
     },
     Mutant {
         name: "lent-kept-again",
         rule: "What a stream borrowed of all that is free, and gave back, is lent as what graphs keep.",
-        file: "src/heap/takeable.rs",
+        file: "src/heap/place.rs",
         edits: &[("(all || !self.is_kept((range.address, range.end())))", "true")],
         test: "lending::launches::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
     },
@@ -153,9 +153,9 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A launch asks all pools of its graph for what is lent.",
         file: "src/graphs/lease.rs",
         edits: &[(
-            "order.follow_lent(pool.engine(), pool.id(), launched)?;",
+            "order.follow_lent(launched)?;",
             "if std::ptr::eq(order, &orders[0]) {
-                order.follow_lent(pool.engine(), pool.id(), launched)?;
+                order.follow_lent(launched)?;
             }",
         )],
         test: "lending::launches::a_graph_of_two_pools_is_launched_while_one_lends",
@@ -366,7 +366,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "src/engine/allocate.rs",
         edits: &[(
             "let may_lease = matches!(tenure, Tenure::Own(_));",
-            "let may_lease = !matches!(tenure, Tenure::Borrowed(_));",
+            "let may_lease = !matches!(tenure, Tenure::Offered(_));",
         )],
         test: "lending::trees::a_loan_ends_on_any_thread",
     },

@@ -20,7 +20,7 @@ pub(super) struct Kind {
     pub given: bool,
     pub no_split: bool,
     pub uncached: bool,
-    pub borrows: bool,
+    pub takes_offers: bool,
 }
 
 impl Kind {
@@ -29,12 +29,13 @@ impl Kind {
             given: byte.is_multiple_of(4),
             no_split: (byte / 4).is_multiple_of(4),
             uncached: (byte / 16).is_multiple_of(5),
-            borrows: byte % 3 < 2,
+            takes_offers: byte % 3 < 2,
         }
     }
 
     pub(super) fn apply(&self, config: PoolConfig, given: &Arc<Given>) -> PoolConfig {
-        let config = config.no_split(self.no_split).uncached(self.uncached).borrows(self.borrows);
+        let config =
+            config.no_split(self.no_split).uncached(self.uncached).takes_offers(self.takes_offers);
         if self.given {
             config.source(given.clone())
         } else {
@@ -59,8 +60,8 @@ impl World<Direct> {
         let report = self.host.engine.block_report(block).expect("the block is live");
         let pool = self.host.pools.iter().position(|&pool| pool == report.pool);
         let pool = pool.expect("the pool is one of the host's");
-        let lends = matches!(self.host.spares[pool], Spare::Lent | Spare::LentWhenShort);
-        let borrows = self.host.kinds[asked].borrows && capture.is_none();
+        let lends = matches!(self.host.spares[pool], Spare::Offered | Spare::OfferedWhenShort);
+        let borrows = self.host.kinds[asked].takes_offers && capture.is_none();
         assert!(pool == asked || lends && borrows, "pool {asked} has a block of pool {pool}");
         pool
     }
@@ -70,7 +71,7 @@ impl World<Direct> {
         let pool = u.choose_index(self.host.pools.len())?;
         match u.int_in_range(0..=7u8)? {
             0..=3 => {
-                let all = [Spare::GivenBack, Spare::Kept, Spare::LentWhenShort, Spare::Lent];
+                let all = [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
                 let spare = *u.choose(&all)?;
                 self.tell(format_args!("pool {pool}: {spare:?}"));
                 self.host.engine.set_spare(self.host.pools[pool], spare).expect("the pool exists");

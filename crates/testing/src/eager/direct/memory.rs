@@ -121,7 +121,7 @@ impl World<Direct> {
 
     /// Whether nothing is in use that could stand in the way of so many bytes.
     fn must_fit(&self, bytes: u64) -> bool {
-        let given_back = |spare: &Spare| matches!(spare, Spare::GivenBack | Spare::Lent);
+        let given_back = |spare: &Spare| matches!(spare, Spare::GivenBack | Spare::Offered);
         let idle = self.live().is_empty()
             && self.host.imports.is_empty()
             && self.host.spares.iter().all(given_back)

@@ -269,7 +269,7 @@ impl Host for Direct {
 
     fn kept(world: &World<Self>) -> Vec<u64> {
         let keeps = |pool: &usize| {
-            matches!(world.host.spares[*pool], Spare::Kept | Spare::LentWhenShort)
+            matches!(world.host.spares[*pool], Spare::Kept | Spare::OfferedWhenShort)
                 && !world.is_uncached(*pool)
         };
         let pools = (0..world.host.pools.len()).filter(keeps);

@@ -45,15 +45,13 @@
 //! [`Engine::retire_stream`] is called on every engine with blocks that it used; from when the first
 //! has agreed, the stream uses no block of that engine, even if another refuses.
 
-mod captures;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 
-use crate::driver::{Driver, StreamHandle};
-use crate::engine::Engine;
+use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
+use crate::engine::{CaptureReport, Engine};
 
 /// The engines of a process, one a device.
 #[derive(Debug)]
@@ -121,6 +119,89 @@ impl<D: Driver> Devices<D> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
         engines.find(|engine| engine.owns(address)).ok_or_else(unknown)
+    }
+
+    /// Ends a capture in every engine that takes part in it, as
+    /// [`Engine::end_capture`] does, and returns what each device's came to.
+    /// The graph may be launched only if this succeeds. When it is destroyed,
+    /// [`Engine::release_graph`] is called on each of them.
+    ///
+    /// # Errors
+    /// [`Error::OnDevice`], with the first refusal: the graph must not be launched, and every engine
+    /// has given up what the capture did, those that had accepted it too. [`Error::Unknown`].
+    pub fn end_capture(
+        &self,
+        capture: CaptureId,
+        graph: GraphHandle,
+    ) -> Result<Vec<(u32, CaptureReport)>, Error> {
+        let mut reports = Vec::new();
+        for (device, engine) in self.iter() {
+            match engine.end_capture(capture, graph) {
+                Ok(report) => reports.push((device, report)),
+                Err(Error::Unknown { what: Unknown::Capture(_), .. }) => {}
+                Err(error) => {
+                    self.take_back(capture, &reports);
+                    return Err(Error::OnDevice { device, error: Box::new(error) });
+                }
+            }
+        }
+        if reports.is_empty() {
+            return Err(Error::Unknown { call: "end_capture", what: Unknown::Capture(capture) });
+        }
+        Ok(reports)
+    }
+
+    /// Rolls back a capture whose graph will never run, in every engine that takes part in it.
+    ///
+    /// # Errors
+    /// [`Error::OnDevice`], with the first; the others have rolled it back. [`Error::Unknown`].
+    pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
+        let mut known = false;
+        self.each(|engine| match engine.abandon_capture(capture) {
+            Ok(()) => {
+                known = true;
+                Ok(())
+            }
+            Err(Error::Unknown { what: Unknown::Capture(_), .. }) => Ok(()),
+            Err(error) => Err(error),
+        })?;
+        let unknown = Error::Unknown { call: "abandon_capture", what: Unknown::Capture(capture) };
+        known.then_some(()).ok_or(unknown)
+    }
+
+    /// Names a stream to every engine, for the calling thread, as
+    /// [`Engine::mark_stream`] does.
+    ///
+    /// # Errors
+    /// [`StreamRefusal::PerDevice`]: mark it with the engine of its device.
+    /// [`Error::OnDevice`], with the first; the others have been told.
+    pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        refuse_default(stream, "mark_stream")?;
+        self.each(|engine| engine.mark_stream(stream))
+    }
+
+    /// Makes a call of every engine, and returns the first that fails.
+    fn each(&self, mut call: impl FnMut(&Engine<D>) -> Result<(), Error>) -> Result<(), Error> {
+        let mut result = Ok(());
+        for (device, engine) in self.iter() {
+            let done = call(engine);
+            result = result
+                .and(done.map_err(|error| Error::OnDevice { device, error: Box::new(error) }));
+        }
+        result
+    }
+
+    /// After a refusal: the graph will never run, so who accepted it gets its memory back, and who
+    /// was not asked yet rolls back. What an engine refuses here stays with it: nothing is handed
+    /// out for that.
+    fn take_back(&self, capture: CaptureId, accepted: &[(u32, CaptureReport)]) {
+        for (device, engine) in self.iter() {
+            let report = accepted.iter().find(|(of, _)| *of == device);
+            let _ = match report {
+                Some((_, report)) => engine.release_graph(report.graph),
+                None => engine.abandon_capture(capture),
+            };
+        }
     }
 }
 

@@ -1,13 +1,54 @@
-//! Callables: shapes, kept in the order of their use.
+//! Callables that run as graphs: the counterpart of PyTorch's `make_graphed_callables`.
+//!
+//! A [`Callable`] is given a way to make static inputs for a shape, and one part or several that
+//! work on them. At the first call with a shape it warms up, captures each part into a graph, and
+//! keeps both with the inputs and outputs; each call fills the inputs, launches, and hands the
+//! outputs out. Shapes may be rounded to buckets, so that few graphs serve many; of more than
+//! [`Options::most_shapes`] the one that was unused longest goes.
+//!
+//! Several parts make partial graphs: forward and backward apart, say, with what the first leaves
+//! for the second in their common outputs, and work that no graph holds between them: see
+//! [`Callable::shape`] and [`Shape::inputs_and_outputs`].
+//!
+//! Callables that share a [`Pool`] share its memory: their graphs never run at once.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use regraph::callables::{Callable, Options};
+//! use regraph_sim::{Launch, SimConfig, SimDriver};
+//! use regraph::driver::HostApi;
+//! use regraph::engine::{Config, Engine, PoolConfig};
+//! use regraph::graphs::{Error, Memory, Pool};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+//! let driver = engine.driver();
+//! let (pool, stream) = (Pool::new(&engine, PoolConfig::default()), driver.create_stream()?);
+//! let mut double = Callable::new(&pool, Options::default(), |stage, rows: &u64| {
+//!     stage.allocate(rows * 4096) // the static input of so many rows
+//! })
+//! .bucket(|rows| rows.next_power_of_two())
+//! .part(|stage, rows, _input, output: &mut Option<Memory<_>>| {
+//!     *output = Some(stage.allocate(rows * 8192)?);
+//!     Ok(driver.launch_kernel(stage.stream(), Launch::default())?)
+//! });
+//! for rows in [3, 4, 7] {
+//!     let output = double.call(&stream, &rows, |_input| Ok(()))?; // copies the input in
+//!     assert!(output.is_some());
+//! }
+//! assert_eq!(double.shapes(), 2);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::fmt;
+use std::mem::{self, ManuallyDrop};
 use std::num::NonZeroUsize;
 
-use super::shape::Shape;
-use super::stage::Stage;
 use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
 use crate::engine::{Attempt, PoolConfig};
-use crate::graphs::{Capture, Error, Event, Pool};
+use crate::graphs::{Capture, Error, Event, Graph, Memory, Pool};
 
 /// Choices for a callable.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +121,7 @@ impl<D: HostApi, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
         self.shapes.clear();
         if self.pool.synchronize().is_err() {
             // It is unknown when the last launch ends.
-            std::mem::forget(std::mem::take(&mut self.parts));
+            mem::forget(mem::take(&mut self.parts));
         }
     }
 }
@@ -138,8 +179,8 @@ where
     ///
     /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
     /// output, and is overwritten by no graph that is captured later (see
-    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs: after
-    /// [`Error::CaptureAgain`](crate::Error::CaptureAgain) all parts are captured again, with new
+    /// [`Graph`]). It must do the same each time it runs: after
+    /// [`Error::CaptureAgain`] all parts are captured again, with new
     /// outputs.
     #[must_use]
     pub fn part(
@@ -220,7 +261,7 @@ where
     }
 
     fn capture(&mut self, stream: StreamHandle, shape: &K) -> Result<Shape<D, I, O>, E> {
-        let mut inputs = (self.make)(&Stage::new(&self.pool, stream, None), shape)?;
+        let mut inputs = (self.make)(&Stage { pool: &self.pool, stream, capture: None }, shape)?;
         self.warm_up(stream, shape, &mut inputs)?;
         let mut attempts = vec![Attempt::First; self.parts.len()];
         loop {
@@ -229,7 +270,7 @@ where
             for (part, attempt) in self.parts.iter_mut().zip(&mut attempts) {
                 let mode = self.options.mode;
                 let capture = Capture::begin_attempt(&self.pool, stream, mode, *attempt)?;
-                let stage = Stage::new(&self.pool, stream, Some(&capture));
+                let stage = Stage { pool: &self.pool, stream, capture: Some(&capture) };
                 part(&stage, shape, &mut inputs, &mut outputs)?;
                 match capture.finish() {
                     Ok(graph) => graphs.push(graph),
@@ -240,7 +281,8 @@ where
                 }
             }
             if graphs.len() == self.parts.len() {
-                return Ok(Shape::new(&self.pool, graphs, inputs, outputs));
+                let (inputs, outputs) = (ManuallyDrop::new(inputs), ManuallyDrop::new(outputs));
+                return Ok(Shape { pool: self.pool.clone(), graphs, inputs, outputs });
             }
         }
     }
@@ -251,7 +293,7 @@ where
         }
         let engine = self.pool.engine().clone();
         let pool = Pool::new(&engine, PoolConfig::default());
-        let stage = Stage::new(&pool, stream, None);
+        let stage = Stage { pool: &pool, stream, capture: None };
         let mut result = Ok(());
         for _ in 0..self.options.warm_ups {
             let mut outputs = O::default();
@@ -276,5 +318,117 @@ impl<D: HostApi, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O,
             .field("options", &self.options)
             .field("shapes", &self.shapes)
             .finish_non_exhaustive()
+    }
+}
+
+/// The graphs of one shape, with the inputs that they read and the outputs that they write.
+pub struct Shape<D: HostApi, I, O> {
+    pool: Pool<D>,
+    /// One for each part.
+    graphs: Vec<Graph<D>>,
+    inputs: ManuallyDrop<I>,
+    outputs: ManuallyDrop<O>,
+}
+
+impl<D: HostApi, I, O> Shape<D, I, O> {
+    /// The static inputs. They are written on a stream that comes after the last launch
+    /// ([`Pool::follow`]), and before the next.
+    pub fn inputs(&mut self) -> &mut I {
+        &mut self.inputs
+    }
+
+    /// The outputs, as of the last launch.
+    pub fn outputs(&self) -> &O {
+        &self.outputs
+    }
+
+    /// Both at once, for work that no graph holds between two parts. What is written to the inputs is
+    /// subject to [`Shape::inputs`].
+    pub fn inputs_and_outputs(&mut self) -> (&mut I, &O) {
+        (&mut self.inputs, &self.outputs)
+    }
+
+    /// The graph of each part.
+    pub fn graphs(&self) -> &[Graph<D>] {
+        &self.graphs
+    }
+
+    /// Launches one part.
+    ///
+    /// # Errors
+    /// As [`Graph::launch`].
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn launch(&self, part: usize, stream: impl AsStream) -> Result<(), Error> {
+        self.graphs[part].launch(stream)
+    }
+}
+
+impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
+    fn drop(&mut self) {
+        // A launch may be under way on a stream that the inputs were never recorded for.
+        if self.pool.synchronize().is_err() {
+            // It is unknown when the launch ends, so the inputs stay.
+            return;
+        }
+        self.graphs.clear();
+        // SAFETY: both are dropped here and nowhere else, and not used again.
+        unsafe {
+            ManuallyDrop::drop(&mut self.inputs);
+            ManuallyDrop::drop(&mut self.outputs);
+        }
+    }
+}
+
+impl<D: HostApi, I, O> fmt::Debug for Shape<D, I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shape").field("graphs", &self.graphs).finish_non_exhaustive()
+    }
+}
+
+/// What a part works in: once or more to warm up, outside captures, and once to be captured.
+///
+/// Its blocks come from [`Stage::pool`]: while warming up that is a pool of its own, which is gone
+/// before the capture, so that graphs share theirs with nothing else. Typed buffers (`regraph::cudarc`)
+/// are made by the pool too, for a stream that the program holds.
+pub struct Stage<'a, D: HostApi> {
+    pool: &'a Pool<D>,
+    stream: StreamHandle,
+    capture: Option<&'a Capture<D>>,
+}
+
+impl<'a, D: HostApi> Stage<'a, D> {
+    /// The stream to work on, or to fork others from and join them to.
+    pub fn stream(&self) -> StreamHandle {
+        self.stream
+    }
+
+    /// Where blocks come from.
+    pub fn pool(&self) -> &'a Pool<D> {
+        self.pool
+    }
+
+    /// The capture; `None` while warming up, and while static inputs are made.
+    pub fn capture(&self) -> Option<&'a Capture<D>> {
+        self.capture
+    }
+
+    /// A block for the stage's stream.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
+        self.pool.allocate(bytes, self.stream)
+    }
+}
+
+impl<D: HostApi> fmt::Debug for Stage<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stage")
+            .field("pool", &self.pool)
+            .field("stream", &self.stream)
+            .field("captures", &self.capture.is_some())
+            .finish()
     }
 }

@@ -1,0 +1,542 @@
+//! Addresses for a block: such as others have had ([`Space`]), or new ones.
+//!
+//! Each stream has runs of new addresses of its own and goes along them, and a block begins on a page of
+//! its own there, or in the gap at the end of the page before. Of a *layout*'s addresses it is known beforehand what
+//! lies where. A *stretch* is whole pages of addresses, with what lies on each of their bytes, and the gaps in them.
+
+use smallvec::SmallVec;
+
+use super::space::{Asker, Space};
+use super::{Bound, Fixed, Live, NewAddresses, Physical, PlannedCapture, PlannedHeap};
+use crate::capture::{Markers, Proof, StreamIndex};
+use crate::driver::{CaptureId, Driver, DriverError};
+use crate::heap::place::Placed;
+use crate::heap::range::{RangeState, SegmentId, Users};
+use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
+
+/// Addresses that a capture reserves at once, in bytes.
+const RESERVE: u64 = 64 << 30;
+
+impl PlannedHeap {
+    /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most.
+    /// `None` where the limit allows none.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
+    pub(crate) fn place_fresh<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        asker: Asker<'_>,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        let stream = asker.stream;
+        let before = self.reserved;
+        let spot = loop {
+            let planned = self.enter_capture(capture, unit);
+            let &mut NewAddresses { at, end } = planned.run(stream);
+            let spot = planned.space.find(&asker, bytes, at);
+            if spot.new <= end - at {
+                break spot;
+            }
+            // What is missing may come elsewhere: then other places may be better.
+            let limit = limit.saturating_sub(self.reserved - before);
+            if !self.lengthen(driver, capture, stream, spot.new, limit)? {
+                return Ok(None);
+            }
+        };
+        let planned = self.enter_capture(capture, unit);
+        planned.run(stream).at += spot.new;
+        let place = (spot.address, bytes);
+        let beneath = planned.space.take(stream, place);
+        planned.space.forget(&asker, spot.new);
+        Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
+    }
+
+    /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
+    /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
+    /// bytes.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then but that more addresses may be reserved.
+    pub(crate) fn place_fixed<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        (bytes, exportable): (u64, bool),
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        let size = bytes.next_multiple_of(unit);
+        if size > limit {
+            return Ok(None);
+        }
+        self.enter_capture(capture, unit);
+        let address = self.next_address(driver, capture, size)?;
+        self.capture_of(capture).taken += size;
+        let memory = create(driver, exportable, size)?;
+        let mapped = driver.map(address, size, memory);
+        let mapped = mapped.and_then(|()| {
+            driver.set_access(address, size).inspect_err(|_| {
+                // The first error is the one to report.
+                let _ = driver.unmap(address, size);
+            })
+        });
+        if let Err(error) = mapped {
+            if driver.release(memory).is_err() {
+                self.orphans.push(memory);
+            }
+            return Err(error);
+        }
+        let fixed = Some(Fixed { exportable, exported: false });
+        let piece = self.enter_piece(size, memory, fixed);
+        self.bindings.piece(piece).mappings = 1;
+        self.enter_capture(capture, unit).bound.push(Bound {
+            address,
+            bytes: size,
+            piece,
+            there: true,
+            open: true,
+        });
+        Ok(Some(self.enter_block(capture, (address, bytes), None)))
+    }
+
+    /// What is known of a capture under way, new at its first block.
+    pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
+        let bindings = &mut self.bindings;
+        let known = bindings.captures.iter().position(|planned| planned.capture == capture);
+        let row = known.unwrap_or_else(|| {
+            bindings.captures.push(PlannedCapture::new(capture, unit));
+            bindings.captures.len() - 1
+        });
+        &mut bindings.captures[row]
+    }
+
+    /// What is known of a capture under way that has a block.
+    fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
+        self.bindings.capture_mut(capture).expect("entered before")
+    }
+
+    /// Has the memory at a place stay behind its addresses, where it is fixed. False where it is not: then it is
+    /// exchanged for other memory.
+    pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
+        let bindings = &mut self.bindings;
+        let here = |bound: &&Bound| {
+            let offset = address.checked_sub(bound.address);
+            bound.open && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
+        };
+        let mut bound = bindings.captures.iter().flat_map(|planned| &planned.bound);
+        let row = bound.find(here).map(|bound| bound.piece);
+        let piece = row.and_then(|row| bindings.pieces[row].as_mut());
+        let fixed = piece.and_then(|piece| piece.fixed.as_mut());
+        fixed.map(|fixed| fixed.exported = true).is_some()
+    }
+
+    /// Whether any of its memory has to stay behind its addresses.
+    pub(crate) fn has_exported(&self) -> bool {
+        let mut pieces = self.bindings.pieces.iter().flatten();
+        pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
+    }
+
+    pub(super) fn enter_piece(
+        &mut self,
+        bytes: u64,
+        memory: crate::driver::MemoryHandle,
+        fixed: Option<Fixed>,
+    ) -> usize {
+        self.reserved += bytes;
+        self.handles += 1;
+        let bindings = &mut self.bindings;
+        let number = bindings.next;
+        bindings.next += 1;
+        let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
+        match bindings.pieces.iter().position(Option::is_none) {
+            Some(row) => {
+                bindings.pieces[row] = piece;
+                row
+            }
+            None => {
+                bindings.pieces.push(piece);
+                bindings.pieces.len() - 1
+            }
+        }
+    }
+
+    /// Enters a block, with its stream and what had to be proven for it unless it is fixed.
+    pub(super) fn enter_block(
+        &mut self,
+        capture: CaptureId,
+        place: (u64, u64),
+        owner: Option<(StreamIndex, Markers)>,
+    ) -> Placed {
+        let (address, bytes) = place;
+        let planned = self.capture_of(capture);
+        planned.live.insert(address, Live { bytes, owner, freed: false });
+        planned.held += bytes;
+        planned.peak = planned.peak.max(planned.held);
+        // Its segment is its capture's.
+        let no_segment = SegmentId::new(0);
+        let range = self.ranges.insert(place, no_segment, (None, None), RangeState::Allocated);
+        Placed { range, address, bytes, users: Users::Eager }
+    }
+
+    /// Maps some of what is missing of `bytes` behind where a run is, in the run or in a new one. Returns
+    /// whether anything was.
+    fn lengthen<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        stream: StreamIndex,
+        bytes: u64,
+        limit: u64,
+    ) -> Result<bool, DriverError> {
+        let planned = self.capture_of(capture);
+        let &mut NewAddresses { at, end } = planned.run(stream);
+        let missing = bytes - (end - at);
+        let behind = planned.next_address() == end && planned.room() >= missing;
+        if !behind {
+            let address = self.next_address(driver, capture, bytes)?;
+            *self.capture_of(capture).run(stream) = NewAddresses { at: address, end: address };
+        }
+        let planned = self.capture_of(capture);
+        let (end, room) = (planned.run(stream).end, planned.room());
+        let laid = self.lay(driver, capture, (end, room), bytes, limit)?;
+        let planned = self.capture_of(capture);
+        planned.taken += laid;
+        planned.run(stream).end += laid;
+        Ok(laid > 0)
+    }
+
+    /// Where the next addresses begin, so many that `bytes` of them are reserved.
+    pub(super) fn next_address<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        bytes: u64,
+    ) -> Result<u64, DriverError> {
+        if self.capture_of(capture).room() < bytes {
+            let shape = SegmentShape::Growable { reserve: RESERVE };
+            let segment = match HeapSegment::open(driver, bytes, shape, false) {
+                // Addresses are scarce there.
+                Err(_) => HeapSegment::open(
+                    driver,
+                    bytes,
+                    SegmentShape::Growable { reserve: bytes },
+                    false,
+                )?,
+                Ok(segment) => segment,
+            };
+            let planned = self.capture_of(capture);
+            planned.segments.push(segment);
+            planned.taken = 0;
+        }
+        Ok(self.capture_of(capture).next_address())
+    }
+}
+
+/// Where a layout has a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaidSpot {
+    /// From the layout's first address, in bytes.
+    pub(crate) offset: u64,
+    /// What all of the layout takes, in bytes of whole pages.
+    pub(crate) span: u64,
+}
+
+/// Addresses for one layout. No other blocks lie there.
+#[derive(Debug)]
+pub(super) struct Laid {
+    start: u64,
+    /// So far scratch memory lies behind them.
+    mapped: u64,
+    end: u64,
+    pub(super) space: Space,
+}
+
+impl Laid {
+    pub(super) fn owns(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+impl PlannedHeap {
+    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at
+    /// most. `None` where the limit allows none, and where what lay there is not proven to be done with.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
+    pub(crate) fn place_laid<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        asker: Asker<'_>,
+        (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        if self.enter_capture(capture, unit).laid.is_none() {
+            let start = self.next_address(driver, capture, span)?;
+            let planned = self.enter_capture(capture, unit);
+            planned.taken += span;
+            let space = Space::new(unit);
+            planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
+        }
+        let before = self.reserved;
+        let place = loop {
+            let Some(laid) = &self.enter_capture(capture, unit).laid else { return Ok(None) };
+            let &Laid { start, mapped, end, .. } = laid;
+            if start + offset + bytes <= mapped {
+                break (start + offset, bytes);
+            }
+            let limit = limit.saturating_sub(self.reserved - before);
+            let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
+            if more == 0 {
+                return Ok(None);
+            }
+            if let Some(laid) = &mut self.enter_capture(capture, unit).laid {
+                laid.space.open(mapped, more);
+                laid.mapped += more;
+            }
+        };
+        let Some(laid) = &mut self.enter_capture(capture, unit).laid else { return Ok(None) };
+        if !laid.space.is_for(&asker, place) {
+            return Ok(None);
+        }
+        let beneath = laid.space.take(asker.stream, place);
+        Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
+    }
+}
+
+/// Whole pages: one, or more without a live block.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    start: u64,
+    end: u64,
+    /// Whose block it had first; `None` where there was none.
+    owner: Option<StreamIndex>,
+    /// All its bytes, by address. What is live lies between what is free.
+    parts: SmallVec<[Part; 1]>,
+}
+
+#[derive(Debug)]
+struct Part {
+    start: u64,
+    end: u64,
+    /// What must be proven to have it; none while a block lies there.
+    given: Option<Markers>,
+}
+
+impl Part {
+    fn is_free(&self) -> bool {
+        self.given.is_some()
+    }
+
+    fn is_for(&self, proof: Proof<'_>) -> bool {
+        self.given.as_ref().is_some_and(|markers| proof.covers(markers))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+impl Stretch {
+    /// Without a live block; who has it must have `given` proven.
+    pub(super) fn idle(
+        (start, end): (u64, u64),
+        owner: Option<StreamIndex>,
+        given: Markers,
+    ) -> Self {
+        let parts = SmallVec::from_buf([Part { start, end, given: Some(given) }]);
+        Self { start, end, owner, parts }
+    }
+
+    /// Where it begins and ends.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    pub(super) fn owner(&self) -> Option<StreamIndex> {
+        self.owner
+    }
+
+    /// It is a stream's from now on.
+    pub(super) fn owned_by(self, owner: StreamIndex) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+
+    /// What has been given back, each with what must be proven to have it.
+    pub(super) fn given(&self) -> impl Iterator<Item = &Markers> {
+        self.parts.iter().filter_map(|part| part.given.as_ref())
+    }
+
+    /// Whether there is more than one proof to be had for parts of it.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// How many live blocks have a part of it.
+    pub(super) fn live(&self) -> usize {
+        self.parts.iter().filter(|part| !part.is_free()).count()
+    }
+
+    /// Whether a stream may have all of it.
+    pub(super) fn is_for(&self, proof: Proof<'_>) -> bool {
+        self.parts.iter().all(|part| part.is_for(proof))
+    }
+
+    /// Whether a stream may have all that lies there of some addresses.
+    pub(super) fn is_free(&self, (from, to): (u64, u64), proof: Proof<'_>) -> bool {
+        let mut here = self.parts.iter().filter(|part| part.start < to && part.end > from);
+        here.all(|part| part.is_for(proof))
+    }
+
+    /// How many bytes at its beginning are free for a stream.
+    pub(super) fn start_gap(&self, proof: Proof<'_>) -> u64 {
+        self.parts.iter().take_while(|part| part.is_for(proof)).map(Part::bytes).sum()
+    }
+
+    /// How many bytes at its end are free for a stream.
+    pub(super) fn end_gap(&self, proof: Proof<'_>) -> u64 {
+        self.parts.iter().rev().take_while(|part| part.is_for(proof)).map(Part::bytes).sum()
+    }
+
+    /// Whether no live block lies at its beginning.
+    pub(super) fn begins_free(&self) -> bool {
+        self.parts.first().is_some_and(Part::is_free)
+    }
+
+    /// Whether no live block lies at its end.
+    pub(super) fn ends_free(&self) -> bool {
+        self.parts.last().is_some_and(Part::is_free)
+    }
+
+    /// The first address of a gap at which a stream may have `bytes`.
+    pub(super) fn fit(
+        &self,
+        (start, end): (u64, u64),
+        bytes: u64,
+        proof: Proof<'_>,
+    ) -> Option<u64> {
+        let mut begin = None;
+        let gap = &self.parts[self.first_from(start)..self.first_from(end)];
+        gap.iter().find_map(|part| {
+            if !part.is_for(proof) {
+                begin = None;
+                return None;
+            }
+            let begin = *begin.get_or_insert(part.start);
+            (part.end - begin >= bytes).then_some(begin)
+        })
+    }
+
+    /// Cuts off what lies behind an address, where no live block does.
+    pub(super) fn split_off(&mut self, at: u64) -> Self {
+        self.part_at(at);
+        let parts = self.parts.drain(self.first_from(at)..).collect();
+        let end = std::mem::replace(&mut self.end, at);
+        Self { start: at, end, owner: self.owner, parts }
+    }
+
+    /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
+    pub(super) fn occupy(&mut self, (from, to): (u64, u64), beneath: &mut Markers) -> (u64, u64) {
+        // It parts one into three at most.
+        self.parts.reserve(2);
+        self.part_at(from);
+        self.part_at(to);
+        let (first, behind) = (self.first_from(from), self.first_from(to));
+        let here = self.parts.drain(first..behind);
+        here.for_each(|part| add(beneath, part.given.as_slice()));
+        self.parts.insert(first, Part { start: from, end: to, given: None });
+        self.gap_around(first)
+    }
+
+    /// A block is gone from there. Returns the gap that there is then, if it was there.
+    pub(super) fn vacate(&mut self, (from, to): (u64, u64), given: &Markers) -> Option<(u64, u64)> {
+        let mut at = self.parts.binary_search_by_key(&from, |part| part.start).ok()?;
+        self.parts.get(at).filter(|part| part.end == to && !part.is_free())?;
+        let same = |part: &Part| part.given.as_ref() == Some(given);
+        let mut gone = Part { start: from, end: to, given: Some(given.clone()) };
+        if let Some(after) = self.parts.get(at + 1).filter(|part| same(part)) {
+            gone.end = after.end;
+            self.parts.remove(at + 1);
+        }
+        if let Some(before) = at.checked_sub(1).filter(|&before| same(&self.parts[before])) {
+            gone.start = self.parts[before].start;
+            self.parts.remove(at);
+            at = before;
+        }
+        self.parts[at] = gone;
+        Some(self.gap_around(at))
+    }
+
+    /// What lies side by side around a part without a live block.
+    fn gap_around(&self, at: usize) -> (u64, u64) {
+        let Part { start, end, .. } = self.parts[at];
+        let before = self.parts[..at].iter().rev().take_while(|part| part.is_free()).last();
+        let after = self.parts[at + 1..].iter().take_while(|part| part.is_free()).last();
+        (before.map_or(start, |part| part.start), after.map_or(end, |part| part.end))
+    }
+
+    /// Parts what is around an address there.
+    fn part_at(&mut self, at: u64) {
+        let next = self.first_from(at);
+        let around = next.checked_sub(1).map(|around| &mut self.parts[around]);
+        let Some(around) = around.filter(|around| around.end > at) else { return };
+        let rest = Part { start: at, end: around.end, given: around.given.clone() };
+        around.end = at;
+        self.parts.insert(next, rest);
+    }
+
+    /// Which part is the first that begins at an address or behind it.
+    fn first_from(&self, at: u64) -> usize {
+        self.parts.partition_point(|part| part.start < at)
+    }
+}
+
+/// Gaps in the pages of each stream, the smallest first. Those in pages that are no stream's are left out. A change
+/// takes some steps and a move of what lies behind in the row.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    /// By stream: sizes and addresses.
+    rows: Vec<Vec<(u64, u64)>>,
+}
+
+impl Gaps {
+    pub(super) fn insert(&mut self, owner: Option<StreamIndex>, (start, end): (u64, u64)) {
+        let Some(owner) = owner.filter(|_| start < end) else { return };
+        if self.rows.len() <= owner.index() {
+            self.rows.resize_with(owner.index() + 1, Vec::new);
+        }
+        let row = &mut self.rows[owner.index()];
+        if let Err(at) = row.binary_search(&(end - start, start)) {
+            row.insert(at, (end - start, start));
+        }
+    }
+
+    pub(super) fn remove(&mut self, owner: Option<StreamIndex>, (start, end): (u64, u64)) {
+        let row = owner.and_then(|owner| self.rows.get_mut(owner.index()));
+        if let Some(row) = row.filter(|_| start < end) {
+            if let Ok(at) = row.binary_search(&(end - start, start)) {
+                row.remove(at);
+            }
+        }
+    }
+
+    /// The sizes and addresses of those of a stream that have so many bytes, the smallest first.
+    pub(super) fn of(&self, owner: usize, bytes: u64) -> &[(u64, u64)] {
+        let row = self.rows.get(owner).map_or(&[][..], Vec::as_slice);
+        &row[row.partition_point(|gap| gap.0 < bytes)..]
+    }
+}
+
+/// Adds markers that are not there yet.
+pub(super) fn add<'a>(all: &mut Markers, given: impl IntoIterator<Item = &'a Markers>) {
+    for marker in given.into_iter().flatten() {
+        if !all.contains(marker) {
+            all.push(*marker);
+        }
+    }
+}
