@@ -299,7 +299,8 @@ impl<D: Driver> Engine<D> {
     /// capture wrote to blocks that it freed. Graphs that read
     /// such an output find it again once the graph that writes it has been launched, if the graphs of the
     /// pool are launched in the order of their captures, as before. Graphs none of whose outputs were freed
-    /// overwrite no output of others in any order.
+    /// overwrite no output of others that they did not overwrite before: a graph that is launched again may write where a
+    /// later capture's output lies, which may be a temporary block's place of its own.
     ///
     /// The checker judges what is to change before anything does.
     ///
