@@ -24,13 +24,13 @@
 //! | `free a`, `s: free a`, `free a elsewhere` | frees, from a stream or on another thread |
 //! | `s: record a`, `s: last a` | tells a use, or the last use |
 //! | `s: launch`, `s: launch 20`, `s: early` | launches kernels, or one that may start before the last one ends |
-//! | `s: use a b`, `s: n = use a b` | launches one that writes a tag if it is the block's first, and expects to find it else |
+//! | `s: use a b`, `s: n = use a b` | launches one that writes a tag, or expects it where one was written; names it |
 //! | `s: touch a a+512`, `s: n = touch a` | launches one with these addresses among its parameters, and names its node |
 //! | `t <- s` | lets `t` wait for `s` |
 //! | `s: keep x`, `s: set x y` | keeps what the stream's next node would follow, and makes the next node follow what was kept |
 //! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
 //! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
-//! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives all that is free back to the driver, or all of a pool |
+//! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives the driver all that is free, or a pool's |
 //! | `trim 6M` | gives free memory back to the driver until so much is held |
 //! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
@@ -40,7 +40,7 @@
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
-//! | `reserved 8M` | claims how much the pool holds, and likewise `allocated`, `requested`, `active`, `suspended`, `lent` |
+//! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
 //! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.

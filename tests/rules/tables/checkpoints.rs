@@ -1,6 +1,14 @@
 //! Checkpoints of a pool, and going back to them; pools that are suspended.
 
-use regraph_testing::rows::{row, Row};
+use regraph::engine::Config;
+use regraph::settings::Settings;
+use regraph_testing::rows::{self, Row};
+
+/// A row of an engine that keeps a history, which is judged with each snapshot.
+const fn row(name: &'static str, program: &'static str) -> Row {
+    rows::row(name, program)
+        .with(|| Config::default().settings(Settings::default().history(10_000)))
+}
 
 pub const ROWS: &[Row] = &[
     // The outputs of the last graph may lie where those of the second did, and not where those of the first do.
@@ -49,7 +57,7 @@ pub const ROWS: &[Row] = &[
     row(
         "what a restoration frees stays mapped while work uses it",
         "checkpoint x; s: a = 4M; s: b = 4M; t: record b; s,t: launch; restore x; live; reserved 8M; empty; empty A;
-         reserved 8M; destroy A !Pool \"waiting: 1\"; suspend !Pool \"Busy\" \"waiting: 1\"; takes E; offer;
+         reserved 8M; destroy A !Pool \"InUse\" \"waiting: 1\"; suspend !Pool \"Busy\" \"waiting: 1\"; takes E; offer;
          t: c = 4M in E not a b; complete; empty; reserved 0",
     ),
     // A block waits, and a smaller one lay in its middle at the checkpoint.
