@@ -121,6 +121,9 @@ impl Row {
 /// What goes wrong: an error of the engine or of the driver, or a claim that does not hold.
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// Blocks that lived at a checkpoint, with their addresses.
+type Lived<'a> = Vec<(&'a str, u64)>;
+
 /// A program under way.
 struct World<'a, P: Program + Driver> {
     driver: Arc<P>,
@@ -147,8 +150,7 @@ struct World<'a, P: Program + Driver> {
     /// With the driver's, for those that are no bodies.
     graphs: Vec<(StreamHandle, GraphId, Option<GraphHandle>)>,
     executables: Vec<ExecutableHandle>,
-    /// With the pool, and the blocks that lived.
-    checkpoints: HashMap<&'a str, (PoolId, Checkpoint, Vec<(&'a str, u64)>)>,
+    checkpoints: HashMap<&'a str, (Checkpoint, Lived<'a>)>,
 }
 
 impl<'a, P: Program + Driver> World<'a, P> {
@@ -594,13 +596,13 @@ impl<'a, P: Program + Driver> World<'a, P> {
         let live = self.engine.live_blocks(pool)?;
         let known = self.blocks.iter().filter(|it| live.iter().any(|live| live.id == it.1.id));
         let known = known.map(|(&name, block)| (name, block.address)).collect();
-        self.checkpoints.insert(name, (pool, checkpoint, known));
+        self.checkpoints.insert(name, (checkpoint, known));
         Ok(())
     }
 
     /// Blocks lie where they lay, under new names of the engine's. Refused, it changes nothing.
     fn restore(&mut self, name: &str) -> Done {
-        let (pool, (_, checkpoint, known)) = (self.pool("A"), &self.checkpoints[name]);
+        let (pool, (checkpoint, known)) = (self.pool("A"), &self.checkpoints[name]);
         let places = |blocks: &[Block]| -> Vec<_> {
             blocks.iter().map(|block| (block.address, block.bytes)).collect()
         };
