@@ -384,24 +384,6 @@ fn above_the_threshold_old_memory_goes_first() {
 }
 
 #[test]
-fn large_ranges_are_not_split() {
-    let settings = Settings::default()
-        .expandable_segments(false)
-        .max_split_bytes(Some(20 * MIB))
-        .max_non_split_rounding_bytes(4 * MIB);
-    let b = tight(512, settings);
-    let [s] = b.streams();
-    let large = b.use_once(40, s);
-    b.driver.complete_all();
-    assert_ne!(b.block(12, s).address, large.address, "a smaller block gets its own");
-    assert_ne!(b.block(30, s).address, large.address, "so does one that leaves too much");
-    assert_eq!(b.block(37, s).address, large.address);
-    let statistics = b.engine.statistics().unwrap().all;
-    assert_eq!(statistics.requested_bytes.current, (12 + 30 + 37) * MIB);
-    assert_eq!(statistics.allocated_bytes.current, (12 + 30 + 40) * MIB);
-}
-
-#[test]
 fn fixed_segments_have_their_sizes() {
     let sizes = [(512, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB, 10 * MIB), (31 * MIB, 32 * MIB)];
     for (bytes, segment) in sizes {
@@ -454,38 +436,6 @@ fn emptying_gives_back_what_is_complete_and_waits_for_nothing() {
     b.driver.complete(t).unwrap();
     assert_eq!(b.engine.empty_cache().unwrap().released, 4 * MIB);
     b.driver.synchronize().unwrap();
-}
-
-#[test]
-fn holes_are_filled_again() {
-    let b = tight(64, Settings::default());
-    let [s] = b.streams();
-    let blocks: Vec<_> = (0..5).map(|_| b.block(4, s)).collect();
-    for row in [1, 3] {
-        b.engine.free(blocks[row].id).unwrap();
-    }
-    b.driver.complete_all();
-    assert_eq!(b.engine.empty_cache().unwrap().reserved, 12 * MIB);
-    for row in [1, 3] {
-        assert_eq!(b.block(4, s).address, blocks[row].address);
-    }
-    assert_eq!(b.reserved(), 20 * MIB);
-    assert_eq!(b.driver.used_bytes(), 20 * MIB);
-}
-
-#[test]
-fn trimming_keeps_so_much() {
-    let b = tight(64, Settings::default());
-    let [s] = b.streams();
-    let blocks: Vec<_> = (0..8).map(|_| b.block(2, s)).collect();
-    for block in &blocks {
-        b.engine.free(block.id).unwrap();
-    }
-    b.driver.complete_all();
-    let trimmed = b.engine.trim(6 * MIB).unwrap();
-    assert_eq!((trimmed.released, trimmed.reserved), (10 * MIB, 6 * MIB));
-    assert_eq!(b.engine.trim(6 * MIB).unwrap().released, 0);
-    assert_eq!(b.driver.used_bytes(), 6 * MIB);
 }
 
 /// A driver where the test names streams, so that names can be used again.

@@ -98,20 +98,6 @@ fn what_lags_says_so() {
 }
 
 #[test]
-fn the_first_attempt_foresees_nothing_and_the_last_one_everything() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    for _ in 0..2 {
-        let (blocks, refused) = capture(&b, s, Some(Attempt::First));
-        assert_eq!(blocks[0].address, blocks[1].address);
-        again(refused);
-    }
-    let (blocks, accepted) = capture(&b, s, Some(Attempt::Last));
-    accepted.unwrap();
-    assert_ne!(blocks[2].address, blocks[3].address);
-}
-
-#[test]
 fn a_fault_that_is_not_the_launches_is_not_captured_again() {
     let b = bench(Config::default());
     let [s] = b.streams();
@@ -119,16 +105,6 @@ fn a_fault_that_is_not_the_launches_is_not_captured_again() {
     work(&b, s);
     b.reuse_without_edge(s);
     assert!(matches!(b.try_finish(s, id), Err(Error::Refused(_))));
-}
-
-#[test]
-fn without_the_checker_any_launch_may_start_early() {
-    let b = bench(Config::default().check(false));
-    let [s] = b.streams();
-    let (blocks, accepted) = capture(&b, s, Some(Attempt::First));
-    accepted.unwrap();
-    assert_ne!(blocks[0].address, blocks[1].address);
-    assert_ne!(blocks[2].address, blocks[3].address);
 }
 
 /// Its host found out about its end too late, and the checker has only what was seen.

@@ -33,22 +33,6 @@ fn who_asks_for_memory_in_a_capture_may_look_at_all_its_streams() {
     b.finish(s, capture);
 }
 
-#[test]
-fn a_capture_that_is_abandoned_lets_go_of_what_another_thread_freed() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.launch(s);
-    elsewhere(|| b.engine.free(block.id).unwrap());
-    b.engine.abandon_capture(capture).unwrap();
-    b.driver.end_capture(s).unwrap();
-    b.driver.complete_all();
-    let first = b.engine.empty_cache().unwrap().released;
-    let all = first + b.engine.empty_cache().unwrap().released;
-    assert!(all > 0, "the block's memory goes back");
-}
-
 /// Three ways to find out that a capture is ruined, with a block that another thread has freed.
 #[test]
 fn a_capture_that_is_ruined_lets_go_of_what_another_thread_freed() {

@@ -27,17 +27,6 @@ fn launch_order_proves_nothing_under_any_policy() {
 }
 
 #[test]
-fn a_removed_edge_is_found_at_the_end() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    b.reuse_without_edge(s);
-    assert!(matches!(b.try_finish(s, capture), Err(Error::Refused(_))));
-    // Rolled back: the memory serves work outside captures again.
-    assert_eq!(b.engine.pool_statistics(b.pool).unwrap().blocks, 1);
-}
-
-#[test]
 fn an_added_edge_harms_nothing() {
     let b = bench(Config::default());
     let [s, t] = b.streams();

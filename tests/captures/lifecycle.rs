@@ -5,29 +5,6 @@ use regraph::driver::HostApi;
 use regraph::engine::{Config, Error, PoolConfig, Unknown};
 use regraph_cli::replay::{replay, Options};
 
-/// Found by review: the second half of the capture had state of its own, and took what the first
-/// half had left as if it were another graph's.
-#[test]
-fn a_capture_that_was_ended_here_is_not_entered_again() {
-    for abandon in [false, true] {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
-        b.launch(s);
-        b.driver.wait(t, s).unwrap();
-        let block = b.allocate(s);
-        b.launch(s);
-        b.engine.free(block.id).unwrap();
-        if abandon {
-            b.engine.abandon_capture(capture).unwrap();
-        } else {
-            b.engine.end_capture(capture, b.graph(s)).unwrap();
-        }
-        let refused = b.engine.allocate(b.pool, 4 * MIB, t);
-        assert!(matches!(refused, Err(Error::CaptureEnded { .. })), "{refused:?}");
-    }
-}
-
 /// Found by review: freeing was the first call to notice, and the memory kept the mark of a graph
 /// that was gone.
 #[test]

@@ -9,7 +9,7 @@ use crate::common::{bench, remove_last_edge, Bench, MIB};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal, Unknown};
+use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -82,94 +82,6 @@ fn the_verdict_is_that_of_one_step() {
     }
 }
 
-#[test]
-fn memory_is_there_for_captures_before_the_verdict() {
-    for sound in [true, false] {
-        let b = bench(aside());
-        let [s, t] = b.streams();
-        let first = reuse(&b, s, sound);
-        b.close(s, first).unwrap();
-        let second = reuse(&b, t, true);
-        assert_eq!(b.reserved(), 4 * MIB);
-        let [u] = b.streams();
-        // It is a graph's, for all that is known.
-        let outside = b.allocate(u);
-        assert_eq!(b.reserved(), 8 * MIB);
-        b.close(t, second).unwrap();
-        let second = b.engine.verdict(second).unwrap();
-        match b.engine.verdict(first) {
-            Ok(report) => b.engine.release_graph(report.graph).unwrap(),
-            Err(error) => assert!(!sound && matches!(error, Error::Refused(_)), "{error}"),
-        }
-        b.engine.release_graph(second.graph).unwrap();
-        b.engine.free(outside.id).unwrap();
-        b.driver.complete_all();
-        b.engine.destroy_pool(b.pool).unwrap();
-    }
-}
-
-#[test]
-fn a_refusal_takes_no_memory_from_a_capture_under_way() {
-    let b = bench(aside());
-    let [s, t, u] = b.streams();
-    let first = reuse(&b, s, false);
-    b.close(s, first).unwrap();
-    let second = b.begin(t);
-    let given_back = b.allocate(t);
-    b.launch(t);
-    b.engine.free(given_back.id).unwrap();
-    let output = b.allocate(t);
-    b.launch(t);
-    assert_eq!(output.address, given_back.address, "the refused graph's memory");
-    let refused = b.engine.verdict(first);
-    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
-    b.engine.free(output.id).unwrap();
-    let outside = b.allocate(u);
-    assert_ne!(outside.address, output.address);
-    b.close(t, second).unwrap();
-    let graph = b.engine.verdict(second).unwrap().graph;
-    let beside = b.allocate(u);
-    assert_ne!(beside.address, output.address, "it is the second graph's now");
-    b.engine.release_graph(graph).unwrap();
-    assert_eq!(b.allocate(u).address, output.address);
-}
-
-#[test]
-fn a_verdict_is_given_once() {
-    let b = bench(aside());
-    let [s] = b.streams();
-    let capture = reuse(&b, s, true);
-    let early = b.engine.verdict(capture);
-    assert!(matches!(early, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{early:?}");
-    b.close(s, capture).unwrap();
-    b.engine.verdict(capture).unwrap();
-    let again = b.engine.verdict(capture);
-    assert!(matches!(again, Err(Error::Unknown { what: Unknown::Capture(_), .. })), "{again:?}");
-    let abandoned = b.engine.abandon_capture(capture);
-    assert!(
-        matches!(abandoned, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
-        "{abandoned:?}"
-    );
-}
-
-#[test]
-fn a_closed_capture_can_be_abandoned() {
-    for sound in [true, false] {
-        let b = bench(aside());
-        let [s] = b.streams();
-        let capture = reuse(&b, s, sound);
-        let graph = b.close(s, capture).unwrap();
-        b.engine.abandon_capture(capture).unwrap();
-        let verdict = b.engine.verdict(capture);
-        assert!(
-            matches!(verdict, Err(Error::Unknown { what: Unknown::Capture(_), .. })),
-            "{verdict:?}"
-        );
-        b.driver.destroy_graph(graph).unwrap();
-        b.engine.destroy_pool(b.pool).unwrap();
-    }
-}
-
 /// The graph that has no verdict may be launched by a host that errs: its memory stays.
 #[test]
 fn a_pool_waits_for_the_verdict() {
@@ -187,21 +99,10 @@ fn a_pool_waits_for_the_verdict() {
     assert_eq!(b.driver.used_bytes(), 4 * MIB);
 }
 
-/// Captures that are likely to be refused, small, or searched for late uses are refused by the first
-/// step; where there is no checker the verdict accepts without a thread.
+/// Captures that are small or searched for late uses are refused by the first step; where there is no
+/// checker the verdict accepts without a thread.
 #[test]
 fn some_captures_are_judged_at_once() {
-    let b = bench(aside());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    b.allocate(s);
-    b.launch_early(s);
-    b.launch(s);
-    let refused = b.engine.close_capture(capture, b.graph(s));
-    assert!(matches!(refused, Err(Error::CaptureAgain(_))), "{refused:?}");
     for config in [aside().judge_aside(256), aside().find_late_uses(true)] {
         let b = bench(config);
         let [s] = b.streams();

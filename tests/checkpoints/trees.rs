@@ -2,25 +2,31 @@
 //! the host goes back to the end of one of them to record another behind it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use crate::plugin::pytorch::filter;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
+use crate::plugin::host::{self, host_with};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Checkpoint, Config};
 use regraph::settings::{PlanChoice, Settings};
 use regraph::snapshot::Action;
-use regraph_plugin::{Error, Happening, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_plugin::{Error, Happening, PoolKey};
 use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolKey = (0, 7);
 
 struct Trees {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+    host: host::Host,
     stream: StreamHandle,
+}
+
+impl Deref for Trees {
+    type Target = host::Host;
+
+    fn deref(&self) -> &host::Host {
+        &self.host
+    }
 }
 
 /// A graph that was recorded.
@@ -31,12 +37,9 @@ struct Node {
 
 impl Trees {
     fn new(config: Config) -> Self {
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let shared = Arc::clone(&driver);
-        let plugin =
-            Plugin::new(config.check(true).find_late_uses(false), move |_| Ok(Arc::clone(&shared)));
-        let stream = driver.create_stream().unwrap();
-        let trees = Self { driver, plugin, stream };
+        let host = host_with(config.check(true).find_late_uses(false));
+        let stream = host.stream();
+        let trees = Self { host, stream };
         // An empty graph keeps the pool.
         trees.captured(|| {});
         trees
@@ -46,20 +49,12 @@ impl Trees {
         self.plugin.allocate(bytes, 0, self.stream).unwrap()
     }
 
-    fn free(&self, address: u64) {
-        self.plugin.free(address, 0).unwrap();
-    }
-
     fn launch(&self) {
         self.driver.launch(self.stream, Work::default(), false).unwrap();
     }
 
     fn live(&self) -> Vec<u64> {
         self.plugin.live_in_pool(0, POOL).unwrap()
-    }
-
-    fn reserved(&self) -> u64 {
-        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
     }
 
     /// Eager work in the pool (`_use_cuda_memory_pool_manager`).
@@ -83,22 +78,7 @@ impl Trees {
     }
 
     fn captured<R>(&self, work: impl FnOnce() -> R) -> R {
-        let (filter, id) = filter(&self.driver);
-        self.plugin.capture_beginning(0, self.stream).unwrap();
-        self.driver.complete_all();
-        let route = self.plugin.begin_pool(0, POOL, filter).unwrap();
-        self.driver.begin_capture(self.stream, CaptureMode::ThreadLocal).unwrap();
-        let Ok(CaptureStatus::Active { capture, .. }) = self.driver.capture_of(self.stream) else {
-            panic!("the stream captures")
-        };
-        id.store(capture.0 as usize, Ordering::Relaxed);
-        self.plugin.capture_begun(0, self.stream, route, true).unwrap();
-        let done = work();
-        self.plugin.capture_ending(0, self.stream, |_, _| {}).unwrap();
-        self.driver.end_capture(self.stream).unwrap();
-        self.plugin.end_pool(0, POOL).unwrap();
-        self.plugin.capture_ended(0, self.stream).unwrap();
-        done
+        self.host.record(self.stream, POOL, work).1
     }
 
     /// Records a graph with an input that is copied into the pool, something temporary, and outputs.
@@ -394,13 +374,7 @@ fn every_call_may_fail_while_a_tree_goes_back() {
         let b = t.record(1);
         // Of another pool: the engine asks what of this one is in use there.
         let other = t.driver.create_stream().unwrap();
-        let (filter, id) = filter(&t.driver);
-        t.plugin.begin_pool(0, (0, 8), filter).unwrap();
-        t.driver.begin_capture(other, CaptureMode::ThreadLocal).unwrap();
-        let Ok(CaptureStatus::Active { capture, .. }) = t.driver.capture_of(other) else {
-            panic!("the stream captures")
-        };
-        id.store(capture.0 as usize, Ordering::Relaxed);
+        t.begin_in(CaptureMode::ThreadLocal, other, (0, 8));
         t.plugin.allocate(MIB, 0, other).unwrap();
         let before = t.live();
         let calls = t.driver.total_calls();

@@ -82,88 +82,6 @@ fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
 }
 
 #[test]
-fn a_capture_begins_while_blocks_are_lent() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let first = b.graph(s, 8 * MIB);
-    let lending = b.pool.lend(t).unwrap();
-    let block = borrow(&lending, &b, 4 * MIB);
-    b.write(t, &block, 7);
-    let second = b.graph(s, 8 * MIB);
-    let during = Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap();
-    let not_lent = lending.allocate(MIB).unwrap();
-    assert_eq!(b.lent(), 4 * MIB, "nothing is lent while the pool is captured into");
-    drop(during);
-    for graph in [&first, &second] {
-        assert!(is_refused(graph, s));
-    }
-    b.read(t, &block, 7);
-    drop((block, not_lent));
-    for graph in [&second, &first] {
-        graph.launch(s).unwrap();
-    }
-    b.sound();
-    // What was lent is the graphs' again.
-    let lending = b.pool.lend(s).unwrap();
-    let again = borrow(&lending, &b, 8 * MIB);
-    drop(again);
-}
-
-#[test]
-fn the_last_graph_goes_while_a_block_is_lent() {
-    let b = bench();
-    let s = b.stream();
-    let graph = b.graph(s, 8 * MIB);
-    let lending = b.pool.lend(s).unwrap();
-    let freed = borrow(&lending, &b, 2 * MIB);
-    let block = borrow(&lending, &b, 2 * MIB);
-    b.write(s, &freed, 3);
-    drop(freed);
-    drop(graph);
-    assert_eq!(b.lent(), 0, "no graph is left to lend it");
-    b.write(s, &block, 4);
-    let plain = b.pool.allocate(2 * MIB, s).unwrap();
-    b.write(s, &plain, 5);
-    b.read(s, &block, 4);
-    // A later graph has no part in it.
-    let graph = b.graph(s, 8 * MIB);
-    graph.launch(s).unwrap();
-    b.read(s, &block, 4);
-    drop((block, plain, graph, lending));
-    b.sound();
-    b.pool.synchronize().unwrap();
-    b.engine.empty_cache().unwrap();
-    assert_eq!(b.pool.reserved().unwrap(), 0);
-}
-
-#[test]
-fn a_pool_is_not_suspended_while_blocks_are_lent() {
-    let b = bench();
-    let s = b.stream();
-    let graph = b.graph(s, 8 * MIB);
-    let lending = b.pool.lend(s).unwrap();
-    let block = borrow(&lending, &b, 2 * MIB);
-    b.write(s, &block, 3);
-    b.driver.complete_all();
-    assert!(
-        matches!(b.pool.suspend(), Err(Error::Pool { why: PoolRefusal::HasBlocks { blocks, .. }, .. }) if blocks.len() == 1)
-    );
-    b.pool.suspend_discarding().unwrap();
-    assert!(matches!(
-        lending.allocate(MIB),
-        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
-    ));
-    b.pool.resume().unwrap();
-    assert!(is_refused(&graph, s), "it lives, whatever it holds");
-    drop(block);
-    b.driver.complete_all();
-    b.pool.suspend().unwrap();
-    b.pool.resume().unwrap();
-    graph.launch(s).unwrap();
-    b.sound();
-}
-
-#[test]
 fn what_was_lent_goes_neither_to_other_pools_nor_to_the_driver() {
     let b = bench();
     let [s, t] = [b.stream(), b.stream()];
@@ -246,45 +164,6 @@ fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
     b.sound();
 }
 
-/// The launch after a refused one waits for all that the refused one was to wait for.
-#[test]
-fn a_launch_that_is_refused_forgets_no_work() {
-    for seed in 0..20 {
-        let b = bench();
-        b.driver.set_schedule_seed(seed);
-        let [s, t] = [b.stream(), b.stream()];
-        let graph = b.graph(s, 8 * MIB);
-        let other = Pool::new(&b.engine, PoolConfig::default());
-        let lending = b.pool.lend(t).unwrap();
-        let block = borrow(&lending, &b, 8 * MIB);
-        b.write(t, &block, 9);
-        b.read(t, &block, 9);
-        let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
-        drop(block);
-        assert!(graph.launch(s).is_err(), "what t did has no event behind it");
-        drop(capture);
-        graph.launch(s).unwrap();
-        b.sound();
-    }
-}
-
-#[test]
-fn a_stream_that_borrowed_is_retired() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let graph = b.graph(s, 8 * MIB);
-    let lending = b.pool.lend(t).unwrap();
-    let [first, second] = [(); 2].map(|()| borrow(&lending, &b, 4 * MIB));
-    b.write(t, &first, 9);
-    b.write(t, &second, 10);
-    drop((first, lending));
-    b.engine.retire_stream(t).unwrap();
-    assert!(is_refused(&graph, s));
-    drop(second);
-    graph.launch(s).unwrap();
-    b.sound();
-}
-
 #[test]
 fn a_graph_of_two_pools_is_launched_while_one_lends() {
     let b = bench();
@@ -328,132 +207,6 @@ fn what_comes_at_a_captures_end_is_not_lent() {
     b.sound();
 }
 
-#[test]
-fn what_a_stream_gave_back_of_lent_memory_is_no_captures_before_the_stream_has_completed() {
-    let b = bench();
-    let (s, t) = (b.stream(), b.stream());
-    let _graph = b.graph(s, 8 * MIB);
-    let lending = b.pool.lend(t).unwrap();
-    let block = lending.allocate(8 * MIB).unwrap();
-    let lent_at = block.address();
-    b.write(t, &block, 2);
-    drop((block, lending));
-    let capture = || {
-        let body = |capture: &Capture<Sim>| Ok::<_, Error>(capture.allocate(8 * MIB, s)?.address());
-        b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap()
-    };
-    let (_beside, address) = capture();
-    assert_ne!(address, lent_at, "the stream's work may still use the memory");
-    b.driver.complete_all();
-    let (_there, address) = capture();
-    assert_eq!(address, lent_at);
-}
-
-#[test]
-fn a_host_may_lend_all_that_is_free() {
-    let b = bench();
-    let s = b.stream();
-    let body = |capture: &Capture<Sim>| {
-        let output = capture.allocate(8 * MIB, s)?;
-        b.write(s, &output, 1);
-        Ok::<_, Error>(output)
-    };
-    let (graph, output) = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
-    drop(output);
-    b.driver.complete_all();
-    let (pool, engine) = (b.pool.id(), &b.engine);
-    let lend = |lent| {
-        engine.free(b.pool.allocate(512, s).unwrap().into_block().id).unwrap();
-        engine.lend(pool, 8 * MIB, s, lent).unwrap()
-    };
-    assert!(lend(Lent::Temporary).is_none(), "another graph may read the output that was freed");
-    let block = lend(Lent::AllFree).unwrap();
-    assert!(matches!(
-        engine.follow_lent(pool, s),
-        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
-    ));
-    // A checkpoint knows it, and going back ends it: the host answers for the order.
-    let checkpoint = engine.checkpoint(pool).unwrap();
-    let restored = engine.restore(pool, &checkpoint).unwrap();
-    assert_eq!((restored.freed.len(), restored.live.len()), (1, 1));
-    assert_eq!(b.lent(), 0, "it is as an output now");
-    engine.follow_lent(pool, s).unwrap();
-    engine.free(restored.live[0].id).unwrap();
-    assert!(engine.free(block.id).is_err());
-    b.driver.complete_all();
-    assert!(lend(Lent::Temporary).is_none(), "what was kept before it was lent is kept");
-    drop(graph);
-}
-
-/// Its own stream may have it again before all that uses it has completed, but not as memory that graphs do not keep.
-#[test]
-fn what_graphs_keep_is_kept_from_the_stream_that_borrowed_it() {
-    let b = bench();
-    let s = b.stream();
-    let body = |capture: &Capture<Sim>| capture.allocate(8 * MIB, s);
-    let (_graph, output) = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
-    drop(output);
-    b.driver.complete_all();
-    b.engine.empty_cache().unwrap();
-    let lend = |lent| b.engine.lend(b.pool.id(), 8 * MIB, s, lent).unwrap();
-    let block = lend(Lent::AllFree).unwrap();
-    b.driver.launch(s, Work::default(), false).unwrap();
-    b.engine.free(block.id).unwrap();
-    assert!(lend(Lent::Temporary).is_none());
-    assert_eq!(lend(Lent::AllFree).unwrap().address, block.address);
-}
-
-/// Graphs that were captured since may read the output, once the graph that writes it has been launched again.
-#[test]
-fn an_output_that_a_restoration_freed_is_not_lent() {
-    let b = bench();
-    let s = b.stream();
-    let (pool, engine) = (b.pool.id(), &b.engine);
-    let checkpoint = engine.checkpoint(pool).unwrap();
-    let body = |capture: &Capture<Sim>| capture.allocate(8 * MIB, s);
-    let (_graph, output) = engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
-    let output = output.into_block();
-    b.driver.complete_all();
-    assert_eq!(engine.restore(pool, &checkpoint).unwrap().freed.len(), 1);
-    b.driver.complete_all();
-    engine.empty_cache().unwrap();
-    assert!(engine.lend(pool, 8 * MIB, s, Lent::Temporary).unwrap().is_none());
-    let block = engine.lend(pool, 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
-    assert_eq!(block.address, output.address);
-}
-
-#[test]
-fn what_lives_of_all_that_is_free_is_an_output_once_a_capture_begins() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let first = b.graph(s, 8 * MIB);
-    let (pool, engine) = (b.pool.id(), &b.engine);
-    b.pool.follow(t).unwrap();
-    let [all, part] =
-        [Lent::AllFree, Lent::Temporary].map(|lent| engine.lend(pool, 2 * MIB, t, lent).unwrap());
-    let (all, part) = (all.unwrap(), part.unwrap());
-    assert_eq!(b.lent(), 4 * MIB);
-    let second = b.graph(s, 8 * MIB);
-    assert_eq!(b.lent(), 2 * MIB, "the other waits for its host");
-    assert!(matches!(
-        engine.follow_lent(pool, s),
-        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
-    ));
-    engine.free(part.id).unwrap();
-    second.launch(s).unwrap();
-    first.launch(s).unwrap();
-    engine.free(all.id).unwrap();
-    b.driver.complete_all();
-    // It is kept, as an output that was freed.
-    let lending = b.pool.lend(s).unwrap();
-    let block = lending.allocate(8 * MIB).unwrap();
-    let end = block.address() + block.bytes();
-    assert!(end <= all.address || all.address + all.bytes <= block.address());
-    drop(block);
-    first.launch(s).unwrap();
-    b.sound();
-}
-
 /// The pool's own launch asks for what the engine's door has lent.
 #[test]
 fn what_the_engine_lends_is_asked_for_by_each_launch() {
@@ -475,26 +228,6 @@ fn what_the_engine_lends_is_asked_for_by_each_launch() {
         graph.launch(s).unwrap();
         b.sound();
     }
-}
-
-/// A capture that comes to nothing takes no block over: its launch stays refused, and what has used it is waited for.
-#[test]
-fn a_capture_that_is_dropped_leaves_what_was_lent() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let graph = b.graph(s, 8 * MIB);
-    graph.launch(s).unwrap();
-    b.pool.follow(t).unwrap();
-    let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
-    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
-    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
-    drop(Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap());
-    assert_eq!(b.lent(), 8 * MIB);
-    assert!(is_refused(&graph, s));
-    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
-    b.engine.free(block.id).unwrap();
-    graph.launch(s).unwrap();
-    b.sound();
 }
 
 /// Nor does one that comes to nothing after its first step: its graph never runs.
@@ -536,49 +269,6 @@ fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
     capture.finish().unwrap();
 }
 
-/// A block that an accepted capture took over may be overwritten by graphs from before it, but its user's work is
-/// waited for at the launch after its free, as that of any block that was lent.
-#[test]
-fn a_launch_waits_for_the_user_of_a_block_that_was_taken_over() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let first = b.graph(s, 8 * MIB);
-    first.launch(s).unwrap();
-    b.pool.follow(t).unwrap();
-    let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
-    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
-    let second = b.graph(s, 8 * MIB);
-    assert_eq!(b.lent(), 0);
-    second.launch(s).unwrap();
-    b.pool.follow(t).unwrap();
-    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
-    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
-    b.engine.free(block.id).unwrap();
-    first.launch(s).unwrap();
-    b.sound();
-}
-
-/// What its user did before the capture took the block over is waited for as well.
-#[test]
-fn a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over() {
-    for seed in 0..20 {
-        let b = bench();
-        b.driver.set_schedule_seed(seed);
-        let [s, t] = [b.stream(), b.stream()];
-        let first = b.graph(s, 8 * MIB);
-        first.launch(s).unwrap();
-        b.pool.follow(t).unwrap();
-        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
-        let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
-        b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
-        b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
-        let _second = b.graph(s, 8 * MIB);
-        assert_eq!(b.lent(), 0);
-        first.launch(s).unwrap();
-        b.sound();
-    }
-}
-
 #[test]
 fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
     let b = bench();
@@ -595,30 +285,6 @@ fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
     assert_eq!(calls(&b), alone);
     drop(borrow(&lending, &b, MIB));
     assert_eq!(calls(&b), alone, "on the stream of the launch its own order does");
-    b.sound();
-}
-
-/// A host that launches by itself makes two calls; what is freed between them is waited for by the launch after.
-#[test]
-fn a_mark_between_the_two_calls_of_a_launch_is_not_forgotten() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let (pool, engine) = (b.pool.id(), &b.engine);
-    let first = b.graph(s, 8 * MIB);
-    first.launch(s).unwrap();
-    b.pool.follow(t).unwrap();
-    let block = engine.lend(pool, 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
-    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
-    // It is as an output of this one, and refuses no launch.
-    let second = b.graph(s, 8 * MIB);
-    second.launch(s).unwrap();
-    b.pool.follow(t).unwrap();
-    engine.follow_lent(pool, s).unwrap();
-    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
-    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
-    engine.free(block.id).unwrap();
-    engine.forget_borrowers(pool).unwrap();
-    first.launch(s).unwrap();
     b.sound();
 }
 

@@ -1,17 +1,15 @@
 //! The plug-in lends eager work what a pool's graphs do not keep: warm-ups of CUDA graph trees, and threads of hosts
 //! that ask for it.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::ops::Deref;
+use std::sync::Mutex;
 use std::thread;
 
-use crate::plugin::pytorch::filter;
-use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, ExecutableHandle, HostApi, StreamHandle,
-};
+use crate::plugin::host::{self, filter, host_with};
+use regraph::driver::{CaptureMode, ExecutableHandle, HostApi, StreamHandle};
+
 use regraph::engine::{self, Config, Lent};
-use regraph_plugin::{Error, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_plugin::{Error, PoolKey};
 use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
@@ -20,9 +18,16 @@ const BYTES: u64 = 4 * MIB;
 const LAYERS: u64 = 8;
 
 struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+    host: host::Host,
     stream: StreamHandle,
+}
+
+impl Deref for Host {
+    type Target = host::Host;
+
+    fn deref(&self) -> &host::Host {
+        &self.host
+    }
 }
 
 /// A forward and a backward graph, and what is copied into the pool before each launch.
@@ -46,12 +51,9 @@ fn is_refused(result: &Result<(), Error>) -> bool {
 
 impl Host {
     fn new() -> Self {
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let shared = Arc::clone(&driver);
-        let config = Config::default().check(true).find_late_uses(false);
-        let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&shared)));
-        let stream = driver.create_stream().unwrap();
-        let host = Self { driver, plugin, stream };
+        let host = host_with(Config::default().check(true).find_late_uses(false));
+        let stream = host.stream();
+        let host = Self { host, stream };
         // An empty graph keeps the pool, and its end is a checkpoint.
         host.captured(|| {});
         host.plugin.checkpoint(0, POOL).unwrap();
@@ -62,17 +64,9 @@ impl Host {
         self.plugin.allocate(BYTES, 0, self.stream).unwrap()
     }
 
-    fn free(&self, address: u64) {
-        self.plugin.free(address, 0).unwrap();
-    }
-
     fn work(&self, inputs: &[Tagged], outputs: &[Tagged]) {
         let work = Work { inputs, outputs, ..Work::default() };
         self.driver.launch(self.stream, work, false).unwrap();
-    }
-
-    fn reserved(&self) -> u64 {
-        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
     }
 
     fn lent(&self) -> u64 {
@@ -96,21 +90,7 @@ impl Host {
     }
 
     fn captured<R>(&self, work: impl FnOnce() -> R) -> (ExecutableHandle, R) {
-        let (filter, id) = filter(&self.driver);
-        self.plugin.capture_beginning(0, self.stream).unwrap();
-        self.driver.complete_all();
-        let route = self.plugin.begin_pool(0, POOL, filter).unwrap();
-        self.driver.begin_capture(self.stream, CaptureMode::ThreadLocal).unwrap();
-        let Ok(CaptureStatus::Active { capture, .. }) = self.driver.capture_of(self.stream) else {
-            panic!("the stream captures")
-        };
-        id.store(capture.0 as usize, Ordering::Relaxed);
-        self.plugin.capture_begun(0, self.stream, route, true).unwrap();
-        let done = work();
-        self.plugin.capture_ending(0, self.stream, |_, _| {}).unwrap();
-        let graph = self.driver.end_capture(self.stream).unwrap();
-        self.plugin.end_pool(0, POOL).unwrap();
-        self.plugin.capture_ended(0, self.stream).unwrap();
+        let (graph, done) = self.host.record(self.stream, POOL, work);
         (self.driver.instantiate(graph).unwrap(), done)
     }
 
@@ -304,13 +284,7 @@ fn nothing_is_lent_where_graphs_may_be_launched_without_a_word() {
 #[test]
 fn nothing_is_lent_of_graphs_that_came_unannounced() {
     let h = Host::new();
-    let (filter, id) = filter(&h.driver);
-    h.plugin.begin_pool(0, POOL, filter).unwrap();
-    h.driver.begin_capture(h.stream, CaptureMode::Relaxed).unwrap();
-    let Ok(CaptureStatus::Active { capture, .. }) = h.driver.capture_of(h.stream) else {
-        panic!("the stream captures")
-    };
-    id.store(capture.0 as usize, Ordering::Relaxed);
+    h.begin_in(CaptureMode::Relaxed, h.stream, POOL);
     let temporary = h.allocate();
     h.work(&[], &[at(temporary, 1)]);
     h.free(temporary);

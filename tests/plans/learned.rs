@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::twice::{device, followed, program, run, trace, Step, SUPPORTS};
+use super::twice::{device, followed, perform, program, run, trace, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
@@ -27,35 +27,9 @@ fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> usize {
     let Bench { driver, engine, .. } = bench;
     let own = engine.create_pool(PoolConfig::default());
     engine.learn().unwrap();
-    let mut live = std::collections::BTreeMap::new();
-    for &step in steps {
-        match step {
-            Step::Launch(stream, early) => {
-                driver.launch(streams[stream], Work::default(), early).unwrap();
-            }
-            Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
-            Step::Allocate(block, bytes, stream) => {
-                live.insert(block, engine.allocate(own, bytes, streams[stream]).unwrap().id);
-            }
-            Step::Use(block, stream) => {
-                if let Some(&id) = live.get(&block) {
-                    engine.record_stream(id, streams[stream]).unwrap();
-                }
-            }
-            Step::LastUse(block, stream) => {
-                if let Some(&id) = live.get(&block) {
-                    engine.record_use(id, streams[stream]).unwrap();
-                }
-            }
-            Step::Free(block) => {
-                if let Some(id) = live.remove(&block) {
-                    engine.free(id).unwrap();
-                }
-            }
-        }
-    }
+    let live = perform((bench, own), streams, steps, false);
     let noted = engine.learned().unwrap();
-    live.into_values().for_each(|block| engine.free(block).unwrap());
+    live.into_iter().for_each(|block| engine.free(block).unwrap());
     driver.complete_all();
     engine.destroy_pool(own).unwrap();
     noted

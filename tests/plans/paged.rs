@@ -1,15 +1,12 @@
 //! Capturing twice where memory comes at captures' ends: the second capture's addresses are those of the
 //! layout, and its pages of memory go wherever they are free.
 
-use std::collections::BTreeMap;
-
-use super::twice::{device, follow, followed, program, rehearse, Step};
-use crate::common::{bench_on, Bench, MIB};
+use super::twice::{device, follow, followed, program, rehearse, run_on, Step};
+use crate::common::{bench_on, MIB};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{BlockId, Config};
+use regraph::engine::Config;
 use regraph::settings::{PlanChoice, Reuse};
 use regraph_plan::layout::Layout;
-use regraph_tagged::{Program, Work};
 
 const PAGE: u64 = 2 * MIB;
 const SUPPORT: MemorySupport = MemorySupport::Mapped { granularity: PAGE };
@@ -140,43 +137,6 @@ fn graphs_of_a_pool_share_pages() {
     assert!(sum > most && held >= most && held < sum, "{held} for {most}, {sum} alone");
 }
 
-/// The steps, with requests that fail left out.
-fn run_on(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
-    let Bench { engine, driver, pool } = bench;
-    let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
-    for &stream in &streams[1..] {
-        driver.wait(stream, streams[0]).unwrap();
-    }
-    for &step in steps {
-        match step {
-            Step::Launch(stream, early) => {
-                driver.launch(streams[stream], Work::default(), early).unwrap();
-            }
-            Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
-            Step::Allocate(block, bytes, stream) => {
-                if let Ok(block_given) = engine.allocate(*pool, bytes, streams[stream]) {
-                    live.insert(block, block_given.id);
-                }
-            }
-            Step::Use(block, stream) => {
-                if let Some(&id) = live.get(&block) {
-                    engine.record_stream(id, streams[stream]).unwrap();
-                }
-            }
-            Step::LastUse(..) => {}
-            Step::Free(block) => {
-                if let Some(id) = live.remove(&block) {
-                    engine.free(id).unwrap();
-                }
-            }
-        }
-    }
-    for &stream in &streams[1..] {
-        driver.wait(streams[0], stream).unwrap();
-    }
-    live.into_values().collect()
-}
-
 /// Only calls that ask for something, so that nothing is lost that could not be given back.
 #[test]
 fn every_call_for_memory_may_fail() {
@@ -195,7 +155,7 @@ fn every_call_for_memory_may_fail() {
             let capture = bench.begin(streams[0]);
             bench.engine.follow_layout(capture, layout.clone()).unwrap();
             bench.launch(streams[0]);
-            let live = run_on(&bench, &streams, &steps);
+            let live = run_on(&bench, &streams, &steps, true);
             let graph = bench.driver.end_capture(streams[0]).unwrap();
             let ended = bench.engine.end_capture(capture, graph);
             let reserved = bench.reserved();

@@ -106,24 +106,6 @@ fn a_fixed_block_outlives_a_plan_that_is_mapped_twice() {
     }
 }
 
-/// Fixed memory asks for no plan of other blocks, and for no check of them.
-#[test]
-fn fixed_memory_is_there_without_a_check() {
-    let bench = Bench::new(Config::default().check(false), PoolConfig::default());
-    let capture = bench.begin();
-    let before = bench.allocate(PAGE);
-    bench.work(bench.s, &[], &[(&before, 1)]);
-    let fixed = bench.fixed(PAGE);
-    bench.work(bench.s, &[(&before, 1)], &[(&fixed, 2)]);
-    bench.engine.free(before.id).unwrap();
-    bench.engine.free(fixed.id).unwrap();
-    let (report, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-    bench.engine.release_graph(report.graph).unwrap();
-    bench.engine.destroy_pool(bench.pool).unwrap();
-    assert_eq!(bench.driver.used_bytes(), 0);
-}
-
 /// Memory that the driver would not take back is not used again.
 #[test]
 fn what_could_not_be_unmapped_is_not_shared() {
@@ -291,40 +273,6 @@ fn planned_blocks_of_several_pools_share_the_device() {
     bench.runs_well(executable);
 }
 
-/// A block that takes over the pages of an earlier one has the rest of the last page too: after the
-/// stream was set back before the earlier block's last use, no other block begins there.
-#[test]
-fn live_blocks_never_overlap_after_a_set_back() {
-    let bench = Bench::planned();
-    let capture = bench.begin();
-    bench.work(bench.s, &[], &[]);
-    let start = bench.driver.terminals(bench.s).unwrap();
-    let earlier = bench.allocate(5 * MIB);
-    bench.work(bench.s, &[], &[(&earlier, 1)]);
-    bench.engine.free(earlier.id).unwrap();
-    let live = bench.allocate(6 * MIB);
-    assert_eq!(live.address, earlier.address);
-    bench.work(bench.s, &[], &[(&live, 2)]);
-    bench.engine.record_use(live.id, bench.s).unwrap();
-    let end = bench.driver.terminals(bench.s).unwrap();
-    bench.driver.set_terminals(bench.s, &start).unwrap();
-    bench.engine.observe(bench.s).unwrap();
-    let beside = bench.allocate(MIB);
-    let apart = beside.address >= live.address + live.bytes
-        || beside.address + beside.bytes <= live.address;
-    assert!(apart, "{live:?} {beside:?}");
-    bench.work(bench.s, &[], &[(&beside, 3)]);
-    let mut both = end;
-    both.extend(bench.driver.terminals(bench.s).unwrap());
-    bench.driver.set_terminals(bench.s, &both).unwrap();
-    bench.engine.observe(bench.s).unwrap();
-    bench.work(bench.s, &[(&live, 2), (&beside, 3)], &[]);
-    bench.engine.free(beside.id).unwrap();
-    bench.engine.free(live.id).unwrap();
-    let (_, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-}
-
 /// A plan that puts two blocks on one piece that live at one time is found out, and so is one that mixes up which
 /// memory lies where.
 #[cfg(debug_assertions)]
@@ -468,38 +416,6 @@ fn blocks_smaller_than_a_page_lie_across_pages() {
     assert_eq!(report.plan.unwrap().bytes, (40 * bytes).next_multiple_of(PAGE));
 }
 
-/// What a block was given that nothing used must be proven for the next one there all the same, and so
-/// must what lies beside it on its page: the stream may have been set back since.
-#[test]
-fn an_unused_block_leaves_its_place_as_it_found_it() {
-    for (first, beside) in [(PAGE, 0), (MIB, 4096)] {
-        let bench = Bench::planned();
-        let capture = bench.begin();
-        bench.work(bench.s, &[], &[]);
-        let start = bench.driver.terminals(bench.s).unwrap();
-        let user = bench.allocate(first);
-        bench.work(bench.s, &[], &[(&user, 1)]);
-        bench.engine.free(user.id).unwrap();
-        let unused = bench.allocate(first - beside);
-        assert_eq!(unused.address, user.address);
-        let end = bench.driver.terminals(bench.s).unwrap();
-        bench.engine.free(unused.id).unwrap();
-        bench.driver.set_terminals(bench.s, &start).unwrap();
-        bench.engine.observe(bench.s).unwrap();
-        let next = bench.allocate(first);
-        let apart = next.address >= user.address + first || next.address + first <= user.address;
-        assert!(apart, "{user:?} {next:?}");
-        bench.work(bench.s, &[], &[(&next, 2)]);
-        let mut both = end;
-        both.extend(bench.driver.terminals(bench.s).unwrap());
-        bench.driver.set_terminals(bench.s, &both).unwrap();
-        bench.engine.observe(bench.s).unwrap();
-        bench.engine.free(next.id).unwrap();
-        let (_, executable) = bench.end(capture).unwrap();
-        bench.runs_well(executable);
-    }
-}
-
 /// What lay in the pool before is in the record, though that began late: an engine that hands it out
 /// too early is found out.
 #[cfg(debug_assertions)]
@@ -554,24 +470,6 @@ fn a_late_record_misses_nothing() {
         let (report, _) = bench.end(capture).unwrap();
         assert!(report.plan.is_some());
     }
-}
-
-/// What has happened in the pool's memory before would be missing in a record.
-#[test]
-fn no_record_begins_behind_an_input_that_was_freed() {
-    let bench = Bench::new(Config::default().check(false), PoolConfig::default());
-    let input = bench.allocate(4096);
-    bench.engine.expect_capture(bench.s).unwrap();
-    let capture = bench.begin();
-    bench.work(bench.s, &[], &[(&input, 1)]);
-    bench.engine.free(input.id).unwrap();
-    let planned = bench.engine.plan_capture(capture, Some(Options::default()));
-    assert!(matches!(planned, Err(Error::CannotPlan { .. })), "{planned:?}");
-    bench.work(bench.s, &[], &[]);
-    let next = bench.allocate(4096);
-    assert_eq!(next.address, input.address);
-    bench.work(bench.s, &[], &[(&next, 2)]);
-    bench.end(capture).unwrap();
 }
 
 /// Streams share memory as the policy has it, in every way to set it.

@@ -12,7 +12,7 @@ use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{
-    BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Unknown, Why,
+    BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, PoolId, Unknown, Why,
 };
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
@@ -84,13 +84,16 @@ pub(crate) fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec
     made
 }
 
-/// Does the steps in a capture that has begun on the first stream, which all others have joined.
-pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
-    let Bench { engine, driver, pool } = bench;
+/// Does the steps with blocks of a pool, and returns those that are left. A request may fail, where that is said, and
+/// its block is left out then.
+pub(crate) fn perform(
+    (bench, pool): (&Bench, PoolId),
+    streams: &[StreamHandle],
+    steps: &[Step],
+    may_fail: bool,
+) -> Vec<BlockId> {
+    let Bench { engine, driver, .. } = bench;
     let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
-    for &stream in &streams[1..] {
-        driver.wait(stream, streams[0]).unwrap();
-    }
     for &step in steps {
         match step {
             Step::Launch(stream, early) => {
@@ -98,8 +101,10 @@ pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Ve
             }
             Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
             Step::Allocate(block, bytes, stream) => {
-                let id = engine.allocate(*pool, bytes, streams[stream]).unwrap().id;
-                live.insert(block, id);
+                match engine.allocate(pool, bytes, streams[stream]) {
+                    Ok(given) => drop(live.insert(block, given.id)),
+                    Err(error) => assert!(may_fail, "{error}"),
+                }
             }
             Step::Use(block, stream) => {
                 if let Some(&id) = live.get(&block) {
@@ -118,10 +123,28 @@ pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Ve
             }
         }
     }
-    for &stream in &streams[1..] {
-        driver.wait(streams[0], stream).unwrap();
-    }
     live.into_values().collect()
+}
+
+/// Does the steps in a capture that has begun on the first stream, which all others join and come back to.
+pub(crate) fn run_on(
+    bench: &Bench,
+    streams: &[StreamHandle],
+    steps: &[Step],
+    may_fail: bool,
+) -> Vec<BlockId> {
+    for &stream in &streams[1..] {
+        bench.driver.wait(stream, streams[0]).unwrap();
+    }
+    let live = perform((bench, bench.pool), streams, steps, may_fail);
+    for &stream in &streams[1..] {
+        bench.driver.wait(streams[0], stream).unwrap();
+    }
+    live
+}
+
+pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
+    run_on(bench, streams, steps, false)
 }
 
 /// Captures the steps, throws the graph away and returns a layout.

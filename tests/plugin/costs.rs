@@ -1,29 +1,30 @@
 //! What the begin and the end of a capture ask of the driver, as PyTorch calls the plug-in.
 
-use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::ops::Deref;
 
+use super::host;
 use crate::common::MIB;
-use crate::plugin::pytorch::filter;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
+use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::Config;
-use regraph_plugin::{Plugin, PoolKey};
-use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
+use regraph_plugin::PoolKey;
+use regraph_sim::Call;
 
 struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+    host: host::Host,
     pools: u64,
+}
+
+impl Deref for Host {
+    type Target = host::Host;
+
+    fn deref(&self) -> &host::Host {
+        &self.host
+    }
 }
 
 impl Host {
     fn new() -> Self {
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let shared = Arc::clone(&driver);
-        let config = Config::default().find_late_uses(false);
-        let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&shared)));
-        Self { driver, plugin, pools: 0 }
+        Self { host: host::host_with(Config::default().find_late_uses(false)), pools: 0 }
     }
 
     /// A capture as `torch.cuda.CUDAGraph` makes it, with a pool of its own.
@@ -33,18 +34,10 @@ impl Host {
         // Its random generator's state.
         let state = [(); 2].map(|()| self.plugin.allocate(8, 0, stream).unwrap());
         self.launch(stream);
-        let (filter, id) = filter(&self.driver);
-        let route = self.plugin.begin_pool(0, key, filter).unwrap();
-        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
-        let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
-            panic!("the stream captures");
-        };
-        id.store(capture.0 as usize, Ordering::Relaxed);
-        self.plugin.capture_begun(0, stream, route, true).unwrap();
+        self.announce(stream, key, true);
         body(self);
         self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
-        let graph = self.driver.end_capture(stream).unwrap();
-        self.plugin.end_pool(0, key).unwrap();
+        let graph = self.end(stream, key);
         let executable = self.driver.instantiate(graph).unwrap();
         self.driver.destroy_graph(graph).unwrap();
         self.plugin.capture_ended(0, stream).unwrap();
@@ -53,10 +46,6 @@ impl Host {
         state.into_iter().for_each(|state| self.plugin.free(state, 0).unwrap());
         self.driver.complete_all();
         key
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
     }
 
     /// Calls of each sort that a capture makes.

@@ -2,78 +2,45 @@
 //! a stream's order, and captures that are announced by the stream alone.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
+use super::host::{host_with, Host};
 use crate::cases::cases;
 use crate::common::remove_last_edge;
-use regraph::driver::{CaptureMode, DriverError, ErrorKind, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
-use regraph_plugin::{Error, HostLock, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
+use regraph_plugin::{Error, HostLock, PoolKey};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
 
-struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
-}
-
 fn host() -> Host {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let shared = Arc::clone(&driver);
-    let plugin = Plugin::new(Config::default().check(true), move |device| match device {
-        0 => Ok(Arc::clone(&shared)),
-        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
-    });
-    Host { driver, plugin }
+    host_with(Config::default().check(true))
 }
 
 impl Host {
-    fn stream(&self) -> StreamHandle {
-        self.driver.create_stream().unwrap()
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
-    }
-
     fn unordered(&self) -> u64 {
         self.plugin.allocate_unordered(SIZE, 0).unwrap()
     }
 
-    fn allocate(&self, stream: StreamHandle) -> u64 {
-        self.plugin.allocate(SIZE, 0, stream).unwrap()
-    }
-
-    fn free(&self, address: u64) {
-        self.plugin.free(address, 0).unwrap();
-    }
-
-    fn begin(&self, stream: StreamHandle, key: PoolKey) {
+    /// Begins a capture that its stream alone announces.
+    fn start(&self, stream: StreamHandle, key: PoolKey) {
         self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
         self.plugin.capture_started(0, stream, key, false).unwrap();
     }
 
-    fn end(&self, stream: StreamHandle, key: PoolKey) {
+    fn stop(&self, stream: StreamHandle, key: PoolKey) {
         self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
         self.driver.end_capture(stream).unwrap();
         self.plugin.capture_finished(0, stream, key).unwrap();
     }
 
-    fn held_by(&self, key: PoolKey) -> u64 {
-        let pools = self.plugin.pools(0).unwrap();
-        pools.iter().filter(|pool| pool.key == key).map(|pool| pool.reserved).sum()
-    }
-
-    fn empty(&self) {
-        for _ in 0..3 {
-            self.driver.complete_all();
-            self.plugin.empty_cache().unwrap();
-        }
+    /// A pool that goes with its last graph.
+    fn goes(&self, key: PoolKey) {
+        self.plugin.release_pool(0, key).unwrap();
+        self.empty();
+        assert_eq!(self.held_by(key), 0);
     }
 }
 
@@ -104,9 +71,7 @@ fn unordered_memory_waits_for_all_blocking_streams() {
 fn unordered_memory_takes_nothing_by_the_order_of_streams() {
     let h = host();
     let stream = h.driver.create_blocking_stream();
-    let block = h.allocate(stream);
-    h.launch(stream);
-    h.free(block);
+    let block = h.used(stream);
     // Its own stream may have it at once, one without order only when the kernel has completed.
     assert_ne!(h.unordered(), block);
     let first = h.unordered();
@@ -134,12 +99,12 @@ fn a_free_beside_a_capture_of_a_blocking_stream_waits_for_its_end() {
     let h = host();
     let (capturing, block) = (h.driver.create_blocking_stream(), h.unordered());
     let key = h.plugin.name_pool();
-    h.begin(capturing, key);
+    h.start(capturing, key);
     h.launch(capturing);
     h.free(block);
     let beside = h.unordered();
     assert_ne!(beside, block);
-    h.end(capturing, key);
+    h.stop(capturing, key);
     h.driver.complete_all();
     let again: Vec<u64> = (0..8).map(|_| h.unordered()).collect();
     h.driver.complete_all();
@@ -187,23 +152,19 @@ fn a_capture_that_is_announced_by_its_stream_is_judged_and_keeps_its_memory() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
     assert_ne!(key, h.plugin.name_pool());
-    h.begin(stream, key);
-    let first = h.allocate(stream);
-    h.launch(stream);
-    h.free(first);
+    h.start(stream, key);
+    let first = h.used(stream);
     // Proven to be free behind the kernel.
     assert_eq!(h.allocate(stream), first);
     h.launch(stream);
     h.free(first);
-    h.end(stream, key);
+    h.stop(stream, key);
     assert_eq!(h.plugin.captures(0).unwrap().len(), 1);
     assert!(h.held_by(key) >= SIZE);
     assert_ne!(h.allocate(stream), first);
     h.empty();
     assert!(h.held_by(key) >= SIZE, "the graph may run");
-    h.plugin.release_pool(0, key).unwrap();
-    h.empty();
-    assert_eq!(h.held_by(key), 0);
+    h.goes(key);
 }
 
 #[test]
@@ -212,20 +173,16 @@ fn graphs_share_a_pool_until_the_last_of_them_goes() {
     let (stream, key) = (h.stream(), h.plugin.name_pool());
     let mut places = Vec::new();
     for _ in 0..2 {
-        h.begin(stream, key);
-        let block = h.allocate(stream);
-        h.launch(stream);
-        h.free(block);
-        h.end(stream, key);
+        h.start(stream, key);
+        let block = h.used(stream);
+        h.stop(stream, key);
         places.push(block);
     }
     assert_eq!(places[0], places[1]);
     h.plugin.release_pool(0, key).unwrap();
     h.empty();
     assert!(h.held_by(key) >= SIZE);
-    h.plugin.release_pool(0, key).unwrap();
-    h.empty();
-    assert_eq!(h.held_by(key), 0);
+    h.goes(key);
 }
 
 #[test]
@@ -243,10 +200,8 @@ fn a_capture_that_cannot_be_announced_leaves_nothing() {
 fn a_capture_that_fails_gives_its_pool_back() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
-    h.begin(stream, key);
-    let block = h.allocate(stream);
-    h.launch(stream);
-    h.free(block);
+    h.start(stream, key);
+    h.used(stream);
     h.driver.invalidate(stream).unwrap();
     assert!(h.driver.end_capture(stream).is_err());
     h.plugin.capture_failed(0, stream).unwrap();
@@ -258,11 +213,9 @@ fn a_capture_that_fails_gives_its_pool_back() {
 fn a_capture_that_is_refused_gives_its_pool_back() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
-    h.begin(stream, key);
+    h.start(stream, key);
     for _ in 0..2 {
-        let block = h.allocate(stream);
-        h.launch(stream);
-        h.free(block);
+        h.used(stream);
     }
     remove_last_edge(&h.driver, stream);
     // Small captures are judged before their end.
@@ -289,19 +242,15 @@ fn a_paused_capture_keeps_its_memory_and_is_not_judged() {
     assert_ne!(h.allocate(stream), block);
     h.empty();
     assert!(h.held_by(key) >= SIZE);
-    h.plugin.release_pool(0, key).unwrap();
-    h.empty();
-    assert_eq!(h.held_by(key), 0);
+    h.goes(key);
 }
 
 #[test]
 fn a_capture_whose_end_is_not_told_is_forgotten_with_its_stream() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
-    h.begin(stream, key);
-    let block = h.allocate(stream);
-    h.launch(stream);
-    h.free(block);
+    h.start(stream, key);
+    h.used(stream);
     h.driver.end_capture(stream).unwrap();
     h.plugin.release_pool(0, key).unwrap();
     h.empty();
@@ -376,11 +325,11 @@ fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
     let (key, before) = (h.plugin.name_pool(), allocate(own));
     free(allocate(own), None);
     let_go();
-    h.begin(own, key);
+    h.start(own, key);
     free(before, None);
     let inside = allocate(own);
     assert_eq!(let_go(), 2);
-    h.end(own, key);
+    h.stop(own, key);
     free(inside, None);
     assert_eq!(let_go(), 1);
     h.plugin.release_pool(0, key).unwrap();

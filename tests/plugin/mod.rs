@@ -2,8 +2,9 @@
 
 mod contexts;
 mod costs;
+pub(crate) mod host;
 mod hosts;
 mod named_pools;
 mod no_invalidation;
-pub(crate) mod pytorch;
+mod pytorch;
 mod watch;

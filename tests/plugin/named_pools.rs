@@ -1,30 +1,33 @@
 //! Pools that the host makes by name, as `torch.cuda.MemPool`, through the plug-in.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::plugin::pytorch::filter;
-use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source,
-    StreamHandle,
-};
+use regraph::driver::{DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle};
+
 use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{Error, Happening, Plugin, PoolKey};
+use regraph_plugin::{Error, Happening, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 /// As PyTorch names those that a user makes.
 const POOL: PoolKey = (0, 1);
 const OTHER: PoolKey = (0, 2);
 
-struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+/// Counts in MiB.
+struct Host(super::host::Host);
+
+impl Deref for Host {
+    type Target = super::host::Host;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 fn host(settings: &str) -> Host {
@@ -32,17 +35,11 @@ fn host(settings: &str) -> Host {
 }
 
 fn host_on(device: SimConfig, settings: &str) -> Host {
-    let driver = Arc::new(SimDriver::new(device));
-    let shared = Arc::clone(&driver);
     let config = Config::default().settings(Settings::parse(settings).unwrap());
-    Host { driver, plugin: Plugin::new(config, move |_| Ok(Arc::clone(&shared))) }
+    Host(super::host::host_on(&Arc::new(SimDriver::new(device)), config))
 }
 
 impl Host {
-    fn stream(&self) -> StreamHandle {
-        self.driver.create_stream().unwrap()
-    }
-
     fn allocate(&self, mebibytes: u64, stream: StreamHandle) -> u64 {
         self.plugin.allocate(mebibytes * MIB, 0, stream).unwrap()
     }
@@ -50,10 +47,6 @@ impl Host {
     fn fails(&self, mebibytes: u64, stream: StreamHandle) -> bool {
         let asked = self.plugin.allocate(mebibytes * MIB, 0, stream);
         asked.is_err_and(|error| error.out_of_memory().is_some())
-    }
-
-    fn free(&self, address: u64) {
-        self.plugin.free(address, 0).unwrap();
     }
 
     /// `torch.cuda.MemPool(...)`.
@@ -86,33 +79,17 @@ impl Host {
     }
 
     fn reserved(&self) -> u64 {
-        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current / MIB
+        self.0.reserved() / MIB
     }
 
     fn held_by(&self, key: PoolKey) -> u64 {
-        let pools = self.plugin.pools(0).unwrap();
-        let held: u64 = pools.iter().filter(|it| it.key == key).map(|it| it.reserved).sum();
-        held / MIB
+        self.0.held_by(key) / MIB
     }
 
     fn capture(&self, stream: StreamHandle, key: PoolKey, body: impl FnOnce()) {
-        let (filter, id) = filter(&self.driver);
-        let route = self.plugin.begin_pool(0, key, filter).unwrap();
-        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
-        let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
-            panic!("no capture");
-        };
-        id.store(capture.0 as usize, std::sync::atomic::Ordering::Relaxed);
-        self.plugin.capture_begun(0, stream, route, true).unwrap();
+        self.announce(stream, key, true);
         body();
-        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
-        self.driver.end_capture(stream).unwrap();
-        self.plugin.end_pool(0, key).unwrap();
-        self.plugin.capture_ended(0, stream).unwrap();
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
+        self.finish(stream, key);
     }
 }
 

@@ -3,109 +3,26 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::host::{filter, host_with, Host};
 use crate::common::remove_last_edge;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, ErrorKind, GraphHandle,
-    HostApi, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, GraphHandle, HostApi,
+    StreamHandle,
 };
+
 use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey, FIGURES};
-use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_plugin::{EndedGraph, Error, Filter, PoolKey, FIGURES};
+use regraph_sim::{Call, SimDriver};
 use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolKey = (1, 0);
 
-/// A filter as PyTorch's: it takes the streams of the capture whose id is stored once it has begun.
-pub fn filter(driver: &Arc<SimDriver>) -> (Filter, Arc<AtomicUsize>) {
-    let (driver, id) = (Arc::clone(driver), Arc::new(AtomicUsize::new(0)));
-    let known = Arc::clone(&id);
-    let filter = move |stream| match driver.capture_of(stream) {
-        Ok(CaptureStatus::Active { capture, .. }) => {
-            capture.0 as usize == known.load(Ordering::Relaxed)
-        }
-        _ => false,
-    };
-    (Arc::new(filter), id)
-}
-
-struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
-}
-
 fn host() -> Host {
     host_with(Config::default())
-}
-
-fn host_with(config: Config) -> Host {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let shared = Arc::clone(&driver);
-    let plugin = Plugin::new(config, move |device| match device {
-        0 => Ok(Arc::clone(&shared)),
-        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
-    });
-    Host { driver, plugin }
-}
-
-impl Host {
-    fn stream(&self) -> StreamHandle {
-        self.driver.create_stream().unwrap()
-    }
-
-    fn capture_of(&self, stream: StreamHandle) -> Option<CaptureId> {
-        match self.driver.capture_of(stream).unwrap() {
-            CaptureStatus::Active { capture, .. } => Some(capture),
-            _ => None,
-        }
-    }
-
-    /// Begins as `torch.cuda.CUDAGraph.capture_begin` does: the pool first.
-    fn begin(&self, stream: StreamHandle, key: PoolKey) -> u64 {
-        let (filter, id) = filter(&self.driver);
-        let route = self.plugin.begin_pool(0, key, filter).unwrap();
-        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
-        id.store(self.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
-        route
-    }
-
-    /// Ends as it does: the pool last.
-    fn end(&self, stream: StreamHandle, key: PoolKey) {
-        self.driver.end_capture(stream).unwrap();
-        self.plugin.end_pool(0, key).unwrap();
-    }
-
-    fn allocate(&self, stream: StreamHandle) -> u64 {
-        self.plugin.allocate(4 * MIB, 0, stream).unwrap()
-    }
-
-    fn free(&self, address: u64) {
-        self.plugin.free(address, 0).unwrap();
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
-    }
-
-    fn reserved(&self) -> u64 {
-        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
-    }
-
-    fn held_by(&self, key: PoolKey) -> u64 {
-        let pools = self.plugin.pools(0).unwrap();
-        pools.iter().filter(|pool| pool.key == key).map(|pool| pool.reserved).sum()
-    }
-
-    /// As `torch.cuda.empty_cache`, often enough for what waits for events.
-    fn empty(&self) {
-        for _ in 0..3 {
-            self.driver.complete_all();
-            self.plugin.empty_cache().unwrap();
-        }
-    }
 }
 
 #[test]
@@ -250,11 +167,8 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
 fn an_announced_capture_is_judged_before_its_end() {
     let h = host_with(Config::default().check(true).journal(true));
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
-    let block = h.allocate(s);
-    h.launch(s);
-    h.free(block);
+    h.announce(s, POOL, true);
+    h.used(s);
     let mut shown = None;
     h.plugin
         .capture_ending(0, s, |capture, journal| shown = Some((capture, journal.clone())))
@@ -272,12 +186,9 @@ fn the_verdict_comes_with_the_graph() {
     let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0));
     let s = h.stream();
     for sound in [true, false] {
-        let route = h.begin(s, POOL);
-        h.plugin.capture_begun(0, s, route, true).unwrap();
+        h.announce(s, POOL, true);
         for _ in 0..2 {
-            let block = h.allocate(s);
-            h.launch(s);
-            h.free(block);
+            h.used(s);
         }
         if !sound {
             remove_last_edge(&h.driver, s);
@@ -305,9 +216,7 @@ fn graphs_share_a_pool_and_the_last_lets_it_go() {
     let s = h.stream();
     for _ in 0..2 {
         h.begin(s, POOL);
-        let block = h.allocate(s);
-        h.launch(s);
-        h.free(block);
+        h.used(s);
         h.end(s, POOL);
     }
     assert_eq!(h.held_by(POOL), 4 * MIB);
@@ -338,15 +247,10 @@ fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
 
 #[test]
 fn short_of_memory_pools_without_graphs_go_first() {
-    let h = host_with(
-        Config::default()
-            .settings(regraph::settings::Settings::parse("memory_limit_mb:8").unwrap()),
-    );
+    let h = host_with(Config::default().settings(Settings::parse("memory_limit_mb:8").unwrap()));
     let s = h.stream();
     h.begin(s, POOL);
-    let block = h.allocate(s);
-    h.launch(s);
-    h.free(block);
+    h.used(s);
     h.end(s, POOL);
     let full = h.plugin.allocate(8 * MIB, 0, s);
     assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
@@ -360,11 +264,8 @@ fn a_capture_that_fails_leaves_nothing() {
     let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1));
     let s = h.stream();
     for judged in [false, true] {
-        let route = h.begin(s, POOL);
-        h.plugin.capture_begun(0, s, route, true).unwrap();
-        let block = h.allocate(s);
-        h.launch(s);
-        h.free(block);
+        h.announce(s, POOL, true);
+        h.used(s);
         if judged {
             h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
         }
@@ -388,8 +289,7 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
     h.begin(s, POOL);
     h.allocate(s);
     h.end(s, POOL);
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.announce(s, POOL, true);
     h.driver.end_capture(s).unwrap();
     h.plugin.release_pool(0, POOL).unwrap();
     h.plugin.capture_failed(0, s).unwrap();
@@ -401,8 +301,7 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
 fn what_others_let_go_of_while_a_capture_is_under_way_is_not_taken_for_its_own() {
     let h = host();
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.announce(s, POOL, true);
     h.allocate(s);
     h.plugin.begin_thread_pool(0, POOL).unwrap();
     h.plugin.end_pool(0, POOL).unwrap();
@@ -539,8 +438,7 @@ fn a_capture_is_announced_for_its_own_route_alone() {
 fn a_body_s_end_is_not_its_parent_s() {
     let h = host();
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.announce(s, POOL, true);
     let block = h.allocate(s);
     h.launch(s);
     // As for a conditional node: the pool ends and begins while the capture goes on.
@@ -586,8 +484,7 @@ impl Host {
 fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
     let h = host_with(Config::default().check(true).find_late_uses(false));
     let (s, inner) = (h.stream(), h.stream());
-    let route = h.begin(s, POOL);
-    let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    let capture = h.announce(s, POOL, true);
     let outer = h.allocate(s);
     h.launch(s);
     let mut bodies = Vec::new();
@@ -611,9 +508,7 @@ fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
         h.free(next);
     }
     assert_eq!(h.held_by((0, 0)), 0, "all of it is the pool's");
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, POOL);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, POOL);
     assert_eq!(told(&h), [bodies[0], bodies[1], (capture, true)]);
     assert!(!h.leads_to(POOL), "no filter is asked any more");
 }
@@ -624,8 +519,7 @@ fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
     for fails in [true, false] {
         let h = host();
         let (s, inner) = (h.stream(), h.stream());
-        let route = h.begin(s, POOL);
-        let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+        let capture = h.announce(s, POOL, true);
         h.allocate(s);
         h.launch(s);
         h.body(s, inner, || h.launch(inner));
@@ -650,9 +544,7 @@ fn captures_that_no_route_takes_keep_off_eager_memory() {
     let eager = h.allocate(s);
     h.free(eager);
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let stray = h.allocate(s);
-    h.launch(s);
-    h.free(stray);
+    let stray = h.used(s);
     h.driver.end_capture(s).unwrap();
     h.empty();
     let again = h.allocate(s);
@@ -725,9 +617,7 @@ fn unjudged(h: &Host) -> u64 {
 /// A capture that the host's program begins by itself, with a block that is handed out twice.
 fn capture_by_itself(h: &Host, s: StreamHandle) -> CaptureId {
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let block = h.allocate(s);
-    h.launch(s);
-    h.free(block);
+    let block = h.used(s);
     assert_eq!(h.allocate(s), block);
     h.free(block);
     h.capture_of(s).unwrap()
@@ -766,9 +656,7 @@ fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_bef
     h.allocate(s);
     assert_eq!((told(&h), unjudged(&h)), (vec![(judged, true)], 0));
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let block = h.allocate(s);
-    h.launch(s);
-    h.free(block);
+    let block = h.used(s);
     assert_eq!(h.allocate(s), block);
     h.launch(s);
     remove_last_edge(&h.driver, s);
@@ -795,15 +683,12 @@ fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
         ),
         "{not:?}"
     );
-    let route = h.begin(s, POOL);
-    let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    let capture = h.announce(s, POOL, true);
     h.allocate(s);
     h.launch(s);
     h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
     assert_eq!(told(&h), []);
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, POOL);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, POOL);
     assert_eq!(told(&h), [(capture, true)]);
 }
 
@@ -858,7 +743,7 @@ fn figures_have_the_host_s_names() {
 
 #[test]
 fn an_observer_hears_of_what_fails() {
-    let settings = regraph::settings::Settings::parse("memory_limit_mb:2").unwrap();
+    let settings = Settings::parse("memory_limit_mb:2").unwrap();
     let h = host_with(Config::default().settings(settings));
     let heard = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&heard);
@@ -903,7 +788,7 @@ fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
 /// A pool that its graphs have let go of is given back before a request fails, and no observer hears of it.
 #[test]
 fn an_observer_does_not_hear_of_what_succeeds() {
-    let settings = regraph::settings::Settings::parse("memory_limit_mb:8").unwrap();
+    let settings = Settings::parse("memory_limit_mb:8").unwrap();
     let h = host_with(Config::default().settings(settings));
     let heard = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&heard);
@@ -929,9 +814,7 @@ fn captures_that_no_route_takes_share_no_memory() {
     let h = host();
     let (s, t) = (h.stream(), h.stream());
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    let scratch = h.allocate(s);
-    h.launch(s);
-    h.free(scratch);
+    let scratch = h.used(s);
     h.driver.end_capture(s).unwrap();
     h.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
     let output = h.allocate(t);
@@ -984,18 +867,14 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     let h = host();
     let (s, t) = (h.stream(), h.stream());
     for stream in [s, t] {
-        let route = h.begin(stream, POOL);
-        h.plugin.capture_begun(0, stream, route, true).unwrap();
+        h.announce(stream, POOL, true);
     }
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, POOL);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, POOL);
     let held = h.held_by(POOL);
     h.allocate(t);
     assert!(h.held_by(POOL) > held, "the second one's route stands");
     // One whose route has ended with it fails after all: no other one's goes.
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.announce(s, POOL, true);
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.end(s, POOL);
     h.plugin.capture_failed(0, s).unwrap();
@@ -1008,8 +887,7 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     let h = host();
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    let capture = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
+    let capture = h.announce(s, POOL, false);
     h.plugin.capture_dropped(0, s, capture).unwrap();
     h.allocate(s);
     assert_eq!(h.held_by(POOL), 0);
@@ -1022,20 +900,16 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
 fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
     let h = host();
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    let first = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
+    let first = h.announce(s, POOL, false);
     h.driver.end_capture(s).unwrap();
     let other = (2, 0);
-    let route = h.begin(s, other);
-    let second = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
+    let second = h.announce(s, other, false);
     assert_ne!(first, second);
     h.plugin.capture_dropped(0, s, first).unwrap();
     h.allocate(s);
     assert_eq!((h.held_by(POOL), h.held_by(other)), (0, 4 * MIB));
     h.launch(s);
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, other);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, other);
     assert!(h.plugin.captures(0).unwrap().iter().any(|it| it.capture == second && it.key == other));
 }
 
@@ -1056,8 +930,7 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
     h.driver.begin_capture(s, CaptureMode::Global).unwrap();
     h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     h.driver.end_capture(s).unwrap();
-    let route = h.begin(s, (2, 0));
-    h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
+    h.announce(s, (2, 0), false);
     asked.store(0, Ordering::Relaxed);
     h.allocate(s);
     h.allocate(h.stream());
@@ -1069,34 +942,26 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
     let h = host_with(Config::default().check(true));
     let s = h.stream();
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, false).unwrap();
+    h.announce(s, POOL, false);
     let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
     for _ in 0..2 {
-        let block = h.allocate(s);
-        h.launch(s);
-        h.free(block);
+        h.used(s);
         h.driver.add_node(graph, &[], Work::default()).unwrap();
     }
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, POOL);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, POOL);
 }
 
 impl Host {
     /// A capture that is announced and judged, with three blocks that take turns.
     fn capture(&self, stream: StreamHandle, key: PoolKey, alone: bool) -> CaptureId {
-        let route = self.begin(stream, key);
-        self.plugin.capture_begun(0, stream, route, alone).unwrap();
+        self.announce(stream, key, alone);
         let capture = self.capture_of(stream).unwrap();
         for _ in 0..3 {
             let block = self.allocate(stream);
             self.launch(stream);
             self.free(block);
         }
-        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
-        self.end(stream, key);
-        self.plugin.capture_ended(0, stream).unwrap();
+        self.finish(stream, key);
         capture
     }
 }
@@ -1156,8 +1021,7 @@ fn a_capture_that_comes_to_nothing_is_not_told() {
     let h = host();
     let s = h.stream();
     let good = h.capture(s, POOL, true);
-    let route = h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.announce(s, POOL, true);
     h.allocate(s);
     h.launch(s);
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
@@ -1203,14 +1067,11 @@ fn pools_of_planned_captures_are_compacted() {
     let h = host_with(Config::default().settings(settings));
     let s = h.stream();
     for (key, pages) in [(POOL, 20), (POOL, 15), (OTHER, 9), (OTHER, 4)] {
-        let route = h.begin(s, key);
-        h.plugin.capture_begun(0, s, route, true).unwrap();
+        h.announce(s, key, true);
         let block = h.plugin.allocate(pages * 2 * MIB, 0, s).unwrap();
         h.launch(s);
         h.free(block);
-        h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-        h.end(s, key);
-        h.plugin.capture_ended(0, s).unwrap();
+        h.finish(s, key);
     }
     let excess = |key| h.plugin.excess_bytes(0, key).unwrap();
     let used = h.driver.used_bytes();
@@ -1231,9 +1092,7 @@ fn pools_of_planned_captures_are_compacted() {
     let block = h.plugin.allocate(2 * MIB, 0, s).unwrap();
     h.launch(s);
     h.free(block);
-    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
-    h.end(s, OTHER);
-    h.plugin.capture_ended(0, s).unwrap();
+    h.finish(s, OTHER);
     // A failure that leaves it short of a part is made up for by the next call.
     h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
     h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);

@@ -1,30 +1,35 @@
 //! A plug-in tells of memory as it comes and goes, and its figures as numbers.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use regraph::driver::{Driver, DriverError, HostApi, Source, StreamHandle};
 use regraph::engine::{Config, HistoryOptions};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{Happening, Plugin, FIGURES};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_plugin::{Happening, FIGURES};
+use regraph_sim::SimDriver;
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
 struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+    host: super::host::Host,
     told: Arc<Mutex<Vec<Happening>>>,
 }
 
+impl Deref for Host {
+    type Target = super::host::Host;
+
+    fn deref(&self) -> &Self::Target {
+        &self.host
+    }
+}
+
 fn host(settings: &str) -> Host {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let shared = Arc::clone(&driver);
     let config = Config::default().settings(Settings::parse(settings).unwrap());
-    let connect = move |_| Ok::<_, DriverError>(Arc::clone(&shared));
-    Host { driver, plugin: Plugin::new(config, connect), told: Arc::default() }
+    Host { host: super::host::host_with(config), told: Arc::default() }
 }
 
 impl Host {
@@ -35,13 +40,6 @@ impl Host {
 
     fn told(&self) -> Vec<Happening> {
         std::mem::take(&mut *self.told.lock().unwrap())
-    }
-
-    fn empty(&self) {
-        for _ in 0..3 {
-            self.driver.complete_all();
-            self.plugin.empty_cache().unwrap();
-        }
     }
 }
 

@@ -4,7 +4,7 @@ mod tables;
 
 use crate::device::simulated;
 use regraph_testing::rows::Row;
-use tables::{captures, eager, hold, inputs, late_uses, left_out};
+use tables::{captures, checkpoints, eager, hold, inputs, late_uses, left_out, lending, plans};
 
 fn hold_simulated(rows: &[Row]) {
     hold(simulated, if cfg!(miri) { 1 } else { 4 }, rows);
@@ -13,6 +13,11 @@ fn hold_simulated(rows: &[Row]) {
 #[test]
 fn of_captures() {
     hold_simulated(captures::ROWS);
+}
+
+#[test]
+fn of_checkpoints_and_suspensions() {
+    hold_simulated(checkpoints::ROWS);
 }
 
 #[test]
@@ -28,6 +33,16 @@ fn of_inputs() {
 #[test]
 fn of_late_uses() {
     hold_simulated(late_uses::ROWS);
+}
+
+#[test]
+fn of_lending() {
+    hold_simulated(lending::ROWS);
+}
+
+#[test]
+fn of_plans() {
+    hold_simulated(plans::ROWS);
 }
 
 #[test]

@@ -7,13 +7,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::common::MIB;
-use crate::plugin::pytorch::filter;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport};
-use regraph::driver::{DriverError, StreamHandle};
+use crate::plugin::host::{host_on, host_with, Host};
+use regraph::driver::{ErrorKind, HostApi, MemorySupport};
 use regraph::engine::{self, Config, WhyNotShared};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_plugin::{Error, HandleError, Plugin, Shared};
@@ -31,34 +29,22 @@ const PIECE: usize = 20;
 /// Set for the other process alone.
 const RECEIVER: &str = "REGRAPH_TEST_RECEIVER";
 
-struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
-}
-
 fn exportable() -> Config {
     Config::default().settings(Settings::default().exportable(true))
 }
 
-/// A process on a device that others may be on.
-fn host_on(driver: &Arc<SimDriver>, config: Config) -> Host {
-    let shared = Arc::clone(driver);
-    let plugin = Plugin::new(config, move |device| match device {
-        0 => Ok(Arc::clone(&shared)),
-        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
-    });
-    Host { driver: Arc::clone(driver), plugin }
+/// Takes the sender's board out of a handle.
+fn by_socket_alone(handle: &mut [u8]) {
+    handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
 }
 
-fn host(config: Config) -> Host {
-    host_on(&Arc::new(SimDriver::new(SimConfig::default())), config)
+/// Two processes on one device.
+fn two() -> [Host; 2] {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    [(); 2].map(|()| host_on(&driver, exportable()))
 }
 
 impl Host {
-    fn stream(&self) -> StreamHandle {
-        self.driver.create_stream().unwrap()
-    }
-
     /// A block of 3 and one of 5 MiB, which lies on two pieces, and how that is shared.
     fn two_pieces(&self) -> ([u64; 2], Shared) {
         let stream = self.stream();
@@ -80,8 +66,7 @@ impl Host {
 
 #[test]
 fn a_handle_is_opened_once_and_unmapped_with_its_last_user() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (blocks, shared) = ours.two_pieces();
     let first = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     let second = theirs.plugin.open_shared(0, &shared.handle).unwrap();
@@ -102,7 +87,7 @@ fn a_handle_is_opened_once_and_unmapped_with_its_last_user() {
 
 #[test]
 fn blocks_on_the_same_pieces_have_equal_handles() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let stream = ours.stream();
     let blocks = [600, 700].map(|kib| ours.plugin.allocate(kib << 10, 0, stream).unwrap());
     let [one, two] = blocks.map(|block| ours.plugin.share(block).unwrap());
@@ -113,7 +98,7 @@ fn blocks_on_the_same_pieces_have_equal_handles() {
 
 #[test]
 fn a_process_may_open_its_own_memory() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let (blocks, shared) = ours.two_pieces();
     let opened = ours.plugin.open_shared(0, &shared.handle).unwrap();
     let behind = |address| ours.driver.behind(address, 5 * MIB);
@@ -123,33 +108,24 @@ fn a_process_may_open_its_own_memory() {
 
 #[test]
 fn nothing_is_unmapped_while_something_captures() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (_, shared) = ours.two_pieces();
     let stream = theirs.stream();
     let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
-    let (filter, id) = filter(&ours.driver);
-    theirs.plugin.begin_pool(0, (1, 0), filter).unwrap();
-    theirs.driver.begin_capture(stream, CaptureMode::Global).unwrap();
-    let CaptureStatus::Active { capture, .. } = theirs.driver.capture_of(stream).unwrap() else {
-        panic!("the stream captures");
-    };
-    id.store(capture.0 as usize, Ordering::Relaxed);
+    theirs.begin(stream, (1, 0));
     theirs.plugin.close_shared(opened.id).unwrap();
     assert!(ours.driver.behind(opened.address, 5 * MIB).is_some());
     // Opened again it is as it was.
     assert_eq!(theirs.plugin.open_shared(0, &shared.handle).unwrap(), opened);
     theirs.plugin.close_shared(opened.id).unwrap();
-    theirs.driver.end_capture(stream).unwrap();
-    theirs.plugin.end_pool(0, (1, 0)).unwrap();
+    theirs.end(stream, (1, 0));
     theirs.plugin.empty_cache().unwrap();
     assert!(ours.driver.behind(opened.address, 5 * MIB).is_none());
 }
 
 #[test]
 fn what_has_gone_is_not_opened() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (blocks, shared) = ours.two_pieces();
     ours.give_back(blocks);
     // Numbers of descriptors are used again.
@@ -169,8 +145,7 @@ fn what_has_gone_is_not_opened() {
 
 #[test]
 fn a_sender_that_has_ended_is_not_reached() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (_, shared) = ours.two_pieces();
     drop(ours);
     let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
@@ -185,8 +160,7 @@ fn a_sender_that_has_ended_is_not_reached() {
 
 #[test]
 fn damaged_handles_are_refused() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (_, Shared { handle, .. }) = ours.two_pieces();
     let error = |bytes: &[u8]| match theirs.plugin.open_shared(0, bytes) {
         Err(Error::Handle(error)) => error,
@@ -228,7 +202,7 @@ fn damaged_handles_are_refused() {
 
 #[test]
 fn any_bytes_are_an_error() {
-    let theirs = host(exportable());
+    let theirs = host_with(exportable());
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..2_000 {
         let mut bytes: Vec<u8> = (0..random.usize(..160)).map(|_| random.u8(..)).collect();
@@ -273,7 +247,7 @@ fn whole_allocations_have_handles_of_pytorchs() {
 
 #[test]
 fn what_cannot_be_shared_says_why() {
-    let ours = host(Config::default());
+    let ours = host_with(Config::default());
     let stream = ours.stream();
     let block = ours.plugin.allocate(3 * MIB, 0, stream).unwrap();
     let error = ours.plugin.share(block).unwrap_err();
@@ -285,15 +259,14 @@ fn what_cannot_be_shared_says_why() {
     let inside = ours.plugin.share(block + 512).unwrap_err();
     assert!(matches!(inside, Error::UnknownAddress { call: "share", .. }));
     let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
-    let planned = host(Config::default().settings(settings));
+    let planned = host_with(Config::default().settings(settings));
     let block = planned.plugin.allocate(3 * MIB, 0, planned.stream()).unwrap();
     assert!(planned.plugin.share(block).is_ok(), "memory outside captures has no plan");
 }
 
 #[test]
 fn every_call_of_the_driver_may_fail() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (_, shared) = ours.two_pieces();
     theirs.plugin.engine(0).unwrap();
     let mut failed = 0;
@@ -392,7 +365,7 @@ fn receives() {
     if std::env::var_os(RECEIVER).is_none() {
         return;
     }
-    let theirs = host(exportable());
+    let theirs = host_with(exportable());
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let digits = line.as_bytes().chunks(2);
@@ -412,14 +385,14 @@ fn receives() {
 
 #[test]
 fn another_process_gets_the_very_memory_by_either_way() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let (blocks, shared) = ours.two_pieces();
     let there = origins(&ours.driver, blocks[1] - shared.offset);
     let mut receiver = Receiver::new();
     assert_eq!(receiver.open(&shared.handle), there);
     // Without a board there is the socket alone.
     let mut by_socket = shared.handle.clone();
-    by_socket[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut by_socket);
     assert_eq!(receiver.open(&by_socket), there);
     // A board that is another file.
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -437,7 +410,7 @@ fn another_process_gets_the_very_memory_by_either_way() {
 
 #[test]
 fn more_pieces_than_one_message_holds() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let stream = ours.stream();
     // Many small pieces, and then a block over all of them.
     let blocks: Vec<u64> =
@@ -454,17 +427,16 @@ fn more_pieces_than_one_message_holds() {
     let there = origins(&ours.driver, block - shared.offset);
     assert_eq!(receiver.open(&shared.handle), there);
     let mut by_socket = shared.handle.clone();
-    by_socket[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut by_socket);
     assert_eq!(receiver.open(&by_socket), there);
 }
 
 #[test]
 fn a_sender_that_does_not_answer_delays_no_other_handle() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (blocks, shared) = ours.two_pieces();
     let mut silent = shared.handle.clone();
-    silent[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut silent);
     silent[SECRET..SECRET + 16].copy_from_slice(&[0x5e; 16]);
     let name = format!("regraph-{}-{}", std::process::id(), "5e".repeat(16));
     let address = SocketAddr::from_abstract_name(name).unwrap();
@@ -486,8 +458,7 @@ fn a_sender_that_does_not_answer_delays_no_other_handle() {
 
 #[test]
 fn threads_that_open_one_handle_at_once_share_a_mapping() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (blocks, shared) = ours.two_pieces();
     for _ in 0..20 {
         let open = || theirs.plugin.open_shared(0, &shared.handle).unwrap();
@@ -506,9 +477,9 @@ fn threads_that_open_one_handle_at_once_share_a_mapping() {
 
 #[test]
 fn many_receivers_at_once() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let (blocks, mut shared) = ours.two_pieces();
-    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut shared.handle);
     let behind = |address| ours.driver.behind(address, 5 * MIB);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -537,8 +508,7 @@ fn callers(shared: &Shared, count: usize) -> Vec<UnixStream> {
 
 #[test]
 fn receivers_that_say_nothing_or_do_not_listen_hold_up_no_other() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (blocks, mut shared) = ours.two_pieces();
     let silent = callers(&shared, 6);
     let slow = callers(&shared, 2);
@@ -550,7 +520,7 @@ fn receivers_that_say_nothing_or_do_not_listen_hold_up_no_other() {
     let mut question = 1_000u32.to_le_bytes().to_vec();
     question.extend(shared.handle[PIECES + 8..PIECES + 16].repeat(512));
     (&deaf[0]).write_all(&question).unwrap();
-    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut shared.handle);
     for _ in 0..3 {
         let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
         theirs.plugin.close_shared(opened.id).unwrap();
@@ -562,11 +532,10 @@ fn receivers_that_say_nothing_or_do_not_listen_hold_up_no_other() {
 
 #[test]
 fn more_silent_receivers_than_are_served_at_once_make_room() {
-    let ours = host(exportable());
-    let theirs = host_on(&ours.driver, exportable());
+    let [ours, theirs] = two();
     let (_, mut shared) = ours.two_pieces();
     let mut silent = callers(&shared, 200);
-    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    by_socket_alone(&mut shared.handle);
     let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
     theirs.plugin.close_shared(opened.id).unwrap();
     // The first to come was the first to go.
@@ -575,7 +544,7 @@ fn more_silent_receivers_than_are_served_at_once_make_room() {
 
 #[test]
 fn a_receiver_that_sends_a_byte_now_and_then_comes_to_an_end() {
-    let ours = host(exportable());
+    let ours = host_with(exportable());
     let (_, shared) = ours.two_pieces();
     let mut slow = callers(&shared, 1).remove(0);
     slow.write_all(&60_000u32.to_le_bytes()).unwrap();

@@ -241,49 +241,6 @@ fn what_cannot_be_mapped_again_is_not_given_back() {
 }
 
 #[test]
-fn a_pool_that_is_busy_stays() {
-    let b = bench(settings(true));
-    let [s, t] = b.streams();
-    let busy = |captures: usize, waiting: usize| {
-        let held = b.reserved();
-        let found = b.engine.suspend_pool(b.pool);
-        match found {
-            Err(Error::Pool { why: PoolRefusal::Busy { captures: c, waiting: w }, .. }) => {
-                assert_eq!((c, w), (captures, waiting));
-            }
-            other => panic!("{other:?}"),
-        }
-        assert!(!b.engine.is_suspended(b.pool).unwrap());
-        assert_eq!(b.reserved(), held);
-        judge_figures(&b);
-    };
-    // A capture.
-    let capture = b.begin(s);
-    b.allocate(s);
-    b.launch(s);
-    busy(1, 0);
-    let report = b.finish(s, capture);
-    b.engine.release_graph(report.graph).unwrap();
-    // What its own stream may have back at once, and may still be using.
-    let own = b.allocate(s);
-    b.launch(s);
-    b.engine.free(own.id).unwrap();
-    busy(0, 1);
-    // What another stream uses besides; it lies where the first one was.
-    let shared = b.engine.allocate(b.pool, 6 * MIB, s).unwrap();
-    b.engine.record_stream(shared.id, t).unwrap();
-    b.launch(t);
-    b.engine.free(shared.id).unwrap();
-    busy(0, 1);
-    b.driver.complete(s).unwrap();
-    busy(0, 1);
-    b.driver.complete(t).unwrap();
-    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
-    b.engine.resume_pool(b.pool).unwrap();
-    b.allocate(s);
-}
-
-#[test]
 fn nothing_is_handed_out_of_a_suspended_pool() {
     for expandable in [true, false] {
         let b = bench(settings(expandable));
@@ -373,30 +330,6 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
     }
 }
 
-/// What is given back by a stream that captures into another pool belongs to that graph, suspended or
-/// not.
-#[test]
-fn a_block_freed_meanwhile_may_be_in_use_by_another_graph() {
-    let b = bench(settings(true));
-    let [s, t] = b.streams();
-    let block = b.allocate(s);
-    b.engine.suspend_pool_discarding(b.pool).unwrap();
-    let other = b.engine.create_pool(PoolConfig::default());
-    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
-    let capture = b.engine.begin_capture(other, t).unwrap();
-    b.launch(t);
-    b.engine.record_stream(block.id, t).unwrap();
-    b.engine.free(block.id).unwrap();
-    assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 4 * MIB);
-    let found = b.engine.suspend_pool(b.pool);
-    assert!(matches!(found, Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. })), "{found:?}");
-    assert_ne!(b.allocate(s).address, block.address);
-    b.finish(t, capture);
-    judge_figures(&b);
-    b.driver.complete_all();
-    assert_ne!(b.allocate(s).address, block.address);
-}
-
 #[test]
 fn a_pool_that_is_suspended_can_go() {
     for drop_it in [false, true] {
@@ -424,20 +357,6 @@ fn a_pool_that_is_suspended_can_go() {
         assert_eq!(driver.calls(Call::Unreserve), unreserved + 1);
         assert_eq!(driver.used_bytes(), 0);
     }
-}
-
-#[test]
-fn an_empty_pool_can_be_suspended() {
-    let b = bench(settings(true));
-    let [s] = b.streams();
-    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
-    assert!(b.engine.is_suspended(b.pool).unwrap());
-    assert!(matches!(
-        b.engine.allocate(b.pool, 1, s),
-        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
-    ));
-    assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 0);
-    b.allocate(s);
 }
 
 fn small_device(total: u64) -> (Bench, PoolId, [StreamHandle; 2]) {

@@ -11,7 +11,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use crate::common::MIB;
-use crate::plugin::pytorch::filter;
+use crate::plugin::host::filter;
 
 const GRAPHS: PoolKey = (1, 0);
 const NAMED: PoolKey = (0, 1);

@@ -10,22 +10,38 @@
 //! | `s: body t`, `s: body t joined` | begins a capture of a conditional node's body, at the end of `t`'s capture, which `joined` goes on behind it |
 //! | `s: end`, `s: end late n/a` | ends the capture; finds these late uses, of block `a` by node `n`, and no others |
 //! | `s: stop`, `s: abandon` | ends the driver's capture alone, and then also gives the engine's up |
+//! | `s: judge`, `s: give up` | ends the engine's capture alone, well or not |
+//! | `s: close`, `s: verdict` | ends the capture in two steps |
+//! | `s: attempt Last` | says which attempt the capture is |
+//! | `s: cut` | removes the edge to the stream's last node |
+//! | `s: graph 8M` | captures a graph that writes so many bytes, reads them and frees them |
+//! | `s: replay t` | launches the graph of `t`'s last capture, behind all work on what was lent |
+//! | `s: follow`, `passed` | the two calls of a host that launches by itself: before its launch, and after it |
 //! | `s: a = 4M`, `s: a = 4M in B` | allocates bytes, `K` or `M` of them |
+//! | `s: a = 4M lent`, `... lent all` | borrows what no graph keeps, or all that is free; fails if nothing is lent |
 //! | `... at b+4M`, `... on b c`, `... not b c` | claims where the block begins, and whether it lies over others |
 //! | `s: explain a Ordered t` | claims why the stream is refused `a`'s place: a reason with stream `t` in it |
 //! | `free a`, `s: free a`, `free a elsewhere` | frees, from a stream or on another thread |
 //! | `s: record a`, `s: last a` | tells a use, or the last use |
 //! | `s: launch`, `s: launch 20`, `s: early` | launches kernels, or one that may start before the last one ends |
-//! | `s: use a b` | launches one that writes a tag if it is the block's first, and expects to find it else |
+//! | `s: use a b`, `s: n = use a b` | launches one that writes a tag, or expects it where one was written; names it |
 //! | `s: touch a a+512`, `s: n = touch a` | launches one with these addresses among its parameters, and names its node |
 //! | `t <- s` | lets `t` wait for `s` |
 //! | `s: keep x`, `s: set x y` | keeps what the stream's next node would follow, and makes the next node follow what was kept |
 //! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
 //! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
-//! | `trim`, `empty` | takes back what streams have cached, and gives all that is free back to the driver |
+//! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives the driver all that is free, or a pool's |
+//! | `trim 6M` | gives free memory back to the driver until so much is held |
+//! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
+//! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
+//! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
+//! | `plans A`, `s: plan` | makes a pool whose captures get their memory at their end; plans one capture |
+//! | `s: a = 4M fixed` | allocates memory that no plan moves |
+//! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
-//! | `reserved 8M` | claims how much the pool holds |
+//! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
+//! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
 
@@ -33,10 +49,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle,
-    NodeHandle, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, ExecutableHandle,
+    GraphHandle, NodeHandle, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId};
+use regraph::engine::{
+    Attempt, Block, Checkpoint, Config, Engine, Error, Flaw, GraphId, Lent, PoolConfig, PoolId,
+    Spare, Unknown,
+};
+use regraph::plan::Options;
 use regraph_tagged::{Program, Tagged, Work};
 
 /// A program with its name.
@@ -101,6 +121,9 @@ impl Row {
 /// What goes wrong: an error of the engine or of the driver, or a claim that does not hold.
 type Done<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// Blocks that lived at a checkpoint, with their addresses.
+type Lived<'a> = Vec<(&'a str, u64)>;
+
 /// A program under way.
 struct World<'a, P: Program + Driver> {
     driver: Arc<P>,
@@ -118,12 +141,16 @@ struct World<'a, P: Program + Driver> {
     nodes: HashMap<&'a str, NodeHandle>,
     terminals: HashMap<&'a str, Vec<Dependency>>,
     captures: HashMap<StreamHandle, CaptureId>,
+    /// By stream, the latest that was closed.
+    closed: HashMap<StreamHandle, (CaptureId, GraphHandle)>,
     /// Behind work that a stream had before it captured.
     before: Vec<EventHandle>,
     /// Streams that capture bodies.
     bodies: Vec<StreamHandle>,
     /// With the driver's, for those that are no bodies.
     graphs: Vec<(StreamHandle, GraphId, Option<GraphHandle>)>,
+    executables: Vec<ExecutableHandle>,
+    checkpoints: HashMap<&'a str, (Checkpoint, Lived<'a>)>,
 }
 
 impl<'a, P: Program + Driver> World<'a, P> {
@@ -141,9 +168,12 @@ impl<'a, P: Program + Driver> World<'a, P> {
             nodes: HashMap::new(),
             terminals: HashMap::new(),
             captures: HashMap::new(),
+            closed: HashMap::new(),
             before: Vec::new(),
             bodies: Vec::new(),
             graphs: Vec::new(),
+            executables: Vec::new(),
+            checkpoints: HashMap::new(),
         }
     }
 
@@ -166,6 +196,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 }
                 if self.sound {
                     super::judge_tables(&self.engine);
+                    super::judge_snapshot(&self.engine);
                 }
             }
         }
@@ -186,13 +217,64 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["end", ref late @ ..] => self.end(stream, late.get(1..).unwrap_or(&[]))?,
             ["stop"] => drop(self.driver.end_capture(stream)?),
             ["abandon"] => {
-                let capture = self.captures.remove(&stream).unwrap_or(CaptureId(0));
                 self.driver.end_capture(stream)?;
-                self.engine.abandon_capture(capture)?;
+                self.give_up(stream)?;
+            }
+            ["give", "up"] => self.give_up(stream)?,
+            ["close"] => {
+                let graph = self.look(stream)?.1.ok_or("it does not capture")?;
+                let capture = self.capture_of(stream)?;
+                self.engine.close_capture(capture, graph)?;
+                self.driver.end_capture(stream)?;
+                self.captures.remove(&stream);
+                self.closed.insert(stream, (capture, graph));
+            }
+            ["verdict"] => {
+                let report = self.engine.verdict(self.capture_of(stream)?)?;
+                self.graphs.push((stream, report.graph, Some(self.closed[&stream].1)));
+            }
+            ["attempt", name] => {
+                let all = [Attempt::First, Attempt::Again, Attempt::Last];
+                let attempt = all.into_iter().find(|it| format!("{it:?}") == name);
+                let attempt = attempt.expect("an attempt's name");
+                self.engine.set_attempt(self.capture_of(stream)?, attempt)?;
+            }
+            ["cut"] => {
+                let (terminals, graph) = self.look(stream)?;
+                let (last, mut edges) = (terminals[0].node, Vec::new());
+                self.driver.dependencies(last, &mut edges)?;
+                let graph = graph.ok_or("it does not capture")?;
+                self.driver.remove_dependency(graph, edges[0], last)?;
+            }
+            ["judge"] => {
+                let graph = self.look(stream)?.1.ok_or("it does not capture")?;
+                let capture = self.captures.remove(&stream).ok_or("it is not announced")?;
+                self.engine.end_capture(capture, graph)?;
+            }
+            ["graph", bytes] => {
+                self.begin(stream, "A")?;
+                self.allocate(stream, "", bytes, &[])?;
+                self.use_blocks(stream, &[""])?;
+                self.use_blocks(stream, &[""])?;
+                self.engine.free(self.blocks[""].id)?;
+                self.end(stream, &[])?;
+            }
+            ["replay", of] => self.replay(stream, of)?,
+            ["follow"] => {
+                let pool = self.pool("A");
+                self.engine.follow_lent(pool, stream)?;
+            }
+            ["passed"] => {
+                let pool = self.pool("A");
+                self.engine.forget_borrowers(pool)?;
             }
             [block, "=", "touch", ref at @ ..] => {
                 self.touch(stream, at)?;
                 self.nodes.insert(block, self.look(stream)?.0[0].node);
+            }
+            [node, "=", "use", ref blocks @ ..] => {
+                self.use_blocks(stream, blocks)?;
+                self.nodes.insert(node, self.look(stream)?.0[0].node);
             }
             [block, "=", bytes, ref claims @ ..] => self.allocate(stream, block, bytes, claims)?,
             ["free", block, "elsewhere"] => {
@@ -235,12 +317,42 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.streams.remove(name);
             }
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
+            ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
             ["empty"] => drop(self.engine.empty_cache()?),
+            ["empty", pool] => drop(self.engine.empty_pool(self.pools[pool], false)?),
+            ["checkpoint", name] => self.checkpoint(name, "A")?,
+            ["checkpoint", name, "in", pool] => self.checkpoint(name, pool)?,
+            ["restore", name] => self.restore(name)?,
+            ["suspend", ref discarding @ ..] => {
+                let pool = self.pool("A");
+                match discarding.is_empty() {
+                    true => self.engine.suspend_pool(pool)?,
+                    false => self.engine.suspend_pool_discarding(pool)?,
+                };
+            }
+            ["resume"] => drop(self.engine.resume_pool(self.pools["A"])?),
+            ["offer"] => {
+                let pool = self.pool("A");
+                self.engine.set_spare(pool, Spare::Offered)?;
+            }
+            ["plans", pool] => {
+                let config = PoolConfig::default().plan(Options::default());
+                self.pools.insert(pool, self.engine.create_pool(config));
+            }
+            ["plan"] => {
+                let capture = self.capture_of(stream)?;
+                self.engine.plan_capture(capture, Some(Options::default()))?;
+            }
+            ["takes", pool] => {
+                let config = PoolConfig::default().takes_offers(true);
+                self.pools.insert(pool, self.engine.create_pool(config));
+            }
             ["release"] => {
                 let row = self.graphs.iter().rposition(|it| it.0 == stream).expect("a graph");
                 self.engine.release_graph(self.graphs.remove(row).1)?;
             }
-            ["reserved", bytes] => self.reserved(bytes)?,
+            ["live", ref blocks @ ..] => self.live(blocks)?,
+            [figure, bytes] => self.figure(figure, bytes)?,
             _ => panic!("{} is no statement", self.statement),
         }
         Ok(())
@@ -322,6 +434,18 @@ impl<'a, P: Program + Driver> World<'a, P> {
         }
     }
 
+    fn give_up(&mut self, stream: StreamHandle) -> Done {
+        let capture = self.capture_of(stream).unwrap_or(CaptureId(0));
+        self.captures.remove(&stream);
+        Ok(self.engine.abandon_capture(capture)?)
+    }
+
+    /// A stream's capture under way, or the latest that was closed.
+    fn capture_of(&self, stream: StreamHandle) -> Done<CaptureId> {
+        let closed = self.closed.get(&stream).map(|it| it.0);
+        Ok(self.captures.get(&stream).copied().or(closed).ok_or("it is not announced")?)
+    }
+
     fn allocate(
         &mut self,
         stream: StreamHandle,
@@ -333,8 +457,23 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["in", pool, ref claims @ ..] => (pool, claims),
             _ => ("A", claims),
         };
+        let (lent, claims) = match *claims {
+            ["lent", "all", ref claims @ ..] => (Some(Lent::AllFree), claims),
+            ["lent", ref claims @ ..] => (Some(Lent::Temporary), claims),
+            _ => (None, claims),
+        };
+        let (is_fixed, claims) = match *claims {
+            ["fixed", ref claims @ ..] => (true, claims),
+            _ => (false, claims),
+        };
         let pool = self.pool(pool);
-        let block = self.engine.allocate(pool, size(bytes), stream)?;
+        let block = match lent {
+            Some(lent) => {
+                self.engine.lend(pool, size(bytes), stream, lent)?.ok_or("nothing is lent")?
+            }
+            None if is_fixed => self.engine.allocate_fixed(pool, size(bytes), stream)?,
+            None => self.engine.allocate(pool, size(bytes), stream)?,
+        };
         let wrong = match *claims {
             ["at", place] => block.address != self.address(place),
             ["on", ref others @ ..] => !others.iter().any(|it| self.meets(&block, it)),
@@ -423,12 +562,78 @@ impl<'a, P: Program + Driver> World<'a, P> {
         Ok(())
     }
 
-    fn reserved(&mut self, bytes: &str) -> Done {
+    fn figure(&mut self, figure: &str, bytes: &str) -> Done {
         let pool = self.pool("A");
-        match self.engine.pool_statistics(pool)?.reserved {
-            found if found != size(bytes) => Err(format!("{found} bytes").into()),
-            _ => Ok(()),
+        let all = self.engine.pool_statistics(pool)?;
+        let found = match figure {
+            "reserved" => all.reserved,
+            "allocated" => all.allocated,
+            "requested" => all.requested,
+            "active" => all.active,
+            "suspended" => all.suspended,
+            "lent" => all.lent,
+            _ => panic!("{} is no statement", self.statement),
+        };
+        match found == size(bytes) {
+            true => Ok(()),
+            false => Err(format!("{found} bytes").into()),
         }
+    }
+
+    fn live(&mut self, names: &[&str]) -> Done {
+        let pool = self.pool("A");
+        let found = self.engine.live_blocks(pool)?;
+        let lives = |name: &&str| found.iter().any(|it| it.id == self.blocks[*name].id);
+        match found.len() == names.len() && names.iter().all(lives) {
+            true => Ok(()),
+            false => Err(format!("{found:?}").into()),
+        }
+    }
+
+    fn checkpoint(&mut self, name: &'a str, pool: &'a str) -> Done {
+        let pool = self.pool(pool);
+        let checkpoint = self.engine.checkpoint(pool)?;
+        let live = self.engine.live_blocks(pool)?;
+        let known = self.blocks.iter().filter(|it| live.iter().any(|live| live.id == it.1.id));
+        let known = known.map(|(&name, block)| (name, block.address)).collect();
+        self.checkpoints.insert(name, (checkpoint, known));
+        Ok(())
+    }
+
+    /// Blocks lie where they lay, under new names of the engine's. Refused, it changes nothing.
+    fn restore(&mut self, name: &str) -> Done {
+        let (pool, (checkpoint, known)) = (self.pool("A"), &self.checkpoints[name]);
+        let places = |blocks: &[Block]| -> Vec<_> {
+            blocks.iter().map(|block| (block.address, block.bytes)).collect()
+        };
+        let before = self.engine.live_blocks(pool)?;
+        let restored = match self.engine.restore(pool, checkpoint) {
+            Ok(restored) => restored,
+            Err(error) if self.engine.live_blocks(pool)? == before => return Err(error.into()),
+            Err(error) => panic!("{error} has changed what lives"),
+        };
+        assert_eq!(places(&restored.freed), places(&before), "all that lived is freed");
+        assert!(checkpoint.blocks().eq(places(&restored.live)), "all that lived then lives");
+        for block in &restored.freed {
+            let freed = self.engine.free(block.id);
+            let is_unknown = matches!(freed, Err(Error::Unknown { what: Unknown::Block(_), .. }));
+            assert!(is_unknown, "{freed:?}");
+        }
+        for (name, address) in known {
+            let block = restored.live.iter().find(|block| block.address == *address);
+            self.blocks.insert(name, *block.ok_or("a block is missing")?);
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, stream: StreamHandle, of: &'a str) -> Done {
+        let (pool, of) = (self.pool("A"), self.stream(of)?);
+        let graph = self.graphs.iter().rfind(|it| it.0 == of).and_then(|it| it.2);
+        let executable = self.driver.instantiate(graph.ok_or("it has no graph")?)?;
+        self.executables.push(executable);
+        self.engine.follow_lent(pool, stream)?;
+        self.driver.replay(executable, stream)?;
+        Ok(self.engine.forget_borrowers(pool)?)
     }
 
     /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
@@ -439,6 +644,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
         }
         self.driver.synchronize()?;
+        for executable in std::mem::take(&mut self.executables) {
+            self.driver.destroy_executable(executable)?;
+        }
         let stream = self.driver.create_stream()?;
         for graph in self.graphs.iter().filter_map(|it| it.2) {
             let executable = self.driver.instantiate(graph)?;

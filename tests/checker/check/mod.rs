@@ -47,15 +47,15 @@ fn refuse<T>(call: &'static str) -> Result<T> {
     Err(DriverError::new(call, 1, ErrorKind::NotSupported))
 }
 
+macro_rules! refusing {
+    ($($name:ident($($kind:ty),*) -> $result:ty, $call:literal;)*) => {$(
+        fn $name(&self, $(_: $kind),*) -> Result<$result> {
+            refuse($call)
+        }
+    )*};
+}
+
 impl Driver for Finished {
-    fn capture_of(&self, _: StreamHandle) -> Result<CaptureStatus> {
-        refuse("cuStreamGetCaptureInfo")
-    }
-
-    fn is_capturing(&self, _: StreamHandle) -> Result<bool> {
-        refuse("cuStreamGetCaptureInfo")
-    }
-
     fn dependencies(&self, wanted: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
         let is = |found: &&(usize, _)| node(found.0) == wanted;
@@ -76,59 +76,30 @@ impl Driver for Finished {
         Ok(())
     }
 
-    fn capture_status(&self, _: StreamHandle, _: &mut Vec<Dependency>) -> Result<CaptureStatus> {
-        refuse("cuStreamGetCaptureInfo")
-    }
-    fn node_kind(&self, _: NodeHandle) -> Result<NodeKind> {
-        refuse("cuGraphNodeGetType")
-    }
     fn memory_support(&self) -> MemorySupport {
         MemorySupport::Allocated
     }
-    fn memory_info(&self) -> Result<MemoryInfo> {
-        refuse("cuMemGetInfo")
-    }
-    fn reserve(&self, _: u64) -> Result<u64> {
-        refuse("cuMemAddressReserve")
-    }
-    fn unreserve(&self, _: u64, _: u64) -> Result<()> {
-        refuse("cuMemAddressFree")
-    }
-    fn create(&self, _: u64) -> Result<MemoryHandle> {
-        refuse("cuMemCreate")
-    }
-    fn release(&self, _: MemoryHandle) -> Result<()> {
-        refuse("cuMemRelease")
-    }
-    fn map(&self, _: u64, _: u64, _: MemoryHandle) -> Result<()> {
-        refuse("cuMemMap")
-    }
-    fn set_access(&self, _: u64, _: u64) -> Result<()> {
-        refuse("cuMemSetAccess")
-    }
-    fn unmap(&self, _: u64, _: u64) -> Result<()> {
-        refuse("cuMemUnmap")
-    }
-    fn allocate(&self, _: u64) -> Result<u64> {
-        refuse("cuMemAlloc")
-    }
-    fn free(&self, _: u64) -> Result<()> {
-        refuse("cuMemFree")
-    }
-    fn create_event(&self) -> Result<EventHandle> {
-        refuse("cuEventCreate")
-    }
-    fn record_event(&self, _: EventHandle, _: StreamHandle) -> Result<()> {
-        refuse("cuEventRecord")
-    }
-    fn query_event(&self, _: EventHandle) -> Result<bool> {
-        refuse("cuEventQuery")
-    }
-    fn synchronize_event(&self, _: EventHandle) -> Result<()> {
-        refuse("cuEventSynchronize")
-    }
-    fn destroy_event(&self, _: EventHandle) -> Result<()> {
-        refuse("cuEventDestroy")
+
+    refusing! {
+        capture_of(StreamHandle) -> CaptureStatus, "cuStreamGetCaptureInfo";
+        capture_status(StreamHandle, &mut Vec<Dependency>) -> CaptureStatus, "cuStreamGetCaptureInfo";
+        is_capturing(StreamHandle) -> bool, "cuStreamGetCaptureInfo";
+        node_kind(NodeHandle) -> NodeKind, "cuGraphNodeGetType";
+        memory_info() -> MemoryInfo, "cuMemGetInfo";
+        reserve(u64) -> u64, "cuMemAddressReserve";
+        unreserve(u64, u64) -> (), "cuMemAddressFree";
+        create(u64) -> MemoryHandle, "cuMemCreate";
+        release(MemoryHandle) -> (), "cuMemRelease";
+        map(u64, u64, MemoryHandle) -> (), "cuMemMap";
+        set_access(u64, u64) -> (), "cuMemSetAccess";
+        unmap(u64, u64) -> (), "cuMemUnmap";
+        allocate(u64) -> u64, "cuMemAlloc";
+        free(u64) -> (), "cuMemFree";
+        create_event() -> EventHandle, "cuEventCreate";
+        record_event(EventHandle, StreamHandle) -> (), "cuEventRecord";
+        query_event(EventHandle) -> bool, "cuEventQuery";
+        synchronize_event(EventHandle) -> (), "cuEventSynchronize";
+        destroy_event(EventHandle) -> (), "cuEventDestroy";
     }
 }
 

@@ -86,6 +86,20 @@ pub const ROWS: &[Row] = &[
         "what another thread frees last goes to later captures",
         "s: begin; s: a = 4M; s: launch; free a elsewhere; s: end; s: begin; s: b = 4M at a; s: end",
     ),
+    row(
+        "a capture that is abandoned lets go of what another thread freed",
+        "s: begin; s: a = 4M; s: launch; free a elsewhere; s: give up; s: stop; complete; empty; empty; reserved 0",
+    ),
+    // Its second half would take what the first half left as another graph's.
+    row(
+        "a capture that was ended in the engine is not entered again",
+        "s: begin; s: launch; t <- s; s: a = 4M; s: launch; free a; s: judge; t: b = 4M !CaptureEnded; s <- t; s: stop",
+    ),
+    row(
+        "a capture that was given up is not entered again",
+        "s: begin; s: launch; t <- s; s: a = 4M; s: launch; free a; s: give up; t: b = 4M !CaptureEnded; s <- t;
+         s: stop",
+    ),
     // Streams that are set back.
     row(
         "a set-back is not forgotten while a block lives",
@@ -241,7 +255,79 @@ pub const ROWS: &[Row] = &[
         "s: begin; s: launch; i: body s; i: a = 4M; i: launch; free a; i: end; i: release; s: end; complete;
          e: b = 4M not a",
     ),
+    // Ends in two steps.
+    row(
+        "memory of a capture without a verdict is there for captures, and not for work outside",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: close; t: begin; t: c = 4M at a;
+         t: launch; free c; t: d = 4M at a; t: launch; free d; reserved 4M; u: e = 4M; reserved 8M; t: close;
+         t: verdict; s: verdict; s: release; t: release; free e; complete; destroy A",
+    )
+    .with(aside),
+    row(
+        "memory of a capture that will be refused is there for captures, and not for work outside",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: cut; s: close; t: begin;
+         t: c = 4M at a; t: launch; free c; t: d = 4M at a; t: launch; free d; reserved 4M; u: e = 4M; reserved 8M;
+         t: close; t: verdict; s: verdict !Refused; t: release; free e; complete; destroy A",
+    )
+    .with(aside),
+    row(
+        "a refusal takes no memory from a capture under way",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: cut; s: close; t: begin;
+         t: c = 4M; t: launch; free c; t: d = 4M at c; t: launch; s: verdict !Refused; free d; u: e = 4M not d;
+         t: close; t: verdict; u: f = 4M not d; t: release; u: g = 4M at d",
+    )
+    .with(aside),
+    row(
+        "a verdict is given once",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: verdict !Unknown \"Capture(\";
+         s: close; s: verdict; s: verdict !Unknown \"Capture(\"; s: give up !Unknown \"Capture(\"",
+    )
+    .with(aside),
+    row(
+        "a closed capture can be abandoned",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: close; s: give up;
+         s: verdict !Unknown \"Capture(\"; destroy A",
+    )
+    .with(aside),
+    row(
+        "a closed capture that will be refused can be abandoned",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: cut; s: close; s: give up;
+         s: verdict !Unknown \"Capture(\"; destroy A",
+    )
+    .with(aside),
+    row(
+        "a capture that is likely to be refused is judged at once",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M; s: early; s: launch; s: close !CaptureAgain",
+    )
+    .with(aside),
+    // Rolled back: the memory serves work outside captures.
+    row(
+        "a removed edge is found at the end",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; s: observe; s: cut; s: end !Refused;
+         free b; complete; t: c = 4M at a; reserved 4M",
+    ),
+    // Attempts.
+    row(
+        "the first attempt foresees nothing and the last one everything",
+        "s: begin; s: attempt First; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch;
+         s: c = 8M; s: launch; free c; s: d = 8M; s: launch; free d; s: end !CaptureAgain \"capture again\";
+         s: begin; s: attempt First; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch;
+         s: c = 8M; s: launch; free c; s: d = 8M; s: launch; free d; s: end !CaptureAgain \"capture again\";
+         s: begin; s: attempt Last; s: a = 4M; s: launch; free a; s: b = 4M; s: early; free b; s: launch;
+         s: c = 8M; s: launch; free c; s: d = 8M not c; s: launch; free d; s: end",
+    ),
+    row(
+        "without the checker any launch may start early",
+        "s: begin; s: attempt First; s: a = 4M; s: launch; free a; s: b = 4M not a; s: early; free b; s: launch;
+         s: c = 8M; s: launch; free c; s: d = 8M not c; s: launch; free d; s: end",
+    )
+    .with(|| Config::default().check(false)),
 ];
+
+/// Captures of any size are judged by a thread.
+fn aside() -> Config {
+    Config::default().find_late_uses(false).judge_aside(0)
+}
 
 fn deferred() -> Config {
     Config::default().reuse(Reuse::Deferred)

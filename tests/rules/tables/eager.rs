@@ -1,5 +1,7 @@
 //! Work outside captures, and beside them.
 
+use regraph::engine::Config;
+use regraph::settings::Settings;
 use regraph_testing::rows::{row, Row};
 
 pub const ROWS: &[Row] = &[
@@ -84,5 +86,35 @@ pub const ROWS: &[Row] = &[
         "what an unannounced capture used outlives a graph that was known",
         "s: begin; s: launch; s: end; e: a = 4M; o: capture; o: record a; o: launch; free a; s: release; o: stop;
          complete; e: b = 4M not a; e: c = 4M not a; e: d = 4M not a",
+    ),
+    row(
+        "holes are filled again",
+        "s: a = 4M; s: b = 4M; s: c = 4M; s: d = 4M; s: e = 4M; free b; free d; complete; empty; reserved 12M;
+         s: f = 4M at b; s: g = 4M at d; reserved 20M",
+    ),
+    row(
+        "trimming keeps so much",
+        "s: a = 2M; s: b = 2M; s: c = 2M; s: d = 2M; s: e = 2M; s: f = 2M; free a; free b; free c; free d; free e;
+         free f; complete; reserved 12M; trim 6M; reserved 6M; trim 6M; reserved 6M",
+    ),
+    // Not for a smaller block, nor for one that leaves too much of it.
+    row(
+        "large ranges are not split",
+        "s: a = 40M; s: launch; free a; complete; s: b = 12M not a; s: c = 30M not a; s: d = 37M at a;
+         requested 79M; allocated 82M",
+    )
+    .with(|| {
+        let large = Settings::default().expandable_segments(false).max_split_bytes(Some(20 << 20));
+        Config::default().settings(large.max_non_split_rounding_bytes(4 << 20))
+    }),
+    row(
+        "a capture that is abandoned leaves nothing to its graph",
+        "s: a = 4M; s: begin; free a; s: give up; s: stop; complete; empty; empty; reserved 0",
+    ),
+    // The freed block still has to ask the stream for its work.
+    row(
+        "a stream is not retired while a freed block waits for it",
+        "s: begin; s: a = 4M; s: launch; o: capture; o: record a; free a; o: stop; o: retire !Stream \"InUse\";
+         s: end; complete; s: release; o: retire; o: destroy; complete; destroy A",
     ),
 ];

@@ -2,10 +2,13 @@
 #![allow(dead_code, reason = "each program of tests uses a part")]
 
 pub mod captures;
+pub mod checkpoints;
 pub mod eager;
 pub mod inputs;
 pub mod late_uses;
 pub mod left_out;
+pub mod lending;
+pub mod plans;
 
 use std::sync::Arc;
 

@@ -52,14 +52,14 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A restoration is refused while a capture into another pool may use blocks that it ends.",
         file: "src/engine/checkpoints.rs",
         edits: &[("locked.must_be_apart(pool, \"restore\")?;", "")],
-        test: "checkpoints::restorations::nothing_is_restored_beside_a_capture_that_was_not_announced",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "restored-unsettled",
         rule: "Memory that a restoration frees leaves its pool once all work in the pool has completed.",
         file: "src/engine/checkpoints.rs",
         edits: &[("row.settle_behind(&marks);", "let _ = (row, &marks);")],
-        test: "checkpoints::restorations::what_a_restoration_frees_stays_mapped_while_work_uses_it",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "restored-graphs",
@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A restored block, once freed, is the graphs' that were captured after the restoration.",
         file: "src/engine/free.rs",
         edits: &[("block.tenure = block.tenure.or_graphs(graphs);", "let _ = graphs;")],
-        test: "checkpoints::restorations::restored_blocks_are_the_graphs_that_come_later",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "restored-borrowed",
@@ -103,21 +103,21 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Memory that graphs keep between launches is not lent.",
         file: "src/heap/place.rs",
         edits: &[("let all = lent == Lent::AllFree;", "let all = true; let _ = lent;")],
-        test: "lending::launches::a_host_may_lend_all_that_is_free",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-kept-again",
         rule: "What a stream borrowed of all that is free, and gave back, is lent as what graphs keep.",
         file: "src/heap/place.rs",
         edits: &[("(all || !self.is_kept((range.address, range.end())))", "true")],
-        test: "lending::launches::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "kept-outputs",
         rule: "Graphs keep outputs that were freed.",
         file: "src/heap/mod.rs",
         edits: &[("if users == Users::Graphs {\n            self.keep(id);", "if false {\n            self.keep(id);")],
-        test: "lending::launches::a_host_may_lend_all_that_is_free",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "kept-inputs",
@@ -131,7 +131,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "Graphs keep what a restoration freed.",
         file: "src/engine/checkpoints.rs",
         edits: &[("if users.are_graphs() {\n            heap.keep(range);", "if false {\n            heap.keep(range);")],
-        test: "lending::launches::an_output_that_a_restoration_freed_is_not_lent",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "kept-used",
@@ -146,7 +146,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A graph is not launched while blocks live in memory of its pool that is lent.",
         file: "src/engine/lending.rs",
         edits: &[("if live > 0 {", "if live > 0 && false {")],
-        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-elsewhere",
@@ -165,7 +165,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on memory that was lent.",
         file: "src/engine/lending.rs",
         edits: &[("if own == Some(mark.timeline) {", "if own == Some(mark.timeline) || true {")],
-        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-own-work",
@@ -175,7 +175,7 @@ pub const MUTANTS: &[Mutant] = &[
             "None => self.open_mark(block.stream),",
             "None => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
         )],
-        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-foreign-work",
@@ -205,7 +205,7 @@ pub const MUTANTS: &[Mutant] = &[
             "self.note_lent_gone(&block);",
             "self.pools.get_mut(pool).into_iter().for_each(|row| row.remove_lent(block.bytes));",
         )],
-        test: "lending::launches::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-adopted-work",
@@ -215,7 +215,7 @@ pub const MUTANTS: &[Mutant] = &[
             "if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {",
             "if matches!(block.tenure, Tenure::Lent(_)) {",
         )],
-        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-marks",
@@ -226,7 +226,7 @@ pub const MUTANTS: &[Mutant] = &[
             "for mut mark in behind {
             mark.position -= 1;",
         )],
-        test: "lending::launches::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-unmarked",
@@ -249,7 +249,7 @@ pub const MUTANTS: &[Mutant] = &[
         row.set_followed();
         row.forget_borrowers();",
         )],
-        test: "lending::launches::a_launch_that_is_refused_forgets_no_work",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-meanwhile",
@@ -260,7 +260,7 @@ pub const MUTANTS: &[Mutant] = &[
             "row.set_followed();
         row.forget_borrowers();",
         )],
-        test: "lending::launches::a_mark_between_the_two_calls_of_a_launch_is_not_forgotten",
+        test: "rules::of_lending",
     },
     // Captures and what is lent.
     Mutant {
@@ -282,14 +282,14 @@ pub const MUTANTS: &[Mutant] = &[
             "block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree)",
             "block.pool == pool && matches!(block.tenure, Tenure::Lent(_))",
         )],
-        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-captured",
         rule: "A pool lends nothing while captures use it.",
         file: "src/engine/lending.rs",
         edits: &[("Ok(row.graphs() > 0 && row.captures() == 0)", "Ok(row.graphs() > 0)")],
-        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
+        test: "rules::of_lending",
     },
     // Work on what is lent.
     Mutant {
@@ -348,7 +348,7 @@ pub const MUTANTS: &[Mutant] = &[
             "std::iter::once(mark).collect()",
             "(users != Users::Lent).then_some(mark).into_iter().collect()",
         )],
-        test: "lending::launches::what_a_stream_gave_back_of_lent_memory_is_no_captures_before_the_stream_has_completed",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-return",
@@ -391,20 +391,20 @@ pub const MUTANTS: &[Mutant] = &[
                 blocks
             }",
         )],
-        test: "lending::launches::a_pool_is_not_suspended_while_blocks_are_lent",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-end",
         rule: "Memory of graphs is free for work outside captures once the pool's last graph is gone.",
         file: "src/engine/end.rs",
         edits: &[("if !row.is_without_graphs() {", "if false {")],
-        test: "lending::launches::a_capture_begins_while_blocks_are_lent",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-on",
         rule: "Lending ends with the pool's last graph.",
         file: "src/engine/end.rs",
         edits: &[("row.end_lending();", "return;")],
-        test: "lending::launches::the_last_graph_goes_while_a_block_is_lent",
+        test: "rules::of_lending",
     },
 ];

@@ -1,0 +1,110 @@
+//! Checkpoints of a pool, and going back to them; pools that are suspended.
+
+use regraph::engine::Config;
+use regraph::settings::Settings;
+use regraph_testing::rows::{self, Row};
+
+/// A row of an engine that keeps a history, which is judged with each snapshot.
+const fn row(name: &'static str, program: &'static str) -> Row {
+    rows::row(name, program)
+        .with(|| Config::default().settings(Settings::default().history(10_000)))
+}
+
+pub const ROWS: &[Row] = &[
+    // The outputs of the last graph may lie where those of the second did, and not where those of the first do.
+    row(
+        "what lived at the checkpoint lives again where it lay",
+        "s: begin; s: x = 4M; s: launch; s: a = 4M; s: b = 4M; s: launch; free x; s: end; checkpoint c; live a b;
+         free a; free b; complete; s: begin; s: x = 4M; s: launch; s: d = 4M; s: e = 4M on a b; s: launch; free x;
+         s: end; restore c; live a b; free d !Unknown \"Block(\"; free e !Unknown \"Block(\"; s: begin; s: x = 4M;
+         s: launch; s: f = 4M not a b; s: g = 4M not a b; s: launch; free x; s: end; reserved 20M; free a; free b;
+         free f; free g; live",
+    ),
+    row(
+        "a restored block, once freed, is the graphs' until the last of them goes",
+        "s: e = 4M; s: begin; s: x = 4M; s: launch; s: a = 4M; s: launch; free x; s: end; checkpoint c; free e;
+         restore c; live a e; free a; free e; complete; empty; reserved 12M; s: b = 4M not a e; reserved 16M;
+         s: release; complete; s: d = 4M on a e",
+    ),
+    row(
+        "a restored block is the graph's that is captured later and frees it",
+        "s: a = 4M; checkpoint c; restore c; t: begin; t: x = 4M; t: launch; free a; t: end; complete;
+         s: b = 4M not a; s: d = 4M not a; s: e = 4M not a; t: release; complete; s: f = 4M at a",
+    ),
+    row(
+        "a restored block is the graph's that is captured before it is freed",
+        "s: a = 4M; checkpoint c; restore c; t: begin; t: x = 4M; t: launch; t: end; free a; complete;
+         s: b = 4M not a; s: d = 4M not a; s: e = 4M not a; t: release; complete; s: f = 4M at a",
+    ),
+    row(
+        "a restored block is the graph's that frees it, though another graph is gone",
+        "s: a = 4M; t: graph 4M; checkpoint c; restore c; t: release; t: begin; t: x = 4M; t: launch; free a; t: end;
+         complete; s: b = 4M not a; s: d = 4M not a; s: e = 4M not a; t: release; complete; s: f = 4M at a",
+    ),
+    row(
+        "a restored block is a later graph's, though another graph is gone",
+        "s: a = 4M; t: graph 4M; checkpoint c; restore c; t: release; t: begin; t: x = 4M; t: launch; t: end; free a;
+         complete; s: b = 4M not a; s: d = 4M not a; s: e = 4M not a; t: release; complete; s: f = 4M at a",
+    ),
+    // In the stream's cache; ordered by the stream; waiting for another; in another block.
+    row(
+        "a place is taken whatever is there",
+        "s: a = 4M; s: b = 4M; s: c = 4M; s: d = 4M; checkpoint x; s,t: launch; s: record a; free a; s: record b;
+         free b; t: record c; free c; s: record d; free d; s: mark; s: e = 3M at d; t: f = 5M; restore x;
+         live a b c d; s: begin; s: g = 4M not a b c d; s: launch; s: end",
+    ),
+    // The driver unmaps without waiting. Nor does a pool get it whose owner has promised nothing.
+    row(
+        "what a restoration frees stays mapped while work uses it",
+        "checkpoint x; s: a = 4M; s: b = 4M; t: record b; s,t: launch; restore x; live; reserved 8M; empty; empty A;
+         reserved 8M; destroy A !Pool \"InUse\" \"waiting: 1\"; suspend !Pool \"Busy\" \"waiting: 1\"; takes E; offer;
+         t: c = 4M in E not a b; complete; empty; reserved 0",
+    ),
+    // A block waits, and a smaller one lay in its middle at the checkpoint.
+    row(
+        "what is left of a waiting place goes on waiting",
+        "s: a = 4M; s: b = 4M; s: c = 4M; free a; free c; checkpoint x; free b; s: w = 12M at a; t: record w;
+         t: launch; free w; restore x; live b; active 12M; t: d = 4M not w; complete; s: e = 4M at a; s: f = 4M at c;
+         active 16M",
+    ),
+    row(
+        "what cannot be restored is refused and nothing changes",
+        "s: begin; s: x = 4M; s: launch; s: a = 4M; s: launch; free x; s: end; checkpoint c; s: b = 3M; t: begin;
+         restore c !Checkpoint \"Captures { captures: 1 }\"; checkpoint d !Checkpoint \"Captures {\"; t: abandon;
+         s: begin B; restore c !Checkpoint \"BlocksInCapture { streams: 1 }\"; s: abandon; checkpoint o in B;
+         restore o !Checkpoint \"OtherPool\"; suspend discarding; restore c !Pool \"Suspended\";
+         checkpoint d !Pool \"Suspended\"; resume; live a b; free a; free b",
+    ),
+    // Another has its handle: the block is not taken for that one's.
+    row(
+        "a stream may be gone when a block of it is restored",
+        "s: begin; s: x = 4M; s: launch; s: a = 4M; s: launch; free x; s: end; checkpoint c; free a; complete;
+         s: retire; s: begin; s: y = 4M; s: launch; s: end; restore c; s: launch; free a; t: begin; t: d = 4M;
+         t: e = 4M at a; t: end",
+    ),
+    // A live block may be in use in a capture that the engine has not heard of, beside one that it knows.
+    row(
+        "nothing is restored beside a capture that was not announced",
+        "checkpoint c; s: a = 4M; t: begin B; s: capture; s: launch;
+         restore c !Checkpoint \"BlocksInCapture { streams: 1 }\"",
+    ),
+    // What its own stream may have back at once, it may still be using.
+    row(
+        "a pool that is busy is not suspended",
+        "s: begin; s: a = 4M; s: launch; suspend !Pool \"Busy { captures: 1, waiting: 0 }\"; suspended 0; s: end;
+         s: release; s: b = 4M; s: launch; free b; suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; s: c = 6M;
+         t: record c; t: launch; free c; suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; s: complete;
+         suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; suspended 0; t: complete; suspend discarding; reserved 0;
+         resume; s: d = 4M",
+    ),
+    // What a stream gives back that captures into another pool belongs to that graph.
+    row(
+        "a block that is freed while its pool is suspended may be in use by another graph",
+        "s: a = 4M; suspend discarding; suspended 4M; t: begin B; t: launch; t: record a; free a; resume; reserved 4M;
+         suspend !Pool \"Busy\"; s: b = 4M not a; t: end; complete; s: c = 4M not a",
+    ),
+    row(
+        "an empty pool can be suspended",
+        "suspend; suspended 0; s: a = 1 !Pool \"Suspended\"; resume; reserved 0; s: a = 4M",
+    ),
+];

@@ -1,0 +1,43 @@
+//! Captures whose memory comes at their end.
+
+use regraph::engine::Config;
+use regraph_testing::rows::{row, Row};
+
+pub const ROWS: &[Row] = &[
+    // A block that takes over the pages of an earlier one has the rest of the last page too.
+    row(
+        "after a set-back before the earlier block's last use no other block begins on the rest of a page",
+        "plans A; s: begin; s: launch; s: keep x; s: c = 5M; s: use c; free c; s: a = 6M at c; s: use a; s: last a;
+         s: keep y; s: set x; s: observe; s: b = 1M not a; s: use b; s: keep z; s: set y z; s: observe; s: n = use a b;
+         free b; free a; s: end late n/a",
+    ),
+    // What the block was given must be proven for the next one there all the same.
+    row(
+        "an unused block leaves its pages as it found them",
+        "plans A; s: begin; s: launch; s: keep x; s: a = 2M; s: use a; free a; s: b = 2M at a; s: keep y; free b;
+         s: set x; s: observe; s: c = 2M not a; s: use c; s: keep z; s: set y z; s: observe; free c; s: end",
+    ),
+    row(
+        "an unused block leaves its part of a page and what lies beside it as it found them",
+        "plans A; s: begin; s: launch; s: keep x; s: a = 1M; s: use a; free a; s: b = 1020K at a; s: keep y; free b;
+         s: set x; s: observe; s: c = 1M not a; s: use c; s: keep z; s: set y z; s: observe; free c; s: end",
+    ),
+    // What has happened in the pool's memory before would be missing in the record.
+    row(
+        "no record begins behind an input that was freed",
+        "s: a = 4K; s: expect; s: begin; s: use a; free a; s: plan !CannotPlan; s: launch; s: b = 4K at a; s: use b;
+         s: end",
+    )
+    .with(unchecked),
+    // It asks for no plan of other blocks, and for no check of them.
+    row(
+        "fixed memory is there without a check",
+        "s: begin; s: a = 2M; s: use a; s: b = 2M fixed; s: use a b; free a; free b; s: end; s: replay s; complete;
+         s: release; destroy A",
+    )
+    .with(unchecked),
+];
+
+fn unchecked() -> Config {
+    Config::default().check(false)
+}
