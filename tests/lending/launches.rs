@@ -269,6 +269,27 @@ fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
     capture.finish().unwrap();
 }
 
+/// What its user did before the capture took the block over is waited for as well.
+#[test]
+fn a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over() {
+    for seed in 0..20 {
+        let b = bench();
+        b.driver.set_schedule_seed(seed);
+        let [s, t] = [b.stream(), b.stream()];
+        let first = b.graph(s, 8 * MIB);
+        first.launch(s).unwrap();
+        b.pool.follow(t).unwrap();
+        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+        let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
+        b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
+        b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
+        let _second = b.graph(s, 8 * MIB);
+        assert_eq!(b.lent(), 0);
+        first.launch(s).unwrap();
+        b.sound();
+    }
+}
+
 #[test]
 fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
     let b = bench();

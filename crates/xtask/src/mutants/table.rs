@@ -205,7 +205,7 @@ pub const MUTANTS: &[Mutant] = &[
             "self.note_lent_gone(&block);",
             "self.pools.get_mut(pool).into_iter().for_each(|row| row.remove_lent(block.bytes));",
         )],
-        test: "rules::of_lending",
+        test: "lending::launches::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
     },
     Mutant {
         name: "lent-adopted-work",
