@@ -356,7 +356,6 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.tell_met(capture, pool, (address, bytes));
                 let State { captures, blocks, .. } = &mut *self.state;
                 let capture_state = captures.get_mut(capture);
-                capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };

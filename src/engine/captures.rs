@@ -317,8 +317,6 @@ pub(super) struct CaptureState {
     pub(super) expected: Option<Position>,
     /// The pool that [`Engine::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
-    /// Blocks allocated in it.
-    pub(super) blocks: usize,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
     rows: Vec<u32>,
     /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
@@ -529,7 +527,6 @@ impl CaptureState {
             pools: SmallVec::new(),
             expected: None,
             served_from: None,
-            blocks: 0,
             rows: Vec::new(),
             held: Vec::new(),
             left: Vec::new(),
@@ -558,7 +555,6 @@ impl CaptureState {
             pools,
             expected,
             served_from,
-            blocks,
             rows,
             held,
             left,
@@ -584,7 +580,7 @@ impl CaptureState {
         (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
         *served_from = None;
         (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
-        (*blocks, *step, *set_backs_seen, *concurrent) = (0, 0, Moment::default(), false);
+        (*step, *set_backs_seen, *concurrent) = (0, Moment::default(), false);
         true
     }
 

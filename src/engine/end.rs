@@ -278,7 +278,7 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.capture(slot);
         let (nodes, dependency_queries) =
             (capture_state.proof.nodes(), capture_state.proof.queries());
-        let blocks = capture_state.blocks;
+        let blocks = capture_state.proof.handed_out();
         let layout = capture_state.following.as_ref().map(|following| following.followed());
         let pools = SmallVec::from_slice(&capture_state.pools);
         self.end(slot, true)?;

@@ -709,9 +709,10 @@ impl<D: Driver> Locked<'_, D> {
         let pool = request.pool;
         let follows = match self.state.captures.slot(capture) {
             Some(slot) => {
-                let CaptureState { following, blocks, pools, .. } = self.state.captures.get(slot);
+                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
                 let first = pools.first().is_none_or(|first| *first == pool);
-                following.is_none() && *blocks == 0 && first && !self.is_planned(slot, pool)
+                let new = following.is_none() && proof.handed_out() == 0;
+                new && first && !self.is_planned(slot, pool)
             }
             // Its first request makes it known, and then it is planned as all into the pool.
             None => self.asked_of_all(pool).is_none(),
@@ -728,8 +729,8 @@ impl<D: Driver> Locked<'_, D> {
 
     fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
         let capture_state = self.state.captures.get(slot);
-        let begins =
-            capture_state.blocks == 0 && capture_state.pools.first() == Some(&request.pool);
+        let begins = capture_state.proof.handed_out() == 0
+            && capture_state.pools.first() == Some(&request.pool);
         if !begins || self.is_planned(slot, request.pool) {
             return false;
         }
@@ -750,7 +751,8 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.captures.get(slot);
         let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
-        let learns = self.config.settings.plan == PlanChoice::Learned && capture_state.blocks > 0;
+        let learns = self.config.settings.plan == PlanChoice::Learned
+            && capture_state.proof.handed_out() > 0;
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }

@@ -312,13 +312,13 @@ impl<D: Driver> Locked<'_, D> {
     /// Has a capture keep a record from now on, if it keeps none. Says whether it keeps one: none begins once it
     /// has allocated a block, or freed one of its pools' that it may have again.
     pub(super) fn begin_journal(&mut self, slot: CaptureSlot) -> bool {
-        let CaptureState { journal, blocks, pools, .. } = self.state.captures.get(slot);
+        let CaptureState { journal, proof, pools, .. } = self.state.captures.get(slot);
         if journal.is_some() {
             return true;
         }
         let pools = pools.clone();
         let mut heaps = pools.iter().flat_map(|&pool| self.state.pools.heaps_of(Some(pool)));
-        if *blocks > 0
+        if proof.handed_out() > 0
             || heaps.any(|heap| self.state.pools.heap(heap).given_back().next().is_some())
         {
             return false;

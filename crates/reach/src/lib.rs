@@ -366,6 +366,11 @@ impl Capture {
         self.streams[stream.index()].course.allocations += 1;
     }
 
+    /// How many blocks were handed out to its streams. Costs a look at each.
+    pub fn handed_out(&self) -> usize {
+        self.streams.iter().map(|stream| stream.course.allocations).sum()
+    }
+
     /// Enters into the journal that a stream's terminals are still those of the last look: it launched
     /// nothing of what other streams were seen to launch since.
     pub fn confirm(&self, stream: StreamIndex, journal: &mut Journal) {
