@@ -92,7 +92,8 @@ impl<D: HostApi> Pool<D> {
     /// run of the capture wrote there, by eager work meanwhile, is overwritten by who borrows, and launches read that.
     ///
     /// ```
-    /// #     /// # use regraph::driver::{CaptureMode, HostApi};
+    /// # use std::sync::Arc;
+    /// # use regraph::driver::{CaptureMode, HostApi};
     /// # use regraph::{Config, Engine, Error, Pool, PoolConfig, PoolRefusal};
     /// # use regraph_sim::{Launch, SimConfig, SimDriver};
     /// # fn main() -> Result<(), Error> {
