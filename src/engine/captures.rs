@@ -292,9 +292,9 @@ impl<D: Driver> Engine<D> {
 /// since and none has joined the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CapturingThread {
-    pub(super) thread: usize,
-    pub(super) changes: u64,
-    pub(super) streams: usize,
+    thread: usize,
+    changes: u64,
+    streams: usize,
 }
 
 /// When the memory of a capture's large blocks comes.
@@ -333,12 +333,12 @@ pub(super) struct CaptureState {
     /// frees them with its next request.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
-    pub(super) capturing_thread: CapturingThread,
+    capturing_thread: CapturingThread,
     /// How much it may map at once ahead of what it asks for, in bytes. Zero too where its graph may
     /// run before it is ended here.
     pub(super) step: u64,
     /// How far set-backs have been followed up.
-    pub(super) set_backs_seen: Moment,
+    set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
