@@ -939,7 +939,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let pools = pools.clone();
         let mut heaps = pools.iter().flat_map(|&pool| self.state.pools.heaps_of(Some(pool)));
-        if proof.handed_out() > 0
+        if proof.has_handed_out()
             || heaps.any(|heap| self.state.pools.heap(heap).given_back().next().is_some())
         {
             return false;
