@@ -711,7 +711,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(slot) => {
                 let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
                 let first = pools.first().is_none_or(|first| *first == pool);
-                let new = following.is_none() && proof.handed_out() == 0;
+                let new = following.is_none() && !proof.has_handed_out();
                 new && first && !self.is_planned(slot, pool)
             }
             // Its first request makes it known, and then it is planned as all into the pool.
@@ -729,7 +729,7 @@ impl<D: Driver> Locked<'_, D> {
 
     fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
         let capture_state = self.state.captures.get(slot);
-        let begins = capture_state.proof.handed_out() == 0
+        let begins = !capture_state.proof.has_handed_out()
             && capture_state.pools.first() == Some(&request.pool);
         if !begins || self.is_planned(slot, request.pool) {
             return false;
@@ -752,7 +752,7 @@ impl<D: Driver> Locked<'_, D> {
         let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
         let learns = self.config.settings.plan == PlanChoice::Learned
-            && capture_state.proof.handed_out() > 0;
+            && capture_state.proof.has_handed_out();
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }

@@ -6,7 +6,7 @@
 //!    itself gave back (`stream_cache`): it is handed out again without the engine's lock.
 //! 2. Else the engine is locked (`Engine::change`, `Engine::repeat`), and the request goes through
 //!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
-//!    stream is looked at, so that the capture's proof knows its latest nodes (`state`).
+//!    stream is looked at, so that the capture's proof knows its latest nodes (`captures`).
 //! 3. What says where the block goes is one match (`Locked::placed_by`): the proof alone, the layout that the capture
 //!    follows (`layout`), or a plan at the capture's end (`planned`).
 //! 4. By the proof alone a heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
@@ -53,7 +53,6 @@ mod pools;
 mod report;
 mod sharing;
 mod snapshot;
-mod state;
 mod stream_cache;
 mod streams;
 mod suspend;

@@ -366,6 +366,11 @@ impl Capture {
         self.streams[stream.index()].course.allocations += 1;
     }
 
+    /// Whether a block was handed out to one of its streams. Costs a look at each until one has.
+    pub fn has_handed_out(&self) -> bool {
+        self.streams.iter().any(|stream| stream.course.allocations > 0)
+    }
+
     /// How many blocks were handed out to its streams. Costs a look at each.
     pub fn handed_out(&self) -> usize {
         self.streams.iter().map(|stream| stream.course.allocations).sum()
