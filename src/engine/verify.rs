@@ -2,7 +2,7 @@
 //!
 //! Each function below says what holds of one of them, in the order in which they build on each other, and finds what
 //! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
-//! theirs in `heap/verify.rs` and `heap/planned/verify.rs`.
+//! theirs in `heap/verify.rs` and `heap/planned/mod.rs`.
 //!
 //! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step, the C library's calls
 //! in its own tests' builds. It costs a look at each row of each table. An engine without one of its safety rules
