@@ -44,11 +44,8 @@ impl<D: Driver> Engine<D> {
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
             let found = locked.capture_of(stream, CALL)?;
-            let capture = found.ok_or(Error::Stream {
-                call: "begin_capture",
-                stream,
-                why: StreamRefusal::NotCapturing,
-            })?;
+            let why = StreamRefusal::NotCapturing;
+            let capture = found.ok_or(Error::Stream { call: CALL, stream, why })?;
             let new = locked.state.captures.slot(capture).is_none();
             let (slot, _) = locked.look_into(stream, capture, pool, None, CALL)?;
             if new {

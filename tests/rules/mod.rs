@@ -10,44 +10,24 @@ fn hold_simulated(rows: &[Row]) {
     hold(simulated, if cfg!(miri) { 1 } else { 4 }, rows);
 }
 
-#[test]
-fn of_captures() {
-    hold_simulated(captures::ROWS);
+macro_rules! tests {
+    ($($name:ident: $table:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            hold_simulated($table::ROWS);
+        })*
+    };
 }
 
-#[test]
-fn of_checkpoints_and_suspensions() {
-    hold_simulated(checkpoints::ROWS);
-}
-
-#[test]
-fn of_eager_work() {
-    hold_simulated(eager::ROWS);
-}
-
-#[test]
-fn of_inputs() {
-    hold_simulated(inputs::ROWS);
-}
-
-#[test]
-fn of_late_uses() {
-    hold_simulated(late_uses::ROWS);
-}
-
-#[test]
-fn of_lending() {
-    hold_simulated(lending::ROWS);
-}
-
-#[test]
-fn of_plans() {
-    hold_simulated(plans::ROWS);
-}
-
-#[test]
-fn that_can_be_left_out() {
-    hold_simulated(left_out::ROWS);
+tests! {
+    of_captures: captures,
+    of_checkpoints_and_suspensions: checkpoints,
+    of_eager_work: eager,
+    of_inputs: inputs,
+    of_late_uses: late_uses,
+    of_lending: lending,
+    of_plans: plans,
+    that_can_be_left_out: left_out,
 }
 
 /// The checker refuses, or kernels find overwritten, what an engine without the rule does.

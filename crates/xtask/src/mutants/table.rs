@@ -33,6 +33,16 @@ pub const MUTANTS: &[Mutant] = &[
         test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {
+        name: "served-from",
+        rule: "A request that names no pool is served where its capture was said to be, and in no other pool of it.",
+        file: "src/engine/captures.rs",
+        edits: &[(
+            "self.get(self.slot(capture)?).served_from",
+            "self.get(self.slot(capture)?).pools.first().copied()",
+        )],
+        test: "captures::lifecycle::a_request_by_its_capture_goes_to_the_pool_that_serves_it",
+    },
+    Mutant {
         name: "input-work",
         rule: "A capture may have a block from before it once the work on the block before it has completed.",
         file: "src/engine/free.rs",

@@ -60,9 +60,9 @@ impl World<Direct> {
         let report = self.host.engine.block_report(block).expect("the block is live");
         let pool = self.host.pools.iter().position(|&pool| pool == report.pool);
         let pool = pool.expect("the pool is one of the host's");
-        let lends = matches!(self.host.spares[pool], Spare::Offered | Spare::OfferedWhenShort);
-        let borrows = self.host.kinds[asked].takes_offers && capture.is_none();
-        assert!(pool == asked || lends && borrows, "pool {asked} has a block of pool {pool}");
+        let offers = matches!(self.host.spares[pool], Spare::Offered | Spare::OfferedWhenShort);
+        let takes = self.host.kinds[asked].takes_offers && capture.is_none();
+        assert!(pool == asked || offers && takes, "pool {asked} has a block of pool {pool}");
         pool
     }
 
