@@ -11,7 +11,7 @@ fn hold_simulated(rows: &[Row]) {
 }
 
 macro_rules! tests {
-    ($($name:ident: $table:ident,)*) => {
+    ($(fn $name:ident() = $table:ident;)*) => {
         $(#[test]
         fn $name() {
             hold_simulated($table::ROWS);
@@ -20,14 +20,14 @@ macro_rules! tests {
 }
 
 tests! {
-    of_captures: captures,
-    of_checkpoints_and_suspensions: checkpoints,
-    of_eager_work: eager,
-    of_inputs: inputs,
-    of_late_uses: late_uses,
-    of_lending: lending,
-    of_plans: plans,
-    that_can_be_left_out: left_out,
+    fn of_captures() = captures;
+    fn of_checkpoints_and_suspensions() = checkpoints;
+    fn of_eager_work() = eager;
+    fn of_inputs() = inputs;
+    fn of_late_uses() = late_uses;
+    fn of_lending() = lending;
+    fn of_plans() = plans;
+    fn that_can_be_left_out() = left_out;
 }
 
 /// The checker refuses, or kernels find overwritten, what an engine without the rule does.
