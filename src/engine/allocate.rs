@@ -21,6 +21,7 @@ use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
 use crate::journal::{BlockNumber, Entry};
+use crate::layout::Demand;
 use crate::policy::Reuse;
 use crate::settings::Rounding;
 use crate::sync::MutexGuard;
@@ -112,11 +113,7 @@ impl<D: Driver> Locked<'_, D> {
         capture: Option<CaptureId>,
         request: &Request,
     ) -> Result<Option<Block>, Error> {
-        if let Some(outline) =
-            capture.and_then(|capture| self.lesson_without_layout(capture, request))
-        {
-            // Before anything of the request is noted, since it is made again.
-            self.errands.plan_and_repeat(outline);
+        if capture.is_some_and(|capture| self.study(capture, request)) {
             return Ok(None);
         }
         let &Request { pool, requested, bytes, .. } = request;
@@ -360,6 +357,7 @@ impl<D: Driver> Locked<'_, D> {
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
+                capture_state.note_pattern(pool, bytes);
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
                 let id = blocks.insert(LiveBlock {
@@ -418,9 +416,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let caches = self.config.settings.caching && row.config().may_cache();
         let may_lease = matches!(tenure, Tenure::Own(_));
-        // A stream cache would keep its requests from who learns of them.
-        let leased = caches && may_lease && !self.state.lessons.is_listening();
-        self.state.lessons.note(|requests| requests.allocate(number, bytes, stream));
+        let leased = caches && may_lease;
         // A stream cache counts what it leases, and knows who asked.
         let counts = self.config.statistics;
         match leased {
@@ -432,11 +428,12 @@ impl<D: Driver> Locked<'_, D> {
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
         }
-        if !leased {
-            return id;
-        }
         let caches = Arc::clone(&self.state.caches);
         let mut cache = caches.of(stream);
+        if !leased {
+            cache.hear(Demand::Allocate { block: number, bytes, stream });
+            return id;
+        }
         caches.set_used(cache.number());
         let place = (address, bytes, requested);
         let id = cache.enroll(id.slot, (pool, stream), place, frames);

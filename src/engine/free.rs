@@ -22,6 +22,7 @@ use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
 use crate::journal::Entry;
+use crate::layout::Demand;
 use crate::policy::Reuse;
 
 /// What the end of a block's use on all its streams came to.
@@ -76,6 +77,16 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        self.record_use_until(id, stream, false)
+    }
+
+    /// Records that a stream uses a block until it is freed. What the host said of a last use, captures learn from.
+    fn record_use_until(
+        &mut self,
+        id: BlockId,
+        stream: StreamHandle,
+        last: bool,
+    ) -> Result<(), Error> {
         const CALL: &str = "record_stream";
         let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
@@ -94,11 +105,13 @@ impl<D: Driver> Locked<'_, D> {
                 None => block.uses.push(Use { stream, last: None }),
             }
         }
-        let number = block.number;
-        if let Origin::Capture(home) = block.origin {
-            self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
+        let &mut LiveBlock { number, origin, stream: own, .. } = block;
+        match origin {
+            Origin::Capture(home) => {
+                self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
+            }
+            _ => self.state.caches.of(own).hear(Demand::Use { block: number, stream, last }),
         }
-        self.state.lessons.note(|requests| requests.record_stream(number, stream));
         Ok(())
     }
 
@@ -108,11 +121,7 @@ impl<D: Driver> Locked<'_, D> {
         let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
-            self.record_stream(id, stream)?;
-            if let Some(number) = self.state.blocks.get_mut(id).map(|block| block.number) {
-                self.state.lessons.note(|requests| requests.record_use(number, stream));
-            }
-            return Ok(());
+            return self.record_use_until(id, stream, true);
         };
         let last = match self.look_in(home.slot, stream) {
             Ok(Some(index)) => {
@@ -123,7 +132,7 @@ impl<D: Driver> Locked<'_, D> {
                     broken: capture.broken_since(index, home.since),
                 }
             }
-            Ok(None) => return self.record_stream(id, stream),
+            Ok(None) => return self.record_use_until(id, stream, false),
             Err(stream) => return Err(self.invalidated(stream, CALL)),
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
@@ -169,7 +178,9 @@ impl<D: Driver> Locked<'_, D> {
         // A capture may have the place of an input that it frees, which is one of its blocks from here on.
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
-            self.state.lessons.note(|requests| requests.free(block.number));
+            if !block.leased {
+                self.state.caches.of(block.stream).hear(Demand::Free { block: block.number });
+            }
             return self.free_of_no_capture(block);
         };
         // Behind what the block's streams have launched by now, or until the capture ends if that proves nothing.
@@ -439,7 +450,7 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         const CALL: &str = "record_stream";
         let stream = one_stream(stream, CALL)?;
-        if self.record_in_cache(block, stream, CALL)? {
+        if self.record_in_cache(block, (stream, false), CALL)? {
             return Ok(());
         }
         self.change(|locked| locked.record_stream(block, stream))
@@ -457,7 +468,7 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         const CALL: &str = "record_use";
         let stream = one_stream(stream, CALL)?;
-        if self.record_in_cache(block, stream, CALL)? {
+        if self.record_in_cache(block, (stream, true), CALL)? {
             return Ok(());
         }
         self.change(|locked| locked.record_use(block, stream))
@@ -526,11 +537,12 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Records a stream for a block that a stream cache handed out; false for any other block.
+    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other
+    /// block.
     fn record_in_cache(
         &self,
         block: BlockId,
-        stream: StreamHandle,
+        (stream, last): (StreamHandle, bool),
         call: &'static str,
     ) -> Result<bool, Error> {
         if block.engine != self.number || block.cache == NO_CACHE {
@@ -540,7 +552,7 @@ impl<D: Driver> Engine<D> {
             return Ok(true);
         }
         let cache = self.caches.get(block.cache);
-        let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream));
+        let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream, last));
         recorded
             .ok_or_else(|| Error::Unknown { call, what: Unknown::Block(block.number()) })
             .map(|()| true)

@@ -11,6 +11,10 @@
 //!
 //! What captures will ask for is learned from runs outside captures, and from earlier captures. What was learned is a
 //! *lesson*. A capture that begins as a lesson does follows its layout, block by block, as far as it asks for the same.
+//!
+//! A lesson that the host has not asked for is to cost nothing. Its layout is followed where it takes less than blocks
+//! that are placed as they come. Its arena has memory only where a block has needed it, so a capture that turns out to
+//! be another one has no more than it used. And it is given up at [`GIVEN_UP`] requests in a row that are none of its.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,13 +28,14 @@ use super::memory::Amount;
 use super::names::PoolId;
 use super::planned::can_plan;
 use super::pools::Arena;
+use super::stream_cache::Hears;
 use super::{Engine, Error, Locked, State};
 use crate::capture::StreamIndex;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport};
-use crate::heap::{CaptureSlot, Freed, LaidSpot, Placed, Requester};
+use crate::heap::{unit, CaptureSlot, Freed, LaidSpot, Placed, Requester};
 use crate::journal::{Entry, Journal};
-use crate::layout::{Layout, Outline, Place, Requests};
+use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{PlanChoice, Programmatic, Reuse};
@@ -136,11 +141,20 @@ const WINDOW: usize = 4;
 /// that cannot have its own.
 const AHEAD: usize = 4_096;
 
+/// After so many requests in a row that a layout has no places for the capture is taken to be another one, unless the
+/// host has asked for the layout.
+const GIVEN_UP: usize = 16;
+
+/// An arena gets its memory in so many pieces, as places need it.
+const PIECES: u64 = 8;
+
 /// A layout that a capture follows.
 #[derive(Debug)]
 pub(super) struct Following {
     pool: PoolId,
     layout: Layout,
+    /// Whether the host has asked for it, or for what it was learned from.
+    asked_for: bool,
     /// Whether memory comes by pages at the capture's end.
     paged: bool,
     /// Heap and address.
@@ -164,9 +178,10 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(pool: PoolId, layout: Layout) -> Self {
+    pub(super) fn new(pool: PoolId, layout: Layout, asked_for: bool) -> Self {
         Self {
             pool,
+            asked_for,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             paged: false,
@@ -278,7 +293,8 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
         let following = self.state.captures.get(slot).following.as_ref();
-        following.is_some_and(|it| it.pool == pool && !it.paged)
+        let is_another = |it: &Following| it.lost >= GIVEN_UP && !it.asked_for;
+        following.is_some_and(|it| it.pool == pool && !it.paged && !is_another(it))
     }
 
     /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
@@ -289,6 +305,12 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let found = self.place_next(request, requester);
+        let following = self.state.capture(slot).following.as_ref()?;
+        if following.arena.is_none() && !following.asked_for {
+            // The pool has no place for it that is sure to cost nothing.
+            self.state.capture(slot).following = None;
+            return None;
+        }
         let why = found.as_ref().err().copied();
         let placed = self.state.capture(slot).following.as_mut()?.note(found);
         match why {
@@ -352,6 +374,7 @@ impl<D: Driver> Locked<'_, D> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
+        let asked_for = following.asked_for;
         let wanted = following.wanted(why, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -360,7 +383,7 @@ impl<D: Driver> Locked<'_, D> {
             place(&wanted).or_else(|| place(&all))
         });
         let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && homes.first == heap {
+        if placed.is_none() && homes.first == heap && asked_for {
             // What the driver refuses, the pool may still have.
             return self.grow(request, homes.grows, requester, true).ok().flatten();
         }
@@ -388,14 +411,43 @@ impl<D: Driver> Locked<'_, D> {
                 arena
             }
         };
-        let placed = self.with_proof(requester, |pools, proof| {
-            pools.heap_mut(heap).place_at(base + offset, request.bytes, requester, proof)
-        });
+        let address = base + offset;
+        let place = |locked: &mut Self| {
+            locked.with_proof(requester, |pools, proof| {
+                pools.heap_mut(heap).place_at(address, request.bytes, requester, proof)
+            })
+        };
+        let placed = match place(self) {
+            None if self.fill_arena(request, heap, (base, all), address) => place(self),
+            placed => placed,
+        };
         placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
     }
 
+    /// Brings memory behind a place of an arena, where it has none yet. Says whether any came.
+    fn fill_arena(
+        &mut self,
+        &Request { pool, bytes, .. }: &Request,
+        heap: u32,
+        (base, all): (u64, u64),
+        address: u64,
+    ) -> bool {
+        let unit = unit(self.driver.memory_support());
+        let step = all.div_ceil(PIECES).next_multiple_of(unit);
+        let (limit, driver) = (self.state.room(pool), self.driver);
+        let heap_row = self.state.pools.heap_mut(heap);
+        let came = heap_row.fill(driver, (base, step), (address, bytes), limit);
+        if heap_row.is_changed() {
+            self.state.count_changes(heap);
+        }
+        // What the driver refuses, the pool may still have elsewhere.
+        came.unwrap_or(false)
+    }
+
     /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout
-    /// lies, if that is as large; else new memory. What the pool has in vain goes back to the driver before.
+    /// lies, if that is as large; else new addresses, which have memory once a block needs it. What the pool has in
+    /// vain goes back to the driver before, where the host has asked for the layout. Where it has not, new addresses are
+    /// for pools that have next to nothing free, since others may do with what they have.
     fn arena(
         &mut self,
         request: &Request,
@@ -408,11 +460,24 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.settings.caching {
             return Err(Why::NoCaching);
         }
+        let asked_for =
+            self.state.captures.get(slot).following.as_ref().is_some_and(|it| it.asked_for);
         let pool = request.pool;
         self.free_completed(Some(pool));
-        self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+        if asked_for {
+            self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+        }
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
+        let free = self.with_proof(requester, |pools, proof| {
+            let find =
+                |heap: u32| Some((heap, pools.heap(heap).find_place(bytes, requester, proof)?));
+            find(homes.first).or_else(|| homes.second.and_then(find))
+        });
+        if let Some((heap, address)) = free {
+            self.set_arena(pool, Arena { heap, address, bytes });
+            return Ok((heap, address));
+        }
         let found = match self.place(requester, homes, bytes) {
             None => {
                 let holds = |arena: &Arena| {
@@ -422,8 +487,25 @@ impl<D: Driver> Locked<'_, D> {
                 if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
                     return Ok((heap, address));
                 }
-                let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
-                self.find(&request, homes, requester)
+                let heap = homes.grows;
+                let free = self.state.pools.heap(heap).free_pieces().1;
+                if !asked_for && free > bytes / PIECES {
+                    return Err(Why::NoMemory);
+                }
+                let driver = self.driver;
+                let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
+                match opened.map_err(|_| Why::NoMemory)? {
+                    Some(address) => {
+                        self.set_arena(pool, Arena { heap, address, bytes });
+                        return Ok((heap, address));
+                    }
+                    None if asked_for => {
+                        let request =
+                            Request { requested: bytes, bytes, frames: None, ..request.clone() };
+                        self.find(&request, homes, requester)
+                    }
+                    None => Ok(None),
+                }
             }
             placed => Ok(placed),
         };
@@ -436,10 +518,14 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let freed = Freed { capture: slot, owner: stream, users };
         self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
-        if let Some(pool) = self.state.pools.get_mut(pool) {
-            pool.set_arena(Arena { heap, address, bytes });
-        }
+        self.set_arena(pool, Arena { heap, address, bytes });
         Ok((heap, address))
+    }
+
+    fn set_arena(&mut self, pool: PoolId, arena: Arena) {
+        if let Some(pool) = self.state.pools.get_mut(pool) {
+            pool.set_arena(arena);
+        }
     }
 }
 
@@ -537,7 +623,7 @@ impl<D: Driver> Engine<D> {
                 locked.free_completed(Some(pool));
                 locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
             }
-            let following = Following { paged, ..Following::new(pool, layout) };
+            let following = Following { paged, ..Following::new(pool, layout, true) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
@@ -547,104 +633,167 @@ impl<D: Driver> Engine<D> {
 /// So many lessons are kept, the latest.
 const LESSONS: usize = 16;
 
+/// So many requests outside captures are kept for later captures, the latest.
+const HEARD: usize = 32_768;
+
 /// What was learned from one run.
 #[derive(Debug)]
 pub(super) struct Lesson {
-    /// The pool that it is for; all, where it was learned outside captures.
-    pool: Option<PoolId>,
+    pattern: Pattern,
+    /// Whether the host has asked for it.
+    asked_for: bool,
     /// Shared with whom makes the layout, without the engine's lock.
-    outline: Arc<Outline>,
-    /// Made when it is first followed.
-    layout: Option<Layout>,
+    run: Arc<LearnedFrom>,
+    layout: LessonLayout,
+}
+
+/// The layout of a lesson.
+#[derive(Clone, Debug)]
+enum LessonLayout {
+    /// It is made when a capture begins as the lesson does.
+    Unmade,
+    Made(Layout),
+    /// None takes less than blocks that are placed as they come.
+    Vain,
+}
+
+/// What a lesson was learned from.
+#[derive(Debug)]
+pub(super) enum LearnedFrom {
+    /// Requests outside captures.
+    Outside(Outline),
+    /// A capture.
+    Captured(CaptureRecord),
 }
 
 impl Lesson {
-    fn new(pool: Option<PoolId>, outline: Outline) -> Self {
-        Self { pool, outline: Arc::new(outline), layout: None }
+    fn new(pattern: Pattern, asked_for: bool, run: LearnedFrom) -> Self {
+        Self { pattern, asked_for, run: Arc::new(run), layout: LessonLayout::Unmade }
     }
 
-    fn first(&self) -> u64 {
-        self.outline.bytes().next().unwrap_or(0)
+    /// Makes the layout of a run, for memory that comes in units of so many bytes: with all the time that the settings
+    /// allow where the host has asked for it.
+    pub(super) fn layout(
+        run: &LearnedFrom,
+        asked_for: bool,
+        unit: u64,
+        settings: &Settings,
+    ) -> Option<Layout> {
+        let read;
+        let outline = match run {
+            LearnedFrom::Outside(outline) => outline,
+            LearnedFrom::Captured(record) => {
+                read = record.read(settings);
+                &read
+            }
+        };
+        match asked_for {
+            true => Some(outline.layout(None, settings.plan_search)),
+            false => outline.quick_layout(unit),
+        }
     }
 }
 
 /// What is learned, and what was.
 #[derive(Debug, Default)]
 pub(super) struct Lessons {
-    /// What is asked for outside captures, while that is learned from.
-    requests: Option<Requests>,
+    /// Requests outside captures that stream caches have told of, for captures that may begin as any part of them.
+    heard: Heard,
+    /// The sizes of first requests that these were searched for.
+    searched: Vec<u64>,
+    /// Whether the host has all requests outside captures learned from now.
+    listens: bool,
     /// The latest last.
     known: Vec<Lesson>,
+    /// The capture that began last, and has what was learned for it.
+    begun: Option<CaptureId>,
 }
 
 impl Lessons {
-    /// Whether requests outside captures are learned from.
-    #[inline]
-    pub(super) fn is_listening(&self) -> bool {
-        self.requests.is_some()
-    }
-
-    /// Notes a request outside captures, if they are learned from. Blocks that were not asked for there are
-    /// not known.
-    #[inline]
-    pub(super) fn note(&mut self, note: impl FnOnce(&mut Requests)) {
-        if let Some(requests) = &mut self.requests {
-            note(requests);
-        }
-    }
-
-    /// Takes a lesson in; returns one that it replaces.
+    /// Takes a lesson in, unless the same is known; returns one that goes for it.
     pub(super) fn keep(&mut self, lesson: Lesson) -> Option<Lesson> {
-        let same = |known: &Lesson| {
-            known.pool == lesson.pool && known.outline.bytes().eq(lesson.outline.bytes())
-        };
-        let replaced = self.known.iter().position(same);
-        let replaced = replaced.or_else(|| (self.known.len() == LESSONS).then_some(0));
-        let replaced = replaced.map(|row| self.known.remove(row));
+        let from_capture = matches!(*lesson.run, LearnedFrom::Captured(_));
+        let known = self.known.iter().position(|known| known.pattern == lesson.pattern);
+        if let Some(row) = known {
+            let known = self.known.remove(row);
+            // A capture tells what its streams have waited for, which else is guessed.
+            let better = lesson.asked_for || (from_capture && !known.asked_for);
+            let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
+            self.known.push(kept);
+            return Some(other);
+        }
+        let oldest = (self.known.len() == LESSONS).then(|| self.known.remove(0));
         self.known.push(lesson);
-        replaced
+        oldest
     }
 
-    /// Takes the layout of a lesson in; returns it where that is known no more, or has one by now.
-    pub(super) fn take_layout(&mut self, of: &Arc<Outline>, layout: Layout) -> Option<Layout> {
-        let mut known = self.known.iter_mut();
-        match known.find(|lesson| Arc::ptr_eq(&lesson.outline, of)) {
-            Some(lesson) if lesson.layout.is_none() => {
-                lesson.layout = Some(layout);
+    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where that is known no more, or has
+    /// one by now.
+    pub(super) fn take_layout(
+        &mut self,
+        of: &Arc<LearnedFrom>,
+        layout: Option<Layout>,
+    ) -> Option<Layout> {
+        let lesson = self.known.iter_mut().find(|lesson| Arc::ptr_eq(&lesson.run, of));
+        match lesson {
+            Some(lesson) if matches!(lesson.layout, LessonLayout::Unmade) => {
+                lesson.layout = layout.map_or(LessonLayout::Vain, LessonLayout::Made);
                 None
             }
-            _ => Some(layout),
+            _ => layout,
         }
     }
 
-    /// The lesson for a capture into a pool that asks for so many bytes first: the latest that begins so, whether it
-    /// has a layout or not; else the least of the pool's that begins with more and whose layout takes no more than
-    /// the pool's arena, since a smaller batch asks for less.
-    fn choose(&self, pool: PoolId, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
-        let of_pool = |lesson: &&Lesson| lesson.pool.is_none_or(|of| of == pool);
-        let mut latest = self.known.iter().rev().filter(of_pool);
-        let same = latest.find(|lesson| lesson.first() == bytes);
+    /// The lesson for a capture that asks for so many bytes first, into a pool with an arena of so many: the latest that
+    /// begins so; else the least that begins with more and whose layout takes no more than the arena, since a smaller
+    /// batch asks for less.
+    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
+        let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
-            let larger = self.known.iter().filter(of_pool).filter(|lesson| {
-                let fits = |layout: &Layout| layout.bytes() <= arena;
-                lesson.first() > bytes && lesson.layout.as_ref().is_some_and(fits)
+            let larger = self.known.iter().filter(|lesson| {
+                let fits = match &lesson.layout {
+                    LessonLayout::Made(layout) => layout.bytes() <= arena,
+                    _ => false,
+                };
+                lesson.pattern.first() > bytes && fits
             });
-            larger.min_by_key(|lesson| lesson.first())
+            larger.min_by_key(|lesson| lesson.pattern.first())
         })
     }
-}
 
-/// A capture that has ended, to be learned from.
-#[derive(Debug)]
-pub(super) struct EndedCapture {
-    pool: Option<PoolId>,
-    unread: CaptureRecord,
-}
-
-impl EndedCapture {
-    pub(super) fn read(&self, settings: &Settings) -> Lesson {
-        Lesson::new(self.pool, self.unread.read(settings))
+    /// Whether what was heard is still to be searched for what a capture may ask for that begins with so many bytes.
+    fn is_unsearched(&self, bytes: u64) -> bool {
+        self.heard.requests().blocks() > 0 && !self.searched.contains(&bytes)
     }
+
+    /// Takes what was heard out, to be searched without the engine's lock.
+    pub(super) fn take_heard(&mut self) -> Heard {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Puts what was heard back, once it was searched for a run that begins with so many bytes; with `more` there are
+    /// requests in it that were not there before.
+    pub(super) fn put_heard(&mut self, heard: Heard, more: bool, bytes: u64) {
+        if more {
+            self.searched.clear();
+        }
+        self.searched.push(bytes);
+        self.heard = heard;
+    }
+}
+
+/// What a capture may ask for that begins with a request for so many bytes, by what was heard and what stream caches
+/// have told of since. Says whether they had anything to tell.
+pub(super) fn search(
+    heard: &mut Heard,
+    more: Vec<Demand>,
+    bytes: u64,
+    settings: &Settings,
+) -> Option<Lesson> {
+    more.into_iter().for_each(|demand| heard.add(demand));
+    heard.keep(HEARD);
+    let outline = heard.requests().last_run(bytes)?.outline(settings.reuse);
+    Some(Lesson::new(outline.pattern(), false, LearnedFrom::Outside(outline)))
 }
 
 /// The record of a capture, and where the blocks lie in it that a layout is for.
@@ -693,20 +842,18 @@ impl<D: Driver> Locked<'_, D> {
     fn lesson(&self, request: &Request) -> Option<&Lesson> {
         let &Request { pool, bytes, .. } = request;
         let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
-        self.state.lessons.choose(pool, (bytes, arena.map_or(0, |arena| arena.bytes)))
+        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
     }
 
-    /// What a request's capture is to follow and what has no layout yet, if that may still be made.
+    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
+    /// the request is to be made again for that: nothing of it has been noted yet.
     #[inline]
-    pub(super) fn lesson_without_layout(
-        &self,
-        capture: CaptureId,
-        request: &Request,
-    ) -> Option<Arc<Outline>> {
-        if self.state.lessons.known.is_empty() || !self.errands.may_repeat() {
-            return None;
-        }
-        let pool = request.pool;
+    pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
+        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
+    }
+
+    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
+        let &Request { pool, bytes, .. } = request;
         let follows = match self.state.captures.slot(capture) {
             Some(slot) => {
                 let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
@@ -717,8 +864,23 @@ impl<D: Driver> Locked<'_, D> {
             // Its first request makes it known, and then it is planned as all into the pool.
             None => self.asked_of_all(pool).is_none(),
         };
-        let lesson = if follows { self.lesson(request)? } else { return None };
-        lesson.layout.is_none().then(|| Arc::clone(&lesson.outline))
+        if follows && self.errands.may_repeat() {
+            let learns = self.config.settings.plan == PlanChoice::Learned;
+            let unheard = self.state.caches.has_heard() || self.state.lessons.is_unsearched(bytes);
+            if learns && unheard {
+                self.errands.search_and_repeat(bytes);
+                return true;
+            }
+            let lesson = self.lesson(request);
+            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
+            if let Some(Lesson { run, asked_for, .. }) = unmade {
+                let (run, asked_for) = (Arc::clone(run), *asked_for);
+                self.errands.plan_and_repeat(run, asked_for);
+                return true;
+            }
+        }
+        self.state.lessons.begun = Some(capture);
+        false
     }
 
     /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
@@ -735,29 +897,42 @@ impl<D: Driver> Locked<'_, D> {
             return false;
         }
         let Some(lesson) = self.lesson(request) else { return false };
-        let Some(layout) = lesson.layout.clone() else {
-            let id = capture_state.id.0;
-            let text = "follows no layout: other runs were learned while one was made for it";
-            logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
-            return false;
+        let layout = match &lesson.layout {
+            LessonLayout::Made(layout) => layout.clone(),
+            LessonLayout::Vain => return false,
+            LessonLayout::Unmade => {
+                let id = capture_state.id.0;
+                let text = "follows no layout: other runs were learned while one was made for it";
+                logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
+                return false;
+            }
         };
-        let following = Following::new(request.pool, layout);
+        let following = Following::new(request.pool, layout, lesson.asked_for);
         self.state.capture(slot).following = Some(Box::new(following));
         true
     }
 
-    /// Learns from a capture that ends, where captures are to be learned from.
+    /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
     pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
         let capture_state = self.state.captures.get(slot);
-        let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
+        let following = capture_state.following.as_ref();
+        let knows = following.is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
         let learns = self.config.settings.plan == PlanChoice::Learned
             && capture_state.proof.has_handed_out();
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }
-        if let Some(unread) = self.state.outline_of(slot) {
-            self.errands.learn(EndedCapture { pool, unread });
+        let pattern = capture_state.pattern();
+        let known = |lesson: &Lesson| {
+            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
+            lesson.pattern == pattern && (captured || following.is_none())
+        };
+        if self.state.lessons.known.iter().any(known) {
+            return;
+        }
+        if let Some(record) = self.state.outline_of(slot) {
+            self.errands.learn(Lesson::new(pattern, false, LearnedFrom::Captured(record)));
         }
     }
 }
@@ -767,16 +942,15 @@ impl<D: Driver> Engine<D> {
     /// of the work that is to be captured, from where its capture will begin to where it will end.
     /// [`Engine::learned`] ends that. What was noted since an earlier call is forgotten.
     ///
-    /// Requests take the engine's lock meanwhile.
+    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
+    /// begins as it does; this says where the run begins and ends.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn learn(&self) -> Result<(), Error> {
         self.change(|locked| {
-            // From now on no stream cache has a block, and none gets any.
-            locked.state.caches.used().for_each(|mut cache| cache.bar(None));
-            locked.take_back(None, |_| true);
-            locked.state.lessons.requests = Some(Requests::default());
+            locked.state.caches.hear(Hears::All);
+            locked.state.lessons.listens = true;
             Ok(())
         })
     }
@@ -796,11 +970,12 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn learned(&self) -> Result<usize, Error> {
-        let requests = self.lock()?.lessons.requests.take().unwrap_or_default();
-        let blocks = requests.blocks();
+        let mut heard = Heard::default();
+        self.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        let blocks = heard.requests().blocks();
         if blocks > 0 {
-            let outline = requests.outline(self.config.settings.reuse);
-            let lesson = Lesson::new(None, outline);
+            let outline = heard.requests().outline(self.config.settings.reuse);
+            let lesson = Lesson::new(outline.pattern(), true, LearnedFrom::Outside(outline));
             let _replaced = self.lock()?.lessons.keep(lesson);
         }
         Ok(blocks)
@@ -811,8 +986,21 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn forget_run(&self) -> Result<(), Error> {
-        self.lock()?.lessons.requests = None;
-        Ok(())
+        self.end_run().map(|_| ())
+    }
+
+    /// Ends a run that the host has learned from, and returns what was asked for in it.
+    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+        let mut state = self.lock()?;
+        if !std::mem::take(&mut state.lessons.listens) {
+            return Ok(Vec::new());
+        }
+        let heard = self.caches.take_heard();
+        self.caches.hear(match self.config.settings.plan {
+            PlanChoice::Learned => Hears::Latest,
+            _ => Hears::Nothing,
+        });
+        Ok(heard)
     }
 
     /// Forgets all that was learned from runs and captures. Captures that follow a layout already go on.
@@ -820,6 +1008,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn forget_learned(&self) -> Result<(), Error> {
+        self.forget_run()?;
         // Dropped without the lock.
         let _forgotten = std::mem::take(&mut self.lock()?.lessons);
         Ok(())

@@ -89,6 +89,7 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
+use crate::policy::PlanChoice;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
@@ -219,7 +220,8 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let caches = Arc::new(StreamCaches::new(number, config.statistics));
+        let hears = config.settings.plan == PlanChoice::Learned;
+        let caches = Arc::new(StreamCaches::new(number, config.statistics, hears));
         let tuning = Tuning::new(config.settings.clone(), total);
         let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));

@@ -19,14 +19,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
-use super::layout::EndedCapture;
+use super::layout::{search, LearnedFrom, Lesson};
 use super::memory::Amount;
 use super::names::{PoolId, PoolLabel};
 use super::pools::with_heap;
 use super::report::View;
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::layout::Outline;
+use crate::heap::unit;
 use crate::sync::{must_hold_none, thread_local, Mutex, Rank};
 
 /// What the memory was for that could not be had.
@@ -551,10 +551,12 @@ pub(super) struct Errands {
 /// What is worked out from copies.
 #[derive(Debug)]
 enum Work {
-    /// The layout of a lesson.
-    Layout(Arc<Outline>),
+    /// The layout of a lesson, which the host has asked for or not.
+    Layout(Arc<LearnedFrom>, bool),
+    /// A lesson from what was asked for outside captures, for a capture that begins with so many bytes.
+    Search(u64),
     /// A lesson from a capture that has ended.
-    Lesson(Box<EndedCapture>),
+    Lesson(Box<Lesson>),
 }
 
 impl Errands {
@@ -587,13 +589,19 @@ impl Errands {
     }
 
     /// Has a layout made and the call made again.
-    pub(super) fn plan_and_repeat(&mut self, outline: Arc<Outline>) {
-        (self.work, self.again) = (Some(Work::Layout(outline)), true);
+    pub(super) fn plan_and_repeat(&mut self, run: Arc<LearnedFrom>, asked_for: bool) {
+        (self.work, self.again) = (Some(Work::Layout(run, asked_for)), true);
     }
 
-    /// Has a lesson learned.
-    pub(super) fn learn(&mut self, run: EndedCapture) {
-        self.work = Some(Work::Lesson(Box::new(run)));
+    /// Has what was asked for outside captures searched for a run that begins with so many bytes, and the call made
+    /// again.
+    pub(super) fn search_and_repeat(&mut self, bytes: u64) {
+        (self.work, self.again) = (Some(Work::Search(bytes)), true);
+    }
+
+    /// Has a lesson kept.
+    pub(super) fn learn(&mut self, lesson: Lesson) {
+        self.work = Some(Work::Lesson(Box::new(lesson)));
     }
 }
 
@@ -662,13 +670,25 @@ impl<D: Driver> Engine<D> {
         let settings = &self.config.settings;
         // What these return is dropped here, without the lock, and may be large.
         match work {
-            Work::Layout(outline) => {
-                let layout = outline.layout(None, settings.plan_search);
-                drop(self.lock().map(|mut state| state.lessons.take_layout(&outline, layout)));
+            Work::Layout(run, asked_for) => {
+                let unit = unit(self.driver.memory_support());
+                let layout = Lesson::layout(&run, asked_for, unit, settings);
+                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
             }
-            Work::Lesson(run) => {
-                let lesson = run.read(settings);
-                drop(self.lock().map(|mut state| state.lessons.keep(lesson)));
+            Work::Search(bytes) => {
+                let Ok(mut heard) = self.lock().map(|mut state| state.lessons.take_heard()) else {
+                    return;
+                };
+                let demands = self.caches.take_heard();
+                let more = !demands.is_empty();
+                let lesson = search(&mut heard, demands, bytes, settings);
+                drop(self.lock().map(|mut state| {
+                    state.lessons.put_heard(heard, more, bytes);
+                    lesson.and_then(|lesson| state.lessons.keep(lesson))
+                }));
+            }
+            Work::Lesson(lesson) => {
+                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
             }
         }
     }

@@ -14,6 +14,7 @@
 //! capture, events) is the business of the state behind the engine's lock, which takes leases back
 //! when it is asked for something that a stream cache has no block for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -28,6 +29,7 @@ use crate::heap::is_small;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::index::{new_map, Map};
+use crate::layout::Demand;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
 /// What blocks must have in common to stand in for each other.
@@ -97,6 +99,119 @@ struct LeaseRow {
     frames: Option<Arc<Frames>>,
 }
 
+/// So many requests are kept of a stream cache's streams, the latest: two runs of most programs.
+const HEARD: usize = 16_384;
+/// After so many short runs in a row, each behind another thread's, threads ask in turns all the time.
+const TURNS: u32 = 32;
+
+/// What streams asked for outside captures lately: captures learn from it.
+///
+/// Stream caches note requests apart, so that threads on different streams do not wait for each other. The order of
+/// all is that of *turns*: who asks while it is not a stream cache's turn takes the next one.
+#[derive(Debug)]
+struct Hearing {
+    turns: Arc<Turns>,
+    /// How many requests are kept; none where nothing learns from them.
+    most: usize,
+    /// The turn that the latest requests belong to.
+    turn: u64,
+    /// Turns that began here, each with the number of requests before, forgotten ones included.
+    begun: VecDeque<(u64, u64)>,
+    asked: VecDeque<Demand>,
+    forgotten: u64,
+    /// So many short turns in a row came behind another thread's.
+    disturbed: u32,
+    /// So many requests are not noted, since threads would wait for each other's turns.
+    resting: usize,
+}
+
+/// Whose turn it is to be heard.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Turns {
+    latest: AtomicU64,
+    /// The thread that took it.
+    thread: AtomicUsize,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self { latest: AtomicU64::new(0), thread: AtomicUsize::new(0) }
+    }
+}
+
+impl Hearing {
+    fn new(turns: Arc<Turns>, most: usize) -> Self {
+        Self {
+            turns,
+            most,
+            turn: u64::MAX,
+            begun: VecDeque::new(),
+            asked: VecDeque::new(),
+            forgotten: 0,
+            disturbed: 0,
+            resting: 0,
+        }
+    }
+
+    /// Notes a request.
+    #[inline]
+    fn note(&mut self, asked: Demand) {
+        if self.turns.latest.load(Ordering::Relaxed) != self.turn && !self.begin_turn() {
+            return;
+        }
+        if self.asked.len() == self.most {
+            self.asked.pop_front();
+            self.forgotten += 1;
+        }
+        self.asked.push_back(asked);
+    }
+
+    /// Takes the next turn. False where nothing is noted now.
+    #[inline(never)]
+    fn begin_turn(&mut self) -> bool {
+        if self.most == 0 {
+            return false;
+        }
+        if self.resting > 0 {
+            self.resting -= 1;
+            return false;
+        }
+        let count = self.forgotten + self.asked.len() as u64;
+        let short = self.begun.back().is_some_and(|begun| count - begun.1 < 8);
+        let before = self.turns.thread.swap(this_thread(), Ordering::Relaxed);
+        let disturbed = short && before != this_thread();
+        self.disturbed = if disturbed { self.disturbed + 1 } else { 0 };
+        if self.disturbed == TURNS {
+            self.take();
+            (self.turn, self.disturbed, self.resting) = (u64::MAX, 0, HEARD);
+            return false;
+        }
+        self.turn = self.turns.latest.fetch_add(1, Ordering::Relaxed) + 1;
+        // Turns of which all is forgotten are of no use.
+        while self.begun.get(1).is_some_and(|next| next.1 <= self.forgotten) {
+            self.begun.pop_front();
+        }
+        self.begun.push_back((self.turn, count));
+        true
+    }
+
+    /// Forgets the requests that were noted; returns them by their turns.
+    fn take(&mut self) -> Vec<(u64, Vec<Demand>)> {
+        let mut taken = Vec::with_capacity(self.begun.len());
+        let mut begun = std::mem::take(&mut self.begun).into_iter().peekable();
+        let mut asked = std::mem::take(&mut self.asked).into_iter();
+        let end = self.forgotten + asked.len() as u64;
+        while let Some((turn, first)) = begun.next() {
+            let until = begun.peek().map_or(end, |next| next.1);
+            let count = until.saturating_sub(first.max(self.forgotten));
+            taken.push((turn, asked.by_ref().take(count as usize).collect()));
+        }
+        (self.forgotten, self.turn) = (0, u64::MAX);
+        taken
+    }
+}
+
 /// The leases of some streams.
 #[derive(Debug)]
 pub(super) struct StreamCache {
@@ -119,6 +234,7 @@ pub(super) struct StreamCache {
     /// Whether figures are kept at all.
     counts: bool,
     next: u64,
+    hearing: Hearing,
     pub(super) history: Option<Box<Ring>>,
 }
 
@@ -169,7 +285,7 @@ pub(super) struct LiveLease {
 }
 
 impl StreamCache {
-    pub(super) fn new(engine: u32, number: u32, counts: bool) -> Self {
+    fn new(engine: u32, number: u32, counts: bool, hearing: Hearing) -> Self {
         Self {
             engine,
             number,
@@ -185,6 +301,7 @@ impl StreamCache {
             counted: Counters::default(),
             counts,
             next: 0,
+            hearing,
             history: None,
         }
     }
@@ -230,6 +347,7 @@ impl StreamCache {
         row.requested = requested;
         row.frames = frames;
         let block = Block { id, address: row.address, bytes: requested };
+        self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         if let Some(history) = &mut self.history {
             let place = (block.address, requested);
             history.push(EventKind::Allocate, place, stream, pool, row.frames.clone());
@@ -280,6 +398,7 @@ impl StreamCache {
             }
         }
         self.latest = row.bucket;
+        self.hearing.note(Demand::Free { block: id.number() });
         if let Some(history) = &mut self.history {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
@@ -288,15 +407,26 @@ impl StreamCache {
         Given::Done { may_peak: !within }
     }
 
-    /// Records a stream for a block. `None` where there is no such live block.
-    pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Option<()> {
+    /// Records a stream for a block, with `last` for the last time. `None` where there is no such live block.
+    pub(super) fn record_stream(
+        &mut self,
+        id: BlockId,
+        stream: StreamHandle,
+        last: bool,
+    ) -> Option<()> {
         self.live(id)?;
         let row = &mut self.rows[id.slot as usize];
         let own = self.buckets[row.bucket as usize].key.stream;
         if (stream != own || row.retired) && !row.uses.contains(&stream) {
             row.uses.push(stream);
         }
+        self.hearing.note(Demand::Use { block: id.number(), stream, last });
         Some(())
+    }
+
+    /// Notes a request for a block that is not leased.
+    pub(super) fn hear(&mut self, asked: Demand) {
+        self.hearing.note(asked);
     }
 
     /// Whether a stream was recorded for a live block.
@@ -364,7 +494,9 @@ impl StreamCache {
         if self.counts {
             self.counted.rise(count).enter(bytes, requested);
         }
-        self.id(slot, self.next)
+        let id = self.id(slot, self.next);
+        self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
+        id
     }
 
     /// Asks for what is missing of its allowance after a block was just handed out, taken on lease or taken
@@ -398,7 +530,7 @@ impl StreamCache {
     }
 
     /// Lets nothing of a pool, or of all, be handed out again from here, once what is cached now has been
-    /// taken back: the pool is about to be suspended, or requests are to be learned from.
+    /// taken back: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: Option<PoolId>) {
         for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
             row.barred |= pool.is_none_or(|pool| self.buckets[row.bucket as usize].pool == pool);
@@ -415,6 +547,7 @@ impl StreamCache {
             self.counted.change(count).leave(bytes, requested);
         }
         let (number, retired) = (row.bucket, row.retired);
+        self.hearing.note(Demand::Free { block: id.number() });
         let lease = self.drop_row(id.slot);
         if retired && self.buckets[number as usize].members == 0 {
             // No request names its stream again.
@@ -732,6 +865,14 @@ const CACHES: usize = 64;
 /// The handle of no stream.
 const NO_STREAM: usize = usize::MAX;
 
+/// What is kept of requests outside captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hears {
+    All,
+    Latest,
+    Nothing,
+}
+
 /// The stream caches of an engine.
 #[derive(Debug)]
 pub(super) struct StreamCaches {
@@ -741,6 +882,9 @@ pub(super) struct StreamCaches {
     /// By stream cache: the handle of the stream that was last seen in a capture which has not ended
     /// since. One that is out of date costs time alone: the stream is served behind the engine's lock.
     capturing: Box<[AtomicUsize]>,
+    turns: Arc<Turns>,
+    /// The turn behind which nothing was heard yet that was not taken.
+    taken: AtomicU64,
     peaks: Mutex<Peaks>,
 }
 
@@ -750,14 +894,20 @@ pub(super) struct StreamCaches {
 struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
-    pub(super) fn new(engine: u32, counts: bool) -> Self {
+    /// `hears` says whether captures learn from requests outside them.
+    pub(super) fn new(engine: u32, counts: bool, hears: bool) -> Self {
+        let turns = Arc::new(Turns::new());
         let cache = |number| {
-            Padded(Mutex::new(Rank::StreamCache, StreamCache::new(engine, number, counts)))
+            let hearing = Hearing::new(Arc::clone(&turns), if hears { HEARD } else { 0 });
+            let cache = StreamCache::new(engine, number, counts, hearing);
+            Padded(Mutex::new(Rank::StreamCache, cache))
         };
         Self {
             rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
             capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
+            turns,
+            taken: AtomicU64::new(0),
             peaks: Mutex::new(Rank::Peaks, Peaks::default()),
         }
     }
@@ -765,6 +915,32 @@ impl StreamCaches {
     /// The peaks of the figures.
     pub(super) fn peaks(&self) -> MutexGuard<'_, Peaks> {
         self.peaks.lock()
+    }
+
+    /// Whether anything was asked for outside captures since [`StreamCaches::take_heard`].
+    #[inline]
+    pub(super) fn has_heard(&self) -> bool {
+        self.turns.latest.load(Ordering::Relaxed) != self.taken.load(Ordering::Relaxed)
+    }
+
+    /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
+    pub(super) fn take_heard(&self) -> Vec<Demand> {
+        let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
+        self.taken.store(self.turns.latest.load(Ordering::Relaxed), Ordering::Relaxed);
+        turns.sort_by_key(|turn| turn.0);
+        turns.into_iter().flat_map(|turn| turn.1).collect()
+    }
+
+    /// Keeps all that is asked for outside captures from now on, or the latest, or nothing, and forgets what was.
+    pub(super) fn hear(&self, what: Hears) {
+        for mut cache in self.all() {
+            cache.hearing.take();
+            cache.hearing.most = match what {
+                Hears::All => usize::MAX,
+                Hears::Latest => HEARD,
+                Hears::Nothing => 0,
+            };
+        }
     }
 
     /// The stream cache of a stream, locked.

@@ -26,12 +26,14 @@
 use std::sync::Arc;
 
 use super::place::{Placed, Requester};
-use super::range::{RangeId, RangeState, SegmentId, Users};
+use super::range::{Range, RangeId, RangeState, SegmentId, Users};
 use super::segment::{enter_segment, unit, HeapSegment, Piece, SegmentShape};
 use super::suspend::{Absent, AbsentStage};
 use super::{Change, Heap, Supply};
 use crate::capture::Proof;
-use crate::driver::{Driver, DriverError, ErrorKind, MemoryHandle, Source, StreamHandle};
+use crate::driver::{
+    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
+};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -206,14 +208,15 @@ impl Heap {
                 best = Some((site.missing, address, site));
             }
         };
-        for &hole in &self.holes {
+        // What lies apart leaves the holes to what is to lie there.
+        for &hole in self.holes.iter().filter(|_| !apart) {
             let range = &self.ranges[hole];
             let (first, below) = before(range.previous);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: GrowthSpot::Low(hole) });
             }
-            let above = self.usable_after(range.next.filter(|_| !apart), bytes, requester, proof);
+            let above = self.usable_after(range.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
@@ -254,27 +257,130 @@ impl Heap {
             GrowthSpot::High(hole) => (hole, false),
         };
         let range = &self.ranges[hole];
-        let (segment, previous, next) = (range.segment, range.previous, range.next);
         let address = if low { range.address } else { range.end() - missing };
-        let whole = missing == range.bytes;
-        self.segment(segment).map(driver, address, missing)?;
-        self.note_change(mapping(address, missing));
-        let idle = RangeState::Idle { users: Users::Eager };
-        let id = if whole {
-            self.forget_hole(hole);
-            self.ranges.set_state(hole, idle);
-            hole
-        } else {
-            let rest = &mut self.ranges[hole];
-            rest.bytes -= missing;
-            if low {
-                rest.address += missing;
+        self.fill_hole(driver, hole, (address, missing))
+    }
+
+    /// Maps a part of a hole as one piece, and returns the idle range that it makes, joined with none beside it.
+    fn fill_hole<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        hole: RangeId,
+        (address, bytes): (u64, u64),
+    ) -> Result<RangeId, DriverError> {
+        let Range { address: start, segment, previous, next, .. } = self.ranges[hole];
+        let end = self.ranges[hole].end();
+        self.segment(segment).map(driver, address, bytes)?;
+        self.note_change(mapping(address, bytes));
+        let state = RangeState::Idle { users: Users::Eager };
+        let (low, high) = (address > start, address + bytes < end);
+        let id = match (low, high) {
+            (false, false) => {
+                self.forget_hole(hole);
+                self.ranges.set_state(hole, state);
+                hole
             }
-            let sides = if low { (previous, Some(hole)) } else { (Some(hole), next) };
-            self.ranges.insert((address, missing), segment, sides, idle)
+            (false, true) => {
+                self.ranges.shorten(hole, bytes);
+                self.ranges.insert((address, bytes), segment, (previous, Some(hole)), state)
+            }
+            (true, _) => {
+                self.ranges[hole].bytes = address - start;
+                let id = self.ranges.insert((address, bytes), segment, (Some(hole), next), state);
+                if high {
+                    let rest = (address + bytes, end - address - bytes);
+                    let rest =
+                        self.ranges.insert(rest, segment, (Some(id), next), RangeState::Hole);
+                    self.holes.push(rest);
+                }
+                id
+            }
         };
+        if next.is_none() {
+            let last = if high { self.ranges[id].next } else { Some(id) };
+            self.segment(segment).last = last;
+        }
         self.list(id);
         Ok(id)
+    }
+
+    /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), behind the end of the segment that
+    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments.
+    ///
+    /// # Errors
+    /// The driver's. The heap is then as it was.
+    pub(crate) fn open_arena<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        bytes: u64,
+    ) -> Result<Option<u64>, DriverError> {
+        let unit = unit(driver.memory_support());
+        let Supply::Growing { reserve } = self.plan.supply else { return Ok(None) };
+        let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
+        if self.presence().is_shut() || self.has_source() || !mapped {
+            return Ok(None);
+        }
+        let bytes = bytes.next_multiple_of(unit);
+        // A hole at the end would be one with this.
+        let is_free = |segment: &HeapSegment| {
+            let last = segment.last.map(|last| self.ranges[last].state);
+            segment.premapped == 0 && segment.room() >= bytes && last != Some(RangeState::Hole)
+        };
+        let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
+        let segment = match growing.filter(|(_, segment)| is_free(segment)) {
+            Some((segment, _)) => segment,
+            None => {
+                let shape = SegmentShape::Growable { reserve };
+                let opened = HeapSegment::open(driver, bytes, shape, self.plan.exportable)?;
+                let segment = enter_segment(&mut self.segments, opened);
+                self.growing.get_or_insert(segment);
+                segment
+            }
+        };
+        let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
+        let start = address + mapped;
+        let hole = self.ranges.insert((start, bytes), segment, (last, None), RangeState::Hole);
+        self.holes.push(hole);
+        let segment = self.segment(segment);
+        (segment.mapped, segment.last) = (mapped + bytes, Some(hole));
+        Ok(Some(start))
+    }
+
+    /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of
+    /// `step` bytes of the arena, so that a later place finds it there, and no more than `limit`. Says whether anything
+    /// came. Costs a look at each hole.
+    ///
+    /// # Errors
+    /// The driver's. What came before is there.
+    pub(crate) fn fill<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (base, step): (u64, u64),
+        (address, bytes): (u64, u64),
+        mut limit: u64,
+    ) -> Result<bool, DriverError> {
+        if self.presence().is_shut() {
+            return Ok(false);
+        }
+        let (from, to) = ((address - base) / step * step, address - base + bytes);
+        let (from, to) = (base + from, base + to.next_multiple_of(step));
+        let here = |hole: &RangeId| {
+            let hole = &self.ranges[*hole];
+            hole.address < address + bytes && address < hole.end()
+        };
+        let holes: Vec<RangeId> = self.holes.iter().copied().filter(here).collect();
+        let mut came = false;
+        for hole in holes {
+            let (start, end) =
+                (self.ranges[hole].address.max(from), self.ranges[hole].end().min(to));
+            if end - start > limit {
+                return Ok(came);
+            }
+            let filled = self.fill_hole(driver, hole, (start, end - start))?;
+            self.merge(filled);
+            (limit, came) = (limit - (end - start), true);
+        }
+        Ok(came)
     }
 
     /// Enters bytes that came into use behind a segment's last range.

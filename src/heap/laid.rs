@@ -49,26 +49,35 @@ impl Heap {
         Some(self.carve(first, bytes))
     }
 
-    /// Whether there is memory behind all of these addresses, free or not, in one segment.
+    /// The lowest address at which [`Heap::place`] would put a block of so many bytes, which a capture asks for. Nothing
+    /// changes. Costs a look at each free range.
+    pub(crate) fn find_place(
+        &self,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<u64> {
+        if self.is_uncached() || self.presence().is_shut() || self.plan.whole {
+            return None;
+        }
+        let (mut begin, mut end) = (0, 0);
+        for id in self.free_ids().filter(|&id| self.may_take(id, requester, proof)) {
+            let range = &self.ranges[id];
+            if range.address != end || range.previous.is_none() {
+                begin = range.address;
+            }
+            end = range.end();
+            if end - begin >= bytes {
+                return Some(begin);
+            }
+        }
+        None
+    }
+
+    /// Whether all of these addresses lie in ranges of one segment, with memory behind them or not yet.
     pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
-        let end = address + bytes;
-        let here = |id: &RangeId| {
-            let range = &self.ranges[*id];
-            !matches!(range.state, RangeState::Hole) && range.address < end && address < range.end()
-        };
-        let mut parts: Vec<(u64, u64)> = self
-            .ranges
-            .ids()
-            .filter(here)
-            .map(|id| (self.ranges[id].address, self.ranges[id].end()))
-            .collect();
-        parts.sort_unstable();
-        let mut at = address;
-        parts.into_iter().all(|(from, to)| {
-            let joins = from <= at;
-            at = to;
-            joins
-        }) && at >= end
+        let mut segments = self.segments.iter().flatten();
+        segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
     }
 
     /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of

@@ -96,7 +96,7 @@ impl Heap {
 
     /// By state: what is idle or a stream's has no markers, what a capture gave back has some; of graphs' memory it is
     /// known whether they keep it; without `has_closed` nothing is closed. Holes are listed once, have no hole beside
-    /// them, are never last, and lie where memory can come and go. The segment that grows is one that can.
+    /// them, and lie where memory can come and go. The segment that grows is one that can.
     fn ranges_are_what_they_say(&self) -> Verdict {
         let mut holes = self.holes.clone();
         holes.sort_unstable();
@@ -128,7 +128,7 @@ impl Heap {
                 RangeState::Allocated | RangeState::Waiting => true,
                 RangeState::Hole => {
                     let growable = self.segments[range.segment.index()].as_ref();
-                    range.next.is_some_and(|next| !is_hole(next))
+                    range.next.is_none_or(|next| !is_hole(next))
                         && growable.is_some_and(|segment| segment.growable)
                 }
                 RangeState::Vacant => false,

@@ -15,12 +15,12 @@
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
 //! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
-//! | `plan` | `none` | How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched; or `learned`, as they ask for it, close together where an earlier capture into the pool has asked for the same. |
+//! | `plan` | `none` | How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `learned`, as they ask for it, close together where warm-ups or earlier captures have asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. |
 //! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
-//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for what was learned and for captures that are run twice. At least 1. |
+//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -185,11 +185,13 @@ settings! {
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Learned`] each capture teaches the next ones into its pool that begin with a
-    /// request for as many bytes, or for fewer (a smaller batch): their blocks lie by a layout that is made at
-    /// their first request, in up to a second where there are many blocks. Runs outside captures teach in
-    /// any case ([`Engine::learn`](crate::engine::Engine::learn)). More blocks have the place of one that was freed
-    /// then: what only the run of the capture wrote to a block that it frees is overwritten sooner.
+    /// With [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
+    /// teaches the next captures that begin with a request for as many bytes, or for fewer (a smaller batch): their blocks
+    /// lie by a layout that is made at their first request, in a few milliseconds, if it takes less than they would
+    /// without. Runs that the host marks teach in any case ([`Engine::learn`](crate::engine::Engine::learn)). More
+    /// blocks have the place of one that was freed then: what only the run of the capture wrote to a block that it frees
+    /// is overwritten sooner. With [`PlanChoice::None`] each block goes where it fits, and captures of the same work may
+    /// take more.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, exact or learned";
     /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
@@ -210,8 +212,8 @@ settings! {
         "plan_pool_graphs": Optional<Number>, "a whole number of graphs, at least 1",
         |it| it != Some(0);
     /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
-    /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
-    /// learned, and holds the engine's lock then.
+    /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what the host had
+    /// learned ([`Engine::learn`](crate::engine::Engine::learn)).
     plan_search: usize = 1,
         "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
     /// `programmatic`.

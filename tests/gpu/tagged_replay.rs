@@ -92,6 +92,7 @@ fn plans_change_no_output<P: Program>(driver: &Arc<P>, seed: u64, operations: u3
                     delay: 5_000,
                     launches: 3,
                     plan,
+                    warm_ups: 0,
                     lint: false,
                 };
                 replay(driver, &trace, &options).unwrap_or_else(|error| panic!("{seed}: {error}"))

@@ -3,6 +3,7 @@
 mod batch_sizes;
 mod compact;
 mod cover;
+mod heard;
 mod layout;
 mod learned;
 mod many;

@@ -43,8 +43,8 @@ pub enum PlanChoice {
     None,
     /// At their end: the least that they can run on (`regraph::plan`).
     Exact,
-    /// As they ask for it, close together where an earlier capture into the pool has asked for the same
-    /// (`regraph::Engine::follow_layout`).
+    /// As they ask for it, close together where a run outside captures or an earlier capture has asked for the same
+    /// and that takes less (`regraph::Engine::follow_layout`).
     Learned,
 }
 

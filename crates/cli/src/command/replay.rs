@@ -46,6 +46,9 @@ pub struct Arguments {
     /// With --plan learned or twice, search so many times as long for a layout, at least once.
     #[arg(long, default_value = "1", value_name = "TIMES")]
     plan_search: NonZeroUsize,
+    /// Run each capture's operations so many times outside captures before: the capture learns from them by itself.
+    #[arg(long, default_value_t, value_name = "N", conflicts_with = "plan")]
+    warm_ups: u32,
     /// Blocks of so many percent of the trace's sizes: captures of other models of the same kind.
     #[arg(long, default_value_t = 100, value_name = "PERCENT")]
     scale: u32,
@@ -155,6 +158,7 @@ impl Job for Run<'_> {
             delay: if arguments.tags { TAG_DELAY } else { 0 },
             launches: if arguments.tags { TAG_LAUNCHES } else { arguments.launches },
             plan: arguments.plan,
+            warm_ups: arguments.warm_ups,
             lint: arguments.lint,
             ..Options::default()
         };

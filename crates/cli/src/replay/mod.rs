@@ -72,6 +72,8 @@ pub struct Options {
     pub launches: u32,
     /// How a capture's blocks get their places.
     pub plan: Plan,
+    /// How often a capture's operations run outside captures before it, so that it learns from them.
+    pub warm_ups: u32,
     /// Whether kernels have the blocks among their parameters that the trace says they touch, and each graph is
     /// searched for later uses than the trace records and for reads of what nothing in it wrote before. Not with
     /// tags, whose kernels have blocks of their own choice.

@@ -135,8 +135,12 @@ impl<'a, P: Program> Runner<'a, P> {
             config = config.find_late_uses(true);
             config.settings.early_reads = true;
         }
-        if matches!(options.plan, Plan::Exact | Plan::Twice) {
-            config.settings.plan = PlanChoice::Exact;
+        config.settings.plan = match options.plan {
+            Plan::Exact | Plan::Twice => PlanChoice::Exact,
+            Plan::None if options.warm_ups > 0 => PlanChoice::Learned,
+            _ => PlanChoice::None,
+        };
+        if config.settings.plan == PlanChoice::Exact {
             config.settings.plan_pool_graphs.get_or_insert_with(|| most_captures(trace));
         }
         Self {
@@ -196,10 +200,15 @@ impl<'a, P: Program> Runner<'a, P> {
                     }
                     let rest = &trace.operations()[index..];
                     let layout = match self.options.plan {
-                        Plan::None | Plan::Exact => None,
+                        Plan::None | Plan::Exact => {
+                            (0..self.options.warm_ups).try_for_each(|_| self.warm_up(rest))?;
+                            None
+                        }
                         Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
                         Plan::Learned => {
+                            self.engine.learn().map_err(|e| self.engine_failed(e))?;
                             self.warm_up(rest)?;
+                            self.engine.learned().map_err(|e| self.engine_failed(e))?;
                             None
                         }
                     };

@@ -50,12 +50,10 @@ impl<P: Program> Runner<'_, P> {
         Ok(layout)
     }
 
-    /// Asks outside captures for what the capture with these operations behind its `begin` will ask for,
-    /// and has the engine learn it.
+    /// Asks outside captures for what the capture with these operations behind its `begin` will ask for.
     pub(super) fn warm_up(&mut self, rest: &[Operation]) -> Result<(), ReplayError> {
         let before = (self.operation, self.placements.len(), self.alloc.clone(), self.free.clone());
         let pool = std::mem::replace(&mut self.pool, PoolIndex::MAX);
-        self.engine.learn().map_err(|e| self.engine_failed(e))?;
         let mut own = BTreeSet::new();
         for operation in rest {
             self.operation += 1;
@@ -70,7 +68,6 @@ impl<P: Program> Runner<'_, P> {
             }
             self.step(operation)?;
         }
-        self.engine.learned().map_err(|e| self.engine_failed(e))?;
         for id in own {
             if let Some(block) = self.blocks.remove(&id) {
                 self.engine.free(block.id).map_err(|e| self.engine_failed(e))?;

@@ -11,6 +11,9 @@ const STEPS: u64 = 100_000_000;
 const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
 /// The most placed blocks that are looked at for each pair of blocks, so that a small capture is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
+/// The most placed blocks that are looked at where a capture's first request waits for it and has not asked: some
+/// milliseconds.
+const QUICK_STEPS: u64 = 1_000_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;
 
@@ -22,16 +25,40 @@ struct Tried {
     order: Vec<u32>,
 }
 
-/// Offsets of the blocks, with `times` as many looks as are good for a capture's first request.
-pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Vec<u64> {
-    let count = order.len() as u64;
+/// How far is searched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    /// No more is searched for once the blocks take no more than this, in bytes.
+    pub(super) enough: u64,
+    /// So many placed blocks are looked at, at most, for the sake of something better.
+    pub(super) steps: u64,
+}
+
+impl Search {
+    /// `times` as many looks as are good for a capture's first request, unless no layout takes less.
+    pub(super) fn thorough(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Self {
+        let count = order.len() as u64;
+        let bounds = [count * count * STEPS_PER_PAIR, STEPS_BY_BLOCKS / count.max(1)];
+        let steps = bounds.into_iter().fold(STEPS, u64::min).saturating_mul(times);
+        let orders = orders(order, conflicts);
+        let least = orders.iter().map(|tried| conflicts.least(order, tried));
+        Self { enough: least.fold(0, u64::max), steps }
+    }
+
+    /// As much as no capture's first request is slowed by, for memory that comes in units of so many bytes.
+    pub(super) fn quick(order: &Order<'_>, least: u64, unit: u64) -> Self {
+        let enough = least.max(order.most_at_once()).next_multiple_of(unit);
+        Self { enough, steps: QUICK_STEPS }
+    }
+}
+
+/// Offsets of the blocks.
+pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> Vec<u64> {
     let mut packer = Packer::new(order, conflicts);
-    let orders = orders(&packer, conflicts);
-    let least = orders.iter().map(|tried| conflicts.least(order, tried)).fold(0, u64::max);
+    let orders = orders(order, conflicts);
     let mut tried: Vec<Tried> = Vec::new();
     let (mut taken, mut offsets) = (u64::MAX, Vec::new());
-    let until = STEPS.min(count * count * STEPS_PER_PAIR).min(STEPS_BY_BLOCKS / count.max(1));
-    let until = until.saturating_mul(times);
+    let Search { enough: least, steps: until } = search;
     for order in orders {
         for fit in [Fit::First, Fit::Best] {
             if taken <= least || (taken < u64::MAX && packer.steps >= until) {
@@ -81,15 +108,19 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Vec<
 }
 
 /// The orders to begin with; of equals in each the block that was allocated first.
-fn orders(packer: &Packer<'_>, conflicts: &Conflicts) -> Vec<Vec<u32>> {
-    let count = packer.offsets.len() as u32;
+fn orders(blocks: &Order<'_>, conflicts: &Conflicts) -> Vec<Vec<u32>> {
+    let count = blocks.len() as u32;
     let (mut degree, mut beside) = (Vec::new(), Vec::new());
     for block in 0..count {
-        let row = conflicts.of(block as usize).iter();
-        degree.push(row.clone().count() as u128);
-        beside.push(row.map(|other| packer.bytes(other as u32)).sum::<u64>());
+        let (mut others, mut bytes) = (0, 0);
+        for other in conflicts.of(block as usize).iter() {
+            others += 1;
+            bytes += blocks.bytes(other);
+        }
+        degree.push(others);
+        beside.push(bytes);
     }
-    let bytes = |block: &u32| u128::from(packer.bytes(*block));
+    let bytes = |block: &u32| u128::from(blocks.bytes(*block as usize));
     let allocated: Vec<u32> = (0..count).collect();
     let sorted = |key: &dyn Fn(&u32) -> (u128, u128)| {
         let mut order = allocated.clone();

@@ -9,13 +9,15 @@
 //! * `improve`: better orders, with bounded work.
 //! * `sweep`: the same for so many blocks that not all pairs can be looked at.
 //! * `pages`: addresses for the same blocks where memory comes by pages at the capture's end.
-//! * `outline`: from a capture's journal; `requests`: from a run outside captures.
+//! * `outline`: from a capture's journal; `requests`: from a run outside captures; `period`: which part of what was
+//!   asked for there is one.
 
 mod improve;
 mod order;
 mod outline;
 mod pack;
 mod pages;
+mod period;
 mod requests;
 mod sweep;
 
@@ -23,11 +25,12 @@ use std::collections::HashMap;
 
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
+use improve::Search;
 use order::{Conflicts, Order};
-pub use outline::Outline;
+pub use outline::{Outline, Pattern};
 pub use pages::Pages;
 use regraph_record::policy::Reuse;
-pub use requests::Requests;
+pub use requests::{Demand, Heard, Requests};
 
 /// Offsets are multiples of this, in bytes.
 const GRANULE: u64 = 512;
@@ -100,7 +103,8 @@ impl Layout {
         let (offsets, pages) = if order.len() <= PAIRWISE {
             let conflicts = Conflicts::new(&order);
             let with_pages = |times: u64| {
-                let offsets = improve::best(&order, &conflicts, times);
+                let search = Search::thorough(&order, &conflicts, times);
+                let offsets = improve::best(&order, &conflicts, search);
                 let pages = |unit| Pages::new(&order, &conflicts, lifetimes, &offsets, unit);
                 let pages = unit.map(pages);
                 (offsets, pages)
@@ -121,7 +125,33 @@ impl Layout {
         } else {
             (sweep::best(&order), None)
         };
-        let blocks = lifetimes.blocks().iter().zip(&offsets).zip(frees);
+        Self::at(&order, frees, &offsets, pages)
+    }
+
+    /// Lays the blocks of a capture out in a few milliseconds, for memory that comes in units of `unit` bytes. `None`
+    /// where blocks take no more units when each goes, as it is allocated, to the first or the best gap.
+    ///
+    /// # Panics
+    /// Panics unless `frees` has an entry for each block, and if `unit` is 0.
+    fn quick(
+        lifetimes: &Lifetimes,
+        frees: &[Option<u32>],
+        reuse: Reuse,
+        unit: u64,
+    ) -> Option<Self> {
+        let order = Order::new(lifetimes, frees, reuse);
+        let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
+        let without = order.taken(&sweep::best(&order));
+        if without <= search.enough || order.len() > PAIRWISE {
+            return None;
+        }
+        let offsets = improve::best(&order, &Conflicts::new(&order), search);
+        let better = order.taken(&offsets).div_ceil(unit) < without.div_ceil(unit);
+        better.then(|| Self::at(&order, frees, &offsets, None))
+    }
+
+    fn at(order: &Order<'_>, frees: &[Option<u32>], offsets: &[u64], pages: Option<Pages>) -> Self {
+        let blocks = order.blocks().iter().zip(offsets).zip(frees);
         let mut streams: HashMap<u32, u32> = HashMap::new();
         let places: Vec<Place> = blocks
             .map(|((block, &offset), &until)| {
@@ -130,8 +160,7 @@ impl Layout {
                 Place { offset, bytes: block.bytes, stream, until }
             })
             .collect();
-        let ends = (0..order.len()).map(|block| offsets[block] + order.bytes(block));
-        Self { bytes: ends.max().unwrap_or(0), places, pages }
+        Self { bytes: order.taken(offsets), places, pages }
     }
 
     /// The places, in the order of the blocks' allocation.

@@ -1,7 +1,7 @@
 //! Which blocks may lie over one another.
 
 use super::GRANULE;
-use crate::lifetimes::Lifetimes;
+use crate::lifetimes::{Lifetime, Lifetimes};
 use regraph_record::policy::Reuse;
 
 /// The blocks, and who comes after whom.
@@ -32,9 +32,53 @@ impl<'a> Order<'a> {
         self.lifetimes.blocks()[block].bytes.next_multiple_of(GRANULE)
     }
 
+    pub(super) fn blocks(&self) -> &[Lifetime] {
+        self.lifetimes.blocks()
+    }
+
+    /// What the blocks take at these offsets, up to the highest end, in bytes.
+    pub(super) fn taken(&self, offsets: &[u64]) -> u64 {
+        let ends = offsets.iter().enumerate().map(|(block, offset)| offset + self.bytes(block));
+        ends.max().unwrap_or(0)
+    }
+
+    /// The most bytes of blocks that the host had asked for and not freed: none of these may lie over another.
+    pub(super) fn most_at_once(&self) -> u64 {
+        let mut leaving = vec![0; self.len() + 1];
+        let (mut held, mut most) = (0, 0);
+        for block in 0..self.len() {
+            held -= leaving[block];
+            held += self.bytes(block);
+            most = most.max(held);
+            if let Some(leaving) = leaving.get_mut(self.freed[block] as usize) {
+                *leaving += self.bytes(block);
+            }
+        }
+        most
+    }
+
     /// Whether no other block gets a block's memory.
     pub(super) fn is_kept(&self, block: usize) -> bool {
         self.freed[block] == u32::MAX
+    }
+
+    /// The blocks of each stream, if each of these knows all that those before it on its stream did: none was set back.
+    fn by_stream(&self) -> Option<Vec<Vec<u32>>> {
+        let mut streams: Vec<Vec<u32>> = Vec::new();
+        for (block, lifetime) in self.blocks().iter().enumerate() {
+            let stream = lifetime.stream as usize;
+            if streams.len() <= stream {
+                streams.resize_with(stream + 1, Vec::new);
+            }
+            if let Some(&before) = streams[stream].last() {
+                let known = self.lifetimes.known(before as usize).iter();
+                if known.zip(self.lifetimes.known(block)).any(|(before, now)| before > now) {
+                    return None;
+                }
+            }
+            streams[stream].push(block as u32);
+        }
+        Some(streams)
     }
 
     /// Whether `later`, which was allocated after `earlier`, may have its memory.
@@ -67,16 +111,32 @@ pub(super) struct Conflicts {
 impl Conflicts {
     pub(super) fn new(order: &Order<'_>) -> Self {
         let words = order.len().div_ceil(64);
-        let mut bits = vec![0; words * order.len()];
-        for later in 0..order.len() {
-            for earlier in 0..later {
-                if !order.precedes(earlier, later) {
-                    bits[later * words + earlier / 64] |= 1 << (earlier % 64);
-                    bits[earlier * words + later / 64] |= 1 << (later % 64);
+        let mut conflicts = Self { words, bits: vec![0; words * order.len()] };
+        match order.by_stream() {
+            Some(streams) => streams.iter().for_each(|blocks| conflicts.add_all(order, blocks)),
+            None => {
+                for later in 0..order.len() {
+                    let earlier = (0..later).filter(|&earlier| !order.precedes(earlier, later));
+                    earlier.for_each(|earlier| conflicts.add(earlier, later));
                 }
             }
         }
-        Self { words, bits }
+        conflicts
+    }
+
+    /// Adds what conflicts with later blocks of one stream, which know more and more: as many as a block does not
+    /// precede, it conflicts with, and it precedes those behind.
+    fn add_all(&mut self, order: &Order<'_>, blocks: &[u32]) {
+        for earlier in 0..order.len() {
+            let later = &blocks[blocks.partition_point(|&block| block as usize <= earlier)..];
+            let beside = later.partition_point(|&later| !order.precedes(earlier, later as usize));
+            later[..beside].iter().for_each(|&later| self.add(earlier, later as usize));
+        }
+    }
+
+    fn add(&mut self, one: usize, other: usize) {
+        self.bits[one * self.words + other / 64] |= 1 << (other % 64);
+        self.bits[other * self.words + one / 64] |= 1 << (one % 64);
     }
 
     /// The most bytes found of blocks none of which may lie over another: no layout takes less. `order`
@@ -112,16 +172,21 @@ impl Conflicts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a>(&'a [u64]);
 
-impl Row<'_> {
+impl<'a> Row<'a> {
     #[inline]
     pub(super) fn has(self, other: u32) -> bool {
         self.0[other as usize / 64] >> (other % 64) & 1 == 1
     }
 
     /// All of them.
-    pub(super) fn iter(self) -> impl Iterator<Item = usize> + Clone {
-        let words = self.0.to_vec();
-        let all = words.len() * 64;
-        (0..all).filter(move |&other| words[other / 64] >> (other % 64) & 1 == 1)
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> + use<'a> {
+        self.0.iter().enumerate().flat_map(|(word, &bits)| {
+            let mut left = bits;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(word * 64 + bit as usize)
+            })
+        })
     }
 }

@@ -50,9 +50,11 @@ impl Outline {
         Self { lifetimes, frees, reuse }
     }
 
-    /// What each block takes, in bytes, in the order of allocation.
-    pub fn bytes(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lifetimes.blocks().iter().map(|block| block.bytes)
+    /// What the blocks take, in the order of allocation.
+    pub fn pattern(&self) -> Pattern {
+        let mut pattern = Pattern::default();
+        self.lifetimes.blocks().iter().for_each(|block| pattern.add(block.bytes));
+        pattern
     }
 
     /// Whether a layout for them may put one block over an earlier one; not so where either is none of them.
@@ -64,6 +66,15 @@ impl Outline {
         earlier < later && order.precedes(earlier, later)
     }
 
+    /// A layout for them where that takes less than they take as they come, as good as can be found in a few
+    /// milliseconds, for memory that comes in units of `unit` bytes.
+    ///
+    /// # Panics
+    /// Panics if the unit is 0.
+    pub fn quick_layout(&self, unit: u64) -> Option<Layout> {
+        Layout::quick(&self.lifetimes, &self.frees, self.reuse, unit)
+    }
+
     /// A layout for them, searched for `times` as long as by [`Layout::new`] where the least is not found at once; with
     /// a `unit` in bytes by [`Layout::with_pages`].
     ///
@@ -71,5 +82,30 @@ impl Outline {
     /// Panics if the unit is 0.
     pub fn layout(&self, unit: Option<u64>, times: usize) -> Layout {
         Layout::make(&self.lifetimes, &self.frees, self.reuse, (unit, times as u64))
+    }
+}
+
+/// What blocks take, in the order of allocation: equal for runs that ask for the same, and in practice for no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pattern {
+    first: u64,
+    blocks: u64,
+    mixed: u64,
+}
+
+impl Pattern {
+    /// What the first block takes, in bytes; 0 where there is none.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Adds a block of so many bytes.
+    #[inline]
+    pub fn add(&mut self, bytes: u64) {
+        if self.blocks == 0 {
+            self.first = bytes;
+        }
+        self.blocks += 1;
+        self.mixed = (self.mixed.rotate_left(5) ^ bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

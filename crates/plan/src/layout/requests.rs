@@ -4,17 +4,46 @@
 //! recorded for more than one of them (`waits`). A guess that is wrong costs memory: a place is handed out
 //! only where the capture proves it.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use super::Outline;
 use crate::lifetimes::{Lifetime, Lifetimes};
 use regraph_driver::StreamHandle;
+use regraph_record::index::{new_map, Map};
 use regraph_record::journal::BlockNumber;
 use regraph_record::policy::Reuse;
 
+/// What a host asked for outside captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// A block of so many bytes for a stream.
+    Allocate {
+        /// The block.
+        block: BlockNumber,
+        /// What it takes.
+        bytes: u64,
+        /// Its stream.
+        stream: StreamHandle,
+    },
+    /// A stream uses a block until it is freed, or has used it for the last time.
+    Use {
+        /// The block.
+        block: BlockNumber,
+        /// The stream.
+        stream: StreamHandle,
+        /// Whether it was for the last time.
+        last: bool,
+    },
+    /// A block is freed.
+    Free {
+        /// The block.
+        block: BlockNumber,
+    },
+}
+
 /// One request. Blocks and streams in the order of their first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+pub(super) enum Request {
     Allocate { bytes: u64, stream: usize },
     Use { block: usize, stream: usize, last: bool },
     Free { block: usize },
@@ -31,14 +60,12 @@ struct Block {
     free: Option<u32>,
 }
 
-/// Requests of a run outside captures, in the order of the host's calls.
+/// Requests outside captures, in the order of the host's calls.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     requests: Vec<Request>,
-    streams: HashMap<StreamHandle, usize>,
+    streams: usize,
     blocks: usize,
-    /// Those that are not freed.
-    live: HashMap<BlockNumber, usize>,
 }
 
 impl Requests {
@@ -47,44 +74,64 @@ impl Requests {
         self.blocks
     }
 
-    /// A block of so many bytes for a stream.
-    pub fn allocate(&mut self, block: BlockNumber, bytes: u64, stream: StreamHandle) {
-        let stream = self.stream(stream);
-        self.live.insert(block, self.blocks);
-        self.blocks += 1;
-        self.requests.push(Request::Allocate { bytes, stream });
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
     }
 
-    /// A stream uses a block until it is freed. A block that was not asked for here is not known.
-    pub fn record_stream(&mut self, block: BlockNumber, stream: StreamHandle) {
-        self.record(block, stream, false);
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
     }
 
-    /// A stream has used a block for the last time.
-    pub fn record_use(&mut self, block: BlockNumber, stream: StreamHandle) {
-        self.record(block, stream, true);
+    pub(super) fn all(&self) -> &[Request] {
+        &self.requests
     }
 
-    /// A block is freed.
-    pub fn free(&mut self, block: BlockNumber) {
-        let block = self.live.remove(&block);
-        self.requests.extend(block.map(|block| Request::Free { block }));
+    fn push(&mut self, request: Request) {
+        match request {
+            Request::Allocate { stream, .. } => {
+                self.streams = self.streams.max(stream + 1);
+                self.blocks += 1;
+            }
+            Request::Use { stream, .. } => self.streams = self.streams.max(stream + 1),
+            Request::Free { .. } => {}
+        }
+        self.requests.push(request);
     }
 
-    fn record(&mut self, block: BlockNumber, stream: StreamHandle, last: bool) {
-        let Some(&block) = self.live.get(&block) else { return };
-        let stream = self.stream(stream);
-        self.requests.push(Request::Use { block, stream, last });
-    }
-
-    fn stream(&mut self, stream: StreamHandle) -> usize {
-        let next = self.streams.len();
-        *self.streams.entry(stream).or_insert(next)
+    /// The requests of a part, but for those about blocks from before it.
+    pub(super) fn part(&self, part: Range<usize>) -> Self {
+        let before = self.requests[..part.start].iter();
+        let before = before.filter(|it| matches!(it, Request::Allocate { .. })).count();
+        let mut run = Self::default();
+        let mut numbers: Vec<Option<usize>> = vec![None; self.streams];
+        for request in &self.requests[part] {
+            let known = match *request {
+                Request::Allocate { .. } => true,
+                Request::Use { block, .. } | Request::Free { block } => block >= before,
+            };
+            if !known {
+                continue;
+            }
+            let next = run.streams;
+            let mut number = |stream: usize| *numbers[stream].get_or_insert(next);
+            run.push(match *request {
+                Request::Allocate { bytes, stream } => {
+                    Request::Allocate { bytes, stream: number(stream) }
+                }
+                Request::Use { block, stream, last } => {
+                    Request::Use { block: block - before, stream: number(stream), last }
+                }
+                Request::Free { block } => Request::Free { block: block - before },
+            });
+        }
+        run
     }
 
     /// The blocks, with what is guessed of their streams.
     pub fn outline(&self, reuse: Reuse) -> Outline {
-        let mut lifetimes = Lifetimes::new(self.streams.len());
+        let mut lifetimes = Lifetimes::new(self.streams);
         let mut frees = Vec::with_capacity(self.blocks);
         for (number, block) in self.guess().into_iter().enumerate() {
             let Block { bytes, stream, known, needed, free } = block;
@@ -137,7 +184,7 @@ impl Requests {
     /// What streams are taken to know. What one has submitted is counted by the requests that name it: who
     /// knows all up to such a request knows what was submitted between that one and the next.
     fn guess(&self) -> Vec<Block> {
-        let count = self.streams.len();
+        let count = self.streams;
         let mut blocks: Vec<Block> = Vec::with_capacity(self.blocks);
         let mut uses: Vec<Vec<(usize, Option<u32>)>> = Vec::with_capacity(self.blocks);
         let mut clocks = vec![vec![0; count]; count];
@@ -173,5 +220,82 @@ impl Requests {
             }
         }
         blocks
+    }
+}
+
+/// Requests as they are heard, with the names that the host has for blocks and streams.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    requests: Requests,
+    streams: Map<StreamHandle, usize>,
+    /// Blocks that are not freed.
+    live: Map<BlockNumber, usize>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { requests: Requests::default(), streams: new_map(), live: new_map() }
+    }
+}
+
+impl Heard {
+    /// All requests.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Adds a request. One about a block that was not asked for here is left out.
+    pub fn add(&mut self, asked: Demand) {
+        match asked {
+            Demand::Allocate { block, bytes, stream } => {
+                let stream = self.stream(stream);
+                self.live.insert(block, self.requests.blocks);
+                self.requests.push(Request::Allocate { bytes, stream });
+            }
+            Demand::Use { block, stream, last } => {
+                let Some(&block) = self.live.get(&block) else { return };
+                let stream = self.stream(stream);
+                self.requests.push(Request::Use { block, stream, last });
+            }
+            Demand::Free { block } => {
+                if let Some(block) = self.live.remove(&block) {
+                    self.requests.push(Request::Free { block });
+                }
+            }
+        }
+    }
+
+    fn stream(&mut self, stream: StreamHandle) -> usize {
+        let next = self.streams.len();
+        *self.streams.entry(stream).or_insert(next)
+    }
+
+    /// Forgets all requests but so many, the latest, where there are more than twice as many.
+    pub fn keep(&mut self, most: usize) {
+        let all = self.requests.requests.len();
+        if all / 2 <= most {
+            return;
+        }
+        let from = all - most;
+        let gone = self.requests.requests[..from].iter();
+        let gone = gone.filter(|it| matches!(it, Request::Allocate { .. })).count();
+        self.live.retain(|_, block| {
+            let kept = *block >= gone;
+            *block = block.wrapping_sub(gone);
+            kept
+        });
+        // Streams keep their numbers.
+        let mut kept = Requests { streams: self.requests.streams, ..Requests::default() };
+        for request in self.requests.requests.drain(from..) {
+            match request {
+                Request::Allocate { .. } => kept.push(request),
+                Request::Use { block, .. } | Request::Free { block } if block < gone => {}
+                Request::Use { block, stream, last } => {
+                    kept.push(Request::Use { block: block - gone, stream, last });
+                }
+                Request::Free { block } => kept.push(Request::Free { block: block - gone }),
+            }
+        }
+        self.requests = kept;
     }
 }

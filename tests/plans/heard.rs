@@ -1,0 +1,255 @@
+//! Captures that learn from what was asked for outside captures by themselves: nobody says where a run begins or ends.
+
+use super::learned::{blocks, capture, learning, leave};
+use super::twice::{device, followed, perform, program, Step, SUPPORTS};
+use crate::common::{bench_on, Bench, MIB};
+use regraph::driver::StreamHandle;
+use regraph::engine::{CaptureReport, Config, PoolConfig};
+use regraph::settings::{PlanChoice, Settings};
+use regraph::BlockNumber;
+use regraph_plan::layout::{Demand, Heard};
+use regraph_sim::SimConfig;
+
+fn unlearning() -> Config {
+    let mut settings = Settings::default();
+    settings.plan = PlanChoice::None;
+    Config::default().settings(settings)
+}
+
+/// Does the steps outside captures so many times, as a host that frees what is left at the end of each run.
+fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step], times: usize) {
+    let Bench { driver, engine, .. } = bench;
+    let own = engine.create_pool(PoolConfig::default());
+    for _ in 0..times {
+        let live = perform((bench, own), streams, steps, false);
+        live.into_iter().for_each(|block| engine.free(block).unwrap());
+    }
+    driver.complete_all();
+    engine.destroy_pool(own).unwrap();
+}
+
+/// What the pool of a capture holds that comes behind so many runs of the same steps, and the capture's report.
+fn held(
+    config: Config,
+    streams: usize,
+    (warm_ups, before): (usize, &[Step]),
+    steps: &[Step],
+) -> (u64, CaptureReport) {
+    let bench = bench_on(device(SUPPORTS[0]), config);
+    let all: [StreamHandle; 4] = bench.streams();
+    warm_up(&bench, &all[..streams], before, warm_ups);
+    let report = capture(&bench, &all[..streams], steps);
+    let held = bench.reserved();
+    leave(&bench, [report.clone()]);
+    (held, report)
+}
+
+#[test]
+fn two_equal_runs_show_what_a_capture_asks_for() {
+    let mut better = 0;
+    for seed in 0..24 {
+        let steps = program(seed, 1, 200, false);
+        let (without, report) = held(unlearning(), 1, (3, &steps), &steps);
+        assert_eq!(report.layout, None);
+        for times in [1, 2, 3, 7] {
+            let (with, report) = held(learning(), 1, (times, &steps), &steps);
+            assert!(with <= without, "seed {seed}, {times} runs: {with} bytes for {without}");
+            if let Some(layout) = report.layout {
+                better += usize::from(with < without);
+                assert!(layout.followed >= blocks(&steps), "seed {seed}: {layout}");
+            }
+        }
+    }
+    assert!(better > 40, "{better} captures of 96 hold less");
+}
+
+#[test]
+fn captures_into_other_pools_teach() {
+    let mut bench = bench_on(device(SUPPORTS[0]), learning());
+    let streams: [StreamHandle; 1] = bench.streams();
+    let first = bench.pool;
+    let (mut sizes, mut reports) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        bench.pool = bench.engine.create_pool(PoolConfig::default());
+        reports.push((bench.pool, capture(&bench, &streams, &fragmenting())));
+        sizes.push(bench.reserved());
+    }
+    bench.pool = first;
+    assert!(sizes[1] < sizes[0] && sizes[2] == sizes[1], "{sizes:?}");
+    assert_eq!(reports[0].1.layout, None);
+    assert!(followed(&reports[1].1).is_whole() && followed(&reports[2].1).is_whole());
+    for (pool, report) in reports {
+        bench.engine.release_graph(report.graph).unwrap();
+        bench.engine.destroy_pool(pool).unwrap();
+    }
+    leave(&bench, []);
+}
+
+/// Blocks that leave gaps where they go to the best one, and need none.
+fn fragmenting() -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut ask = |number: usize, mib: u64| {
+        steps.extend([Step::Allocate(number, mib * MIB, 0), Step::Launch(0, false)]);
+    };
+    (0..8).for_each(|number| ask(number, 4));
+    steps.extend((0..8).step_by(2).map(Step::Free));
+    steps.extend([Step::Allocate(8, 16 * MIB, 0), Step::Launch(0, false)]);
+    steps
+}
+
+#[test]
+fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
+    for taken in 1..16 {
+        let bench = bench_on(device(SUPPORTS[0]), learning());
+        let streams: [StreamHandle; 1] = bench.streams();
+        warm_up(&bench, &streams, &fragmenting(), 2);
+        // As many requests as the lesson has first, and then nothing.
+        let steps: Vec<Step> = fragmenting().into_iter().take(taken).collect();
+        let asked: u64 = steps.iter().map(bytes).sum();
+        let report = capture(&bench, &streams, &steps);
+        let layout = followed(&report);
+        assert_eq!(layout.followed, blocks(&steps));
+        let piece = layout.planned_bytes.div_ceil(8).next_multiple_of(2 * MIB);
+        let most = asked.div_ceil(piece).max(blocks(&steps) as u64) * piece;
+        assert!(bench.reserved() <= most, "{taken}: {} of {most}", bench.reserved());
+        leave(&bench, [report]);
+    }
+}
+
+fn bytes(step: &Step) -> u64 {
+    match step {
+        Step::Allocate(_, bytes, _) => *bytes,
+        _ => 0,
+    }
+}
+
+#[test]
+fn another_work_that_begins_as_a_lesson_takes_at_most_the_lesson_s_memory_more() {
+    for seed in 0..12 {
+        let known = program(seed, 1, 300, false);
+        let first = known.iter().find(|step| bytes(step) > 0).copied().unwrap();
+        let mut other = program(seed + 100, 1, 300, false);
+        let at = other.iter().position(|step| bytes(step) > 0).unwrap();
+        if let (Step::Allocate(block, ..), Step::Allocate(_, bytes, stream)) = (other[at], first) {
+            other[at] = Step::Allocate(block, bytes, stream);
+        }
+        let (without, _) = held(unlearning(), 1, (3, &known), &other);
+        let (with, report) = held(learning(), 1, (3, &known), &other);
+        let planned = report.layout.map_or(0, |layout| layout.planned_bytes);
+        assert!(with <= without + planned, "seed {seed}: {with} for {without}");
+    }
+}
+
+#[test]
+fn with_plan_none_nothing_is_learned() {
+    let bench = bench_on(SimConfig::default(), unlearning());
+    let streams: [StreamHandle; 1] = bench.streams();
+    warm_up(&bench, &streams, &fragmenting(), 3);
+    let reports = [(); 2].map(|()| capture(&bench, &streams, &fragmenting()));
+    assert!(reports.iter().all(|report| report.layout.is_none()));
+    leave(&bench, reports);
+}
+
+#[test]
+fn threads_that_ask_beside_each_other_are_heard_in_some_order() {
+    let bench = bench_on(device(SUPPORTS[0]), learning());
+    let streams: [StreamHandle; 8] = bench.streams();
+    std::thread::scope(|scope| {
+        for stream in streams {
+            let bench = &bench;
+            scope.spawn(move || {
+                for round in 0..2_000 {
+                    let bytes = [MIB, 3 * MIB][round % 2];
+                    let block = bench.engine.allocate(bench.pool, bytes, stream).unwrap();
+                    bench.engine.free(block.id).unwrap();
+                }
+            });
+        }
+    });
+    bench.driver.complete_all();
+    let own = [streams[0]];
+    let report = capture(&bench, &own, &fragmenting());
+    leave(&bench, [report]);
+}
+
+/// Adds a run's requests under names that no other run has.
+fn hear(heard: &mut Heard, steps: &[Step], run: usize) {
+    let name = |block: usize| BlockNumber((run * 100_000 + block) as u64);
+    let stream = |number: usize| StreamHandle::from_bits(1_000 + number);
+    for step in steps {
+        match *step {
+            Step::Allocate(block, bytes, of) => {
+                heard.add(Demand::Allocate { block: name(block), bytes, stream: stream(of) });
+            }
+            Step::Use(block, of) => {
+                heard.add(Demand::Use { block: name(block), stream: stream(of), last: false });
+            }
+            Step::Free(block) => heard.add(Demand::Free { block: name(block) }),
+            _ => {}
+        }
+    }
+}
+
+/// Frees what a run leaves.
+fn closed(mut steps: Vec<Step>) -> Vec<Step> {
+    let allocated: Vec<usize> = steps.iter().filter_map(allocates).collect();
+    let open: Vec<usize> =
+        allocated.into_iter().filter(|&block| !steps.contains(&Step::Free(block))).collect();
+    steps.extend(open.into_iter().map(Step::Free));
+    steps
+}
+
+fn allocates(step: &Step) -> Option<usize> {
+    match step {
+        Step::Allocate(block, ..) => Some(*block),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_run_is_found_between_what_comes_before_and_behind() {
+    for seed in 0..60 {
+        let (streams, times) = (1 + seed % 3, 2 + (seed as usize / 3) % 3);
+        let run = closed(program(seed, streams, 200, false));
+        let first = run.iter().map(bytes).find(|&bytes| bytes > 0).unwrap();
+        let mut heard = Heard::default();
+        // A model's weights, which are never freed.
+        let weights = (0..50).map(|number| Step::Allocate(number, (1 + number as u64) * 3_584, 0));
+        hear(&mut heard, &weights.collect::<Vec<_>>(), 0);
+        (1..=times).for_each(|number| hear(&mut heard, &run, number));
+        let few = [Step::Allocate(0, 1_536, 0), Step::Free(0)];
+        (0..seed as usize % 3).for_each(|number| hear(&mut heard, &few, 50 + number));
+        let found = heard.requests().last_run(first).unwrap();
+        assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
+        let mut alone = Heard::default();
+        hear(&mut alone, &run, 0);
+        let reuse = regraph::settings::Reuse::CrossStream;
+        let pattern = alone.requests().outline(reuse).pattern();
+        assert_eq!(found.outline(reuse).pattern(), pattern, "seed {seed}");
+        // What is forgotten takes nothing from what is kept.
+        heard.keep(heard.requests().len() / 2 - 1);
+        heard.keep(usize::MAX);
+    }
+}
+
+#[test]
+fn layers_of_one_run_are_no_runs() {
+    let layer = |at: usize| {
+        let name = |block: usize| at * 4 + block;
+        let mut steps: Vec<Step> =
+            (0..3).map(|block| Step::Allocate(name(block), (1 + block as u64) * MIB, 0)).collect();
+        steps.extend([Step::Free(name(0)), Step::Free(name(1))]);
+        if at > 0 {
+            steps.push(Step::Free((at - 1) * 4 + 2));
+        }
+        steps
+    };
+    let run = closed((0..12).flat_map(layer).collect());
+    for times in 1..=3 {
+        let mut heard = Heard::default();
+        (0..times).for_each(|number| hear(&mut heard, &run, number));
+        let found = heard.requests().last_run(MIB).unwrap();
+        assert_eq!(found.blocks(), 36, "{times} runs");
+    }
+    assert!(Heard::default().requests().last_run(MIB).is_none());
+}
