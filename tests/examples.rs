@@ -47,12 +47,6 @@ const EXAMPLES: &[Example] = &[
     },
     Example { name: "memory_cap", arguments: &[], prints: &["ran through"], device: true },
     Example {
-        name: "profile_capture",
-        arguments: &["2", "500", "join", "small"],
-        prints: &[],
-        device: false,
-    },
-    Example {
         name: "own_capture",
         arguments: &[],
         prints: &["capture again", "nodes"],
