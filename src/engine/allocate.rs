@@ -357,7 +357,6 @@ impl<D: Driver> Locked<'_, D> {
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
-                capture_state.note_pattern(pool, bytes);
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
                 let id = blocks.insert(LiveBlock {
@@ -428,12 +427,12 @@ impl<D: Driver> Locked<'_, D> {
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
         }
-        let caches = Arc::clone(&self.state.caches);
-        let mut cache = caches.of(stream);
         if !leased {
-            cache.hear(Demand::Allocate { block: number, bytes, stream });
+            self.state.caches.note(stream, Demand::Allocate { block: number, bytes, stream });
             return id;
         }
+        let caches = Arc::clone(&self.state.caches);
+        let mut cache = caches.of(stream);
         caches.set_used(cache.number());
         let place = (address, bytes, requested);
         let id = cache.enroll(id.slot, (pool, stream), place, frames);

@@ -21,7 +21,6 @@ use crate::driver::{
 };
 use crate::heap::{CaptureSlot, RangeId, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
-use crate::layout::Pattern;
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
 
@@ -339,8 +338,6 @@ pub(super) struct CaptureState {
     set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
-    /// What it has asked for in its first pool.
-    pattern: Pattern,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
     pub(super) planning: Planning,
@@ -542,7 +539,6 @@ impl CaptureState {
             step: 0,
             set_backs_seen: Moment::default(),
             undone: None,
-            pattern: Pattern::default(),
             following: None,
             planning: Planning::default(),
             since: Instant::now(),
@@ -571,7 +567,6 @@ impl CaptureState {
             step,
             set_backs_seen,
             undone,
-            pattern,
             following,
             planning,
             concurrent,
@@ -588,23 +583,10 @@ impl CaptureState {
         left.clear();
         pools.clear();
         (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
-        (*served_from, *pattern) = (None, Pattern::default());
+        *served_from = None;
         (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
         (*step, *set_backs_seen, *concurrent) = (0, Moment::default(), false);
         true
-    }
-
-    /// What it has asked for in its first pool.
-    pub(super) fn pattern(&self) -> Pattern {
-        self.pattern
-    }
-
-    /// Notes what a block takes that it has asked a pool for.
-    #[inline]
-    pub(super) fn note_pattern(&mut self, pool: PoolId, bytes: u64) {
-        if self.pools.first() == Some(&pool) {
-            self.pattern.add(bytes);
-        }
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.

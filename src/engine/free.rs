@@ -110,7 +110,7 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Capture(home) => {
                 self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
             }
-            _ => self.state.caches.of(own).hear(Demand::Use { block: number, stream, last }),
+            _ => self.state.caches.note(own, Demand::Use { block: number, stream, last }),
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl<D: Driver> Locked<'_, D> {
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
             if !block.leased {
-                self.state.caches.of(block.stream).hear(Demand::Free { block: block.number });
+                self.state.caches.note(block.stream, Demand::Free { block: block.number });
             }
             return self.free_of_no_capture(block);
         };

@@ -13,8 +13,9 @@
 //! *lesson*. A capture that begins as a lesson does follows its layout, block by block, as far as it asks for the same.
 //!
 //! A lesson that the host has not asked for is to cost nothing. Its layout is followed where it takes less than blocks
-//! that are placed as they come. Its arena has memory only where a block has needed it, so a capture that turns out to
-//! be another one has no more than it used. And it is given up at [`GIVEN_UP`] requests in a row that are none of its.
+//! that are placed as they come. Its arena gets memory in pieces, where a block needs it, so a capture that turns out to
+//! be another one holds the pieces that it used. And the layout is given up after [`GIVEN_UP`] requests in a row that
+//! have no place in it. None of that is a promise: a capture may still hold more than without a lesson.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -475,8 +476,7 @@ impl<D: Driver> Locked<'_, D> {
             find(homes.first).or_else(|| homes.second.and_then(find))
         });
         if let Some((heap, address)) = free {
-            self.set_arena(pool, Arena { heap, address, bytes });
-            return Ok((heap, address));
+            return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
         }
         let found = match self.place(requester, homes, bytes) {
             None => {
@@ -496,8 +496,7 @@ impl<D: Driver> Locked<'_, D> {
                 let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
                 match opened.map_err(|_| Why::NoMemory)? {
                     Some(address) => {
-                        self.set_arena(pool, Arena { heap, address, bytes });
-                        return Ok((heap, address));
+                        return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
                     }
                     None if asked_for => {
                         let request =
@@ -518,14 +517,12 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let freed = Freed { capture: slot, owner: stream, users };
         self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
-        self.set_arena(pool, Arena { heap, address, bytes });
-        Ok((heap, address))
+        Ok(self.set_arena(pool, Arena { heap, address, bytes }))
     }
 
-    fn set_arena(&mut self, pool: PoolId, arena: Arena) {
-        if let Some(pool) = self.state.pools.get_mut(pool) {
-            pool.set_arena(arena);
-        }
+    fn set_arena(&mut self, pool: PoolId, arena: Arena) -> (u32, u64) {
+        self.state.pools.get_mut(pool).into_iter().for_each(|pool| pool.set_arena(arena));
+        (arena.heap, arena.address)
     }
 }
 
@@ -640,8 +637,6 @@ const HEARD: usize = 32_768;
 #[derive(Debug)]
 pub(super) struct Lesson {
     pattern: Pattern,
-    /// Whether the host has asked for it.
-    asked_for: bool,
     /// Shared with whom makes the layout, without the engine's lock.
     run: Arc<LearnedFrom>,
     layout: LessonLayout,
@@ -660,37 +655,34 @@ enum LessonLayout {
 /// What a lesson was learned from.
 #[derive(Debug)]
 pub(super) enum LearnedFrom {
-    /// Requests outside captures.
-    Outside(Outline),
+    /// A run outside captures that the host has marked.
+    Marked(Outline),
+    /// Requests outside captures that are taken for a run.
+    Heard(Outline),
     /// A capture.
     Captured(CaptureRecord),
 }
 
-impl Lesson {
-    fn new(pattern: Pattern, asked_for: bool, run: LearnedFrom) -> Self {
-        Self { pattern, asked_for, run: Arc::new(run), layout: LessonLayout::Unmade }
+impl LearnedFrom {
+    /// Whether the host has asked for the lesson.
+    fn is_asked_for(&self) -> bool {
+        matches!(self, Self::Marked(_))
     }
 
-    /// Makes the layout of a run, for memory that comes in units of so many bytes: with all the time that the settings
-    /// allow where the host has asked for it.
-    pub(super) fn layout(
-        run: &LearnedFrom,
-        asked_for: bool,
-        unit: u64,
-        settings: &Settings,
-    ) -> Option<Layout> {
-        let read;
-        let outline = match run {
-            LearnedFrom::Outside(outline) => outline,
-            LearnedFrom::Captured(record) => {
-                read = record.read(settings);
-                &read
-            }
-        };
-        match asked_for {
-            true => Some(outline.layout(None, settings.plan_search)),
-            false => outline.quick_layout(unit),
+    /// Makes a layout, for memory that comes in units of so many bytes: with all the time that the settings allow where
+    /// the host has asked for it; else `None` where none takes less than blocks that are placed as they come.
+    pub(super) fn layout(&self, unit: u64, settings: &Settings) -> Option<Layout> {
+        match self {
+            Self::Marked(outline) => Some(outline.layout(None, settings.plan_search)),
+            Self::Heard(outline) => outline.quick_layout(unit),
+            Self::Captured(record) => record.read(settings).quick_layout(unit),
         }
+    }
+}
+
+impl Lesson {
+    fn new(pattern: Pattern, run: LearnedFrom) -> Self {
+        Self { pattern, run: Arc::new(run), layout: LessonLayout::Unmade }
     }
 }
 
@@ -701,8 +693,6 @@ pub(super) struct Lessons {
     heard: Heard,
     /// The sizes of first requests that these were searched for.
     searched: Vec<u64>,
-    /// Whether the host has all requests outside captures learned from now.
-    listens: bool,
     /// The latest last.
     known: Vec<Lesson>,
     /// The capture that began last, and has what was learned for it.
@@ -717,7 +707,7 @@ impl Lessons {
         if let Some(row) = known {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
-            let better = lesson.asked_for || (from_capture && !known.asked_for);
+            let better = lesson.run.is_asked_for() || (from_capture && !known.run.is_asked_for());
             let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
             self.known.push(kept);
             return Some(other);
@@ -751,11 +741,9 @@ impl Lessons {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
             let larger = self.known.iter().filter(|lesson| {
-                let fits = match &lesson.layout {
-                    LessonLayout::Made(layout) => layout.bytes() <= arena,
-                    _ => false,
-                };
-                lesson.pattern.first() > bytes && fits
+                let fits = |layout: &Layout| layout.bytes() <= arena;
+                let made = matches!(&lesson.layout, LessonLayout::Made(it) if fits(it));
+                lesson.pattern.first() > bytes && made
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })
@@ -765,35 +753,6 @@ impl Lessons {
     fn is_unsearched(&self, bytes: u64) -> bool {
         self.heard.requests().blocks() > 0 && !self.searched.contains(&bytes)
     }
-
-    /// Takes what was heard out, to be searched without the engine's lock.
-    pub(super) fn take_heard(&mut self) -> Heard {
-        std::mem::take(&mut self.heard)
-    }
-
-    /// Puts what was heard back, once it was searched for a run that begins with so many bytes; with `more` there are
-    /// requests in it that were not there before.
-    pub(super) fn put_heard(&mut self, heard: Heard, more: bool, bytes: u64) {
-        if more {
-            self.searched.clear();
-        }
-        self.searched.push(bytes);
-        self.heard = heard;
-    }
-}
-
-/// What a capture may ask for that begins with a request for so many bytes, by what was heard and what stream caches
-/// have told of since. Says whether they had anything to tell.
-pub(super) fn search(
-    heard: &mut Heard,
-    more: Vec<Demand>,
-    bytes: u64,
-    settings: &Settings,
-) -> Option<Lesson> {
-    more.into_iter().for_each(|demand| heard.add(demand));
-    heard.keep(HEARD);
-    let outline = heard.requests().last_run(bytes)?.outline(settings.reuse);
-    Some(Lesson::new(outline.pattern(), false, LearnedFrom::Outside(outline)))
 }
 
 /// The record of a capture, and where the blocks lie in it that a layout is for.
@@ -819,8 +778,17 @@ impl CaptureRecord {
 impl State {
     /// What a capture under way has allocated so far in its first pool; `None` where it keeps no journal.
     pub(super) fn outline_of(&self, slot: CaptureSlot) -> Option<CaptureRecord> {
+        let addresses = self.blocks_of_first_pool(slot)?;
+        let addresses = addresses.into_iter().map(|(address, _)| address).collect();
+        let journal = self.captures.get(slot).journal.clone()?;
+        Some(CaptureRecord { journal, addresses })
+    }
+
+    /// Address and size of the blocks that a capture under way has allocated so far in its first pool, in order; `None`
+    /// where it keeps no journal.
+    fn blocks_of_first_pool(&self, slot: CaptureSlot) -> Option<Vec<(u64, u64)>> {
         let capture_state = self.captures.get(slot);
-        let journal = capture_state.journal.clone()?;
+        let journal = capture_state.journal.as_ref()?;
         let pool = capture_state.pools.first().copied();
         let heaps = pool.map(|pool| self.pools.heaps_of(Some(pool))).unwrap_or_default();
         let planned = pool.and_then(|pool| self.pools.get(pool)?.planned_heap());
@@ -828,12 +796,11 @@ impl State {
             heaps.iter().any(|&heap| self.pools.heap(heap).owns(address))
                 || planned.is_some_and(|heap| heap.is_to_be_bound(capture_state.id, address))
         };
-        let addresses = journal.iter().filter_map(|entry| match entry {
-            Entry::Allocate { address, .. } if owns(address) => Some(address),
+        let blocks = journal.iter().filter_map(|entry| match entry {
+            Entry::Allocate { address, bytes, .. } if owns(address) => Some((address, bytes)),
             _ => None,
         });
-        let addresses = addresses.collect();
-        Some(CaptureRecord { journal, addresses })
+        Some(blocks.collect())
     }
 }
 
@@ -873,9 +840,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             let lesson = self.lesson(request);
             let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
-            if let Some(Lesson { run, asked_for, .. }) = unmade {
-                let (run, asked_for) = (Arc::clone(run), *asked_for);
-                self.errands.plan_and_repeat(run, asked_for);
+            if let Some(Lesson { run, .. }) = unmade {
+                let run = Arc::clone(run);
+                self.errands.plan_and_repeat(run);
                 return true;
             }
         }
@@ -907,7 +874,7 @@ impl<D: Driver> Locked<'_, D> {
                 return false;
             }
         };
-        let following = Following::new(request.pool, layout, lesson.asked_for);
+        let following = Following::new(request.pool, layout, lesson.run.is_asked_for());
         self.state.capture(slot).following = Some(Box::new(following));
         true
     }
@@ -923,7 +890,9 @@ impl<D: Driver> Locked<'_, D> {
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }
-        let pattern = capture_state.pattern();
+        let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
+        let mut pattern = Pattern::default();
+        blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
         let known = |lesson: &Lesson| {
             let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
             lesson.pattern == pattern && (captured || following.is_none())
@@ -932,7 +901,7 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         if let Some(record) = self.state.outline_of(slot) {
-            self.errands.learn(Lesson::new(pattern, false, LearnedFrom::Captured(record)));
+            self.errands.learn(Lesson::new(pattern, LearnedFrom::Captured(record)));
         }
     }
 }
@@ -948,11 +917,9 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn learn(&self) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.caches.hear(Hears::All);
-            locked.state.lessons.listens = true;
-            Ok(())
-        })
+        let _locked = self.lock()?;
+        drop(self.caches.hear(Hears::All));
+        Ok(())
     }
 
     /// Ends what [`Engine::learn`] began. From now on each capture whose first request is for as many bytes
@@ -975,7 +942,7 @@ impl<D: Driver> Engine<D> {
         let blocks = heard.requests().blocks();
         if blocks > 0 {
             let outline = heard.requests().outline(self.config.settings.reuse);
-            let lesson = Lesson::new(outline.pattern(), true, LearnedFrom::Outside(outline));
+            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
             let _replaced = self.lock()?.lessons.keep(lesson);
         }
         Ok(blocks)
@@ -989,26 +956,47 @@ impl<D: Driver> Engine<D> {
         self.end_run().map(|_| ())
     }
 
-    /// Ends a run that the host has learned from, and returns what was asked for in it.
-    fn end_run(&self) -> Result<Vec<Demand>, Error> {
-        let mut state = self.lock()?;
-        if !std::mem::take(&mut state.lessons.listens) {
-            return Ok(Vec::new());
-        }
-        let heard = self.caches.take_heard();
-        self.caches.hear(match self.config.settings.plan {
-            PlanChoice::Learned => Hears::Latest,
-            _ => Hears::Nothing,
+    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
+    /// The engine's lock is released while the run is searched for.
+    pub(super) fn search_heard(&self, bytes: u64) {
+        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
+        let Ok(mut heard) = heard else { return };
+        let latest = self.caches.take_heard();
+        let changed = !latest.is_empty();
+        latest.into_iter().for_each(|demand| heard.add(demand));
+        heard.keep(HEARD);
+        let run = heard.requests().last_run(bytes);
+        let outline = run.map(|run| run.outline(self.config.settings.reuse));
+        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
+        // Dropped without the lock.
+        let _replaced = self.lock().map(|mut state| {
+            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
+            if changed {
+                searched.clear();
+            }
+            searched.push(bytes);
+            *kept = heard;
+            lesson.and_then(|lesson| state.lessons.keep(lesson))
         });
-        Ok(heard)
     }
 
-    /// Forgets all that was learned from runs and captures. Captures that follow a layout already go on.
+    /// Ends a run that the host has learned from, and returns what was asked for in it.
+    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+        let _locked = self.lock()?;
+        Ok(match self.caches.hears_all() {
+            true => self.caches.hear(Hears::by(&self.config.settings)),
+            false => Vec::new(),
+        })
+    }
+
+    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
+    /// that follow a layout already go on.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn forget_learned(&self) -> Result<(), Error> {
         self.forget_run()?;
+        drop(self.caches.take_heard());
         // Dropped without the lock.
         let _forgotten = std::mem::take(&mut self.lock()?.lessons);
         Ok(())

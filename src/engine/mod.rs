@@ -89,7 +89,6 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
-use crate::policy::PlanChoice;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
@@ -101,7 +100,7 @@ use live_blocks::Blocks;
 use oom::{Errands, Observers};
 use pools::{Graphs, Owners, Pools};
 use sharing::Imports;
-use stream_cache::StreamCaches;
+use stream_cache::{Hears, StreamCaches};
 use streams::Timelines;
 use waits::WaitTable;
 
@@ -220,8 +219,8 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let hears = config.settings.plan == PlanChoice::Learned;
-        let caches = Arc::new(StreamCaches::new(number, config.statistics, hears));
+        let caches =
+            Arc::new(StreamCaches::new(number, config.statistics, Hears::by(&config.settings)));
         let tuning = Tuning::new(config.settings.clone(), total);
         let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));

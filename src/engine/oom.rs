@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
-use super::layout::{search, LearnedFrom, Lesson};
+use super::layout::{LearnedFrom, Lesson};
 use super::memory::Amount;
 use super::names::{PoolId, PoolLabel};
 use super::pools::with_heap;
@@ -551,8 +551,8 @@ pub(super) struct Errands {
 /// What is worked out from copies.
 #[derive(Debug)]
 enum Work {
-    /// The layout of a lesson, which the host has asked for or not.
-    Layout(Arc<LearnedFrom>, bool),
+    /// The layout of a lesson.
+    Layout(Arc<LearnedFrom>),
     /// A lesson from what was asked for outside captures, for a capture that begins with so many bytes.
     Search(u64),
     /// A lesson from a capture that has ended.
@@ -589,8 +589,8 @@ impl Errands {
     }
 
     /// Has a layout made and the call made again.
-    pub(super) fn plan_and_repeat(&mut self, run: Arc<LearnedFrom>, asked_for: bool) {
-        (self.work, self.again) = (Some(Work::Layout(run, asked_for)), true);
+    pub(super) fn plan_and_repeat(&mut self, run: Arc<LearnedFrom>) {
+        (self.work, self.again) = (Some(Work::Layout(run)), true);
     }
 
     /// Has what was asked for outside captures searched for a run that begins with so many bytes, and the call made
@@ -670,23 +670,12 @@ impl<D: Driver> Engine<D> {
         let settings = &self.config.settings;
         // What these return is dropped here, without the lock, and may be large.
         match work {
-            Work::Layout(run, asked_for) => {
+            Work::Layout(run) => {
                 let unit = unit(self.driver.memory_support());
-                let layout = Lesson::layout(&run, asked_for, unit, settings);
+                let layout = run.layout(unit, settings);
                 drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
             }
-            Work::Search(bytes) => {
-                let Ok(mut heard) = self.lock().map(|mut state| state.lessons.take_heard()) else {
-                    return;
-                };
-                let demands = self.caches.take_heard();
-                let more = !demands.is_empty();
-                let lesson = search(&mut heard, demands, bytes, settings);
-                drop(self.lock().map(|mut state| {
-                    state.lessons.put_heard(heard, more, bytes);
-                    lesson.and_then(|lesson| state.lessons.keep(lesson))
-                }));
-            }
+            Work::Search(bytes) => self.search_heard(bytes),
             Work::Lesson(lesson) => {
                 drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
             }

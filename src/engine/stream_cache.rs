@@ -30,6 +30,8 @@ use crate::heap::is_small;
 use crate::heap::verify::{holds, times, Verdict};
 use crate::index::{new_map, Map};
 use crate::layout::Demand;
+use crate::policy::PlanChoice;
+use crate::settings::Settings;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
 /// What blocks must have in common to stand in for each other.
@@ -111,8 +113,6 @@ const TURNS: u32 = 32;
 #[derive(Debug)]
 struct Hearing {
     turns: Arc<Turns>,
-    /// How many requests are kept; none where nothing learns from them.
-    most: usize,
     /// The turn that the latest requests belong to.
     turn: u64,
     /// Turns that began here, each with the number of requests before, forgotten ones included.
@@ -125,26 +125,34 @@ struct Hearing {
     resting: usize,
 }
 
-/// Whose turn it is to be heard.
+/// What all stream caches of an engine share to note requests in order.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Turns {
+    /// How many requests each stream cache keeps; none where captures do not learn from them.
+    most: AtomicUsize,
+    /// The number of the latest turn.
     latest: AtomicU64,
     /// The thread that took it.
     thread: AtomicUsize,
 }
 
 impl Turns {
-    fn new() -> Self {
-        Self { latest: AtomicU64::new(0), thread: AtomicUsize::new(0) }
+    fn new(hears: Hears) -> Self {
+        let (most, latest) = (AtomicUsize::new(hears.most()), AtomicU64::new(0));
+        Self { most, latest, thread: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
     }
 }
 
 impl Hearing {
-    fn new(turns: Arc<Turns>, most: usize) -> Self {
+    fn new(turns: Arc<Turns>) -> Self {
         Self {
             turns,
-            most,
             turn: u64::MAX,
             begun: VecDeque::new(),
             asked: VecDeque::new(),
@@ -157,10 +165,14 @@ impl Hearing {
     /// Notes a request.
     #[inline]
     fn note(&mut self, asked: Demand) {
+        let most = self.turns.most();
+        if most == 0 {
+            return;
+        }
         if self.turns.latest.load(Ordering::Relaxed) != self.turn && !self.begin_turn() {
             return;
         }
-        if self.asked.len() == self.most {
+        if self.asked.len() >= most {
             self.asked.pop_front();
             self.forgotten += 1;
         }
@@ -170,9 +182,6 @@ impl Hearing {
     /// Takes the next turn. False where nothing is noted now.
     #[inline(never)]
     fn begin_turn(&mut self) -> bool {
-        if self.most == 0 {
-            return false;
-        }
         if self.resting > 0 {
             self.resting -= 1;
             return false;
@@ -180,11 +189,13 @@ impl Hearing {
         let count = self.forgotten + self.asked.len() as u64;
         let short = self.begun.back().is_some_and(|begun| count - begun.1 < 8);
         let before = self.turns.thread.swap(this_thread(), Ordering::Relaxed);
-        let disturbed = short && before != this_thread();
+        // Where the host marks a run, all of it counts, whatever it costs.
+        let may_rest = self.turns.most() != Hears::All.most();
+        let disturbed = short && before != this_thread() && may_rest;
         self.disturbed = if disturbed { self.disturbed + 1 } else { 0 };
         if self.disturbed == TURNS {
             self.take();
-            (self.turn, self.disturbed, self.resting) = (u64::MAX, 0, HEARD);
+            self.resting = HEARD;
             return false;
         }
         self.turn = self.turns.latest.fetch_add(1, Ordering::Relaxed) + 1;
@@ -208,6 +219,7 @@ impl Hearing {
             taken.push((turn, asked.by_ref().take(count as usize).collect()));
         }
         (self.forgotten, self.turn) = (0, u64::MAX);
+        (self.disturbed, self.resting) = (0, 0);
         taken
     }
 }
@@ -424,11 +436,6 @@ impl StreamCache {
         Some(())
     }
 
-    /// Notes a request for a block that is not leased.
-    pub(super) fn hear(&mut self, asked: Demand) {
-        self.hearing.note(asked);
-    }
-
     /// Whether a stream was recorded for a live block.
     pub(super) fn names(&self, stream: StreamHandle) -> bool {
         let mut live = self.rows.iter().filter(|row| row.state == RowState::Live);
@@ -529,11 +536,11 @@ impl StreamCache {
         self.drop_empty(|key| key.stream == stream);
     }
 
-    /// Lets nothing of a pool, or of all, be handed out again from here, once what is cached now has been
-    /// taken back: the pool is about to be suspended.
-    pub(super) fn bar(&mut self, pool: Option<PoolId>) {
+    /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken back: the pool
+    /// is about to be suspended.
+    pub(super) fn bar(&mut self, pool: PoolId) {
         for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
-            row.barred |= pool.is_none_or(|pool| self.buckets[row.bucket as usize].pool == pool);
+            row.barred |= self.buckets[row.bucket as usize].pool == pool;
         }
     }
 
@@ -865,12 +872,32 @@ const CACHES: usize = 64;
 /// The handle of no stream.
 const NO_STREAM: usize = usize::MAX;
 
-/// What is kept of requests outside captures.
+/// What each stream cache keeps of requests outside captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hears {
     All,
     Latest,
     Nothing,
+}
+
+impl Hears {
+    /// As the settings have it, where the host marks no run.
+    pub(super) fn by(settings: &Settings) -> Self {
+        if settings.plan == PlanChoice::Learned {
+            Self::Latest
+        } else {
+            Self::Nothing
+        }
+    }
+
+    /// How many requests that are.
+    fn most(self) -> usize {
+        match self {
+            Self::All => usize::MAX,
+            Self::Latest => HEARD,
+            Self::Nothing => 0,
+        }
+    }
 }
 
 /// The stream caches of an engine.
@@ -894,11 +921,10 @@ pub(super) struct StreamCaches {
 struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
-    /// `hears` says whether captures learn from requests outside them.
-    pub(super) fn new(engine: u32, counts: bool, hears: bool) -> Self {
-        let turns = Arc::new(Turns::new());
+    pub(super) fn new(engine: u32, counts: bool, hears: Hears) -> Self {
+        let turns = Arc::new(Turns::new(hears));
         let cache = |number| {
-            let hearing = Hearing::new(Arc::clone(&turns), if hears { HEARD } else { 0 });
+            let hearing = Hearing::new(Arc::clone(&turns));
             let cache = StreamCache::new(engine, number, counts, hearing);
             Padded(Mutex::new(Rank::StreamCache, cache))
         };
@@ -925,21 +951,30 @@ impl StreamCaches {
 
     /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
     pub(super) fn take_heard(&self) -> Vec<Demand> {
-        let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
+        // Before: what is noted meanwhile in a stream cache that was looked at is heard the next time.
         self.taken.store(self.turns.latest.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
         turns.sort_by_key(|turn| turn.0);
         turns.into_iter().flat_map(|turn| turn.1).collect()
     }
 
-    /// Keeps all that is asked for outside captures from now on, or the latest, or nothing, and forgets what was.
-    pub(super) fn hear(&self, what: Hears) {
-        for mut cache in self.all() {
-            cache.hearing.take();
-            cache.hearing.most = match what {
-                Hears::All => usize::MAX,
-                Hears::Latest => HEARD,
-                Hears::Nothing => 0,
-            };
+    /// Keeps this of what is asked for outside captures from now on. Returns what was kept so far.
+    pub(super) fn hear(&self, hears: Hears) -> Vec<Demand> {
+        let heard = self.take_heard();
+        self.turns.most.store(hears.most(), Ordering::Relaxed);
+        heard
+    }
+
+    /// Whether all that is asked for outside captures is kept.
+    pub(super) fn hears_all(&self) -> bool {
+        self.turns.most() == Hears::All.most()
+    }
+
+    /// Notes a request about a block of a stream that no stream cache has on lease.
+    #[inline]
+    pub(super) fn note(&self, stream: StreamHandle, asked: Demand) {
+        if self.turns.most() > 0 {
+            self.of(stream).hearing.note(asked);
         }
     }
 

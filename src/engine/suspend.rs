@@ -687,7 +687,7 @@ impl<D: Driver> Locked<'_, D> {
         const LOOKS: usize = 256;
         // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
         // from there after this.
-        self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
+        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
             self.free_completed(Some(pool));
@@ -712,7 +712,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn shut(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         let heaps = row.all_heaps();
-        self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
+        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         self.take_back(Some(pool), |_| true);
         if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);

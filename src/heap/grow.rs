@@ -268,37 +268,28 @@ impl Heap {
         hole: RangeId,
         (address, bytes): (u64, u64),
     ) -> Result<RangeId, DriverError> {
-        let Range { address: start, segment, previous, next, .. } = self.ranges[hole];
-        let end = self.ranges[hole].end();
+        let Range { address: start, segment, next, .. } = self.ranges[hole];
+        let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
         self.note_change(mapping(address, bytes));
-        let state = RangeState::Idle { users: Users::Eager };
-        let (low, high) = (address > start, address + bytes < end);
-        let id = match (low, high) {
-            (false, false) => {
-                self.forget_hole(hole);
-                self.ranges.set_state(hole, state);
-                hole
-            }
-            (false, true) => {
-                self.ranges.shorten(hole, bytes);
-                self.ranges.insert((address, bytes), segment, (previous, Some(hole)), state)
-            }
-            (true, _) => {
-                self.ranges[hole].bytes = address - start;
-                let id = self.ranges.insert((address, bytes), segment, (Some(hole), next), state);
-                if high {
-                    let rest = (address + bytes, end - address - bytes);
-                    let rest =
-                        self.ranges.insert(rest, segment, (Some(id), next), RangeState::Hole);
-                    self.holes.push(rest);
-                }
-                id
-            }
+        let idle = RangeState::Idle { users: Users::Eager };
+        let above = (rest > 0).then(|| {
+            self.ranges[hole].bytes -= rest;
+            let (place, sides) = ((address + bytes, rest), (Some(hole), next));
+            self.ranges.insert(place, segment, sides, RangeState::Hole)
+        });
+        self.holes.extend(above);
+        let id = if start < address {
+            self.ranges[hole].bytes -= bytes;
+            let sides = (Some(hole), self.ranges[hole].next);
+            self.ranges.insert((address, bytes), segment, sides, idle)
+        } else {
+            self.forget_hole(hole);
+            self.ranges.set_state(hole, idle);
+            hole
         };
         if next.is_none() {
-            let last = if high { self.ranges[id].next } else { Some(id) };
-            self.segment(segment).last = last;
+            self.segment(segment).last = above.or(Some(id));
         }
         self.list(id);
         Ok(id)
@@ -314,13 +305,14 @@ impl Heap {
         driver: &D,
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
-        let unit = unit(driver.memory_support());
+        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+            return Ok(None);
+        };
         let Supply::Growing { reserve } = self.plan.supply else { return Ok(None) };
-        let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
-        if self.presence().is_shut() || self.has_source() || !mapped {
+        if self.presence().is_shut() || self.has_source() {
             return Ok(None);
         }
-        let bytes = bytes.next_multiple_of(unit);
+        let bytes = bytes.next_multiple_of(granularity);
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {
             let last = segment.last.map(|last| self.ranges[last].state);
@@ -371,8 +363,8 @@ impl Heap {
         let holes: Vec<RangeId> = self.holes.iter().copied().filter(here).collect();
         let mut came = false;
         for hole in holes {
-            let (start, end) =
-                (self.ranges[hole].address.max(from), self.ranges[hole].end().min(to));
+            let whole = &self.ranges[hole];
+            let (start, end) = (whole.address.max(from), whole.end().min(to));
             if end - start > limit {
                 return Ok(came);
             }

@@ -10,6 +10,12 @@ use super::Heap;
 use crate::capture::Proof;
 
 impl Heap {
+    /// Whether blocks can have places of the caller's choice: not where each block has a segment of its own, nor while
+    /// memory may be missing.
+    fn has_places(&self) -> bool {
+        !self.is_uncached() && !self.presence().is_shut() && !self.plan.whole
+    }
+
     /// Carves a block out at an address, if all that it would cover lies in one segment and is free
     /// and the requester may take it: by `proof`, as [`Heap::place`] asks it. Never asks the driver.
     ///
@@ -21,7 +27,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
-        if self.is_uncached() || self.presence().is_shut() || self.plan.whole {
+        if !self.has_places() {
             return None;
         }
         match requester {
@@ -57,7 +63,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<u64> {
-        if self.is_uncached() || self.presence().is_shut() || self.plan.whole {
+        if !self.has_places() {
             return None;
         }
         let (mut begin, mut end) = (0, 0);

@@ -187,7 +187,7 @@ settings! {
     ///
     /// With [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
     /// teaches the next captures that begin with a request for as many bytes, or for fewer (a smaller batch): their blocks
-    /// lie by a layout that is made at their first request, in a few milliseconds, if it takes less than they would
+    /// lie by a layout that a short search makes at their first request, if it takes less than they are expected to take
     /// without. Runs that the host marks teach in any case ([`Engine::learn`](crate::engine::Engine::learn)). More
     /// blocks have the place of one that was freed then: what only the run of the capture wrote to a block that it frees
     /// is overwritten sooner. With [`PlanChoice::None`] each block goes where it fits, and captures of the same work may

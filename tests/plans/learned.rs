@@ -168,15 +168,6 @@ fn a_second_capture_lies_as_the_first_one_shows() {
 }
 
 #[test]
-fn without_the_setting_captures_teach_nothing() {
-    let bench = bench_on(SimConfig::default(), Config::default());
-    let streams: [StreamHandle; 1] = bench.streams();
-    let reports = [(); 2].map(|()| capture(&bench, &streams, &chain(2)));
-    assert!(reports.iter().all(|report| report.layout.is_none()));
-    leave(&bench, reports);
-}
-
-#[test]
 fn smaller_batches_lie_where_the_largest_does() {
     for support in SUPPORTS {
         let bench = bench_on(device(support), learning());

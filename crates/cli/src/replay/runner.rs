@@ -138,7 +138,7 @@ impl<'a, P: Program> Runner<'a, P> {
         config.settings.plan = match options.plan {
             Plan::Exact | Plan::Twice => PlanChoice::Exact,
             Plan::None if options.warm_ups > 0 => PlanChoice::Learned,
-            _ => PlanChoice::None,
+            _ => config.settings.plan,
         };
         if config.settings.plan == PlanChoice::Exact {
             config.settings.plan_pool_graphs.get_or_insert_with(|| most_captures(trace));

@@ -11,8 +11,8 @@ const STEPS: u64 = 100_000_000;
 const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
 /// The most placed blocks that are looked at for each pair of blocks, so that a small capture is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
-/// The most placed blocks that are looked at where a capture's first request waits for it and has not asked: some
-/// milliseconds.
+/// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
+/// waits for it.
 const QUICK_STEPS: u64 = 1_000_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;

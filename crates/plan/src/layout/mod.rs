@@ -128,7 +128,7 @@ impl Layout {
         Self::at(&order, frees, &offsets, pages)
     }
 
-    /// Lays the blocks of a capture out in a few milliseconds, for memory that comes in units of `unit` bytes. `None`
+    /// Lays the blocks of a capture out after a short search, for memory that comes in units of `unit` bytes. `None`
     /// where blocks take no more units when each goes, as it is allocated, to the first or the best gap.
     ///
     /// # Panics

@@ -66,8 +66,8 @@ impl Outline {
         earlier < later && order.precedes(earlier, later)
     }
 
-    /// A layout for them where that takes less than they take as they come, as good as can be found in a few
-    /// milliseconds, for memory that comes in units of `unit` bytes.
+    /// A layout for them where that takes less than they take as they come, as good as a short
+    /// search finds, for memory that comes in units of `unit` bytes.
     ///
     /// # Panics
     /// Panics if the unit is 0.

@@ -74,16 +74,6 @@ impl Requests {
         self.blocks
     }
 
-    /// How many requests there are.
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
     pub(super) fn all(&self) -> &[Request] {
         &self.requests
     }

@@ -417,4 +417,45 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("row.end_lending();", "return;")],
         test: "rules::of_lending",
     },
+    Mutant {
+        name: "laid-proof",
+        rule: "A block lies where a layout says only where the stream that asks proves what lay there.",
+        file: "src/heap/laid.rs",
+        edits: &[(
+            "if !self.may_take(at, requester, proof) {",
+            "if !self.may_take(at, requester, proof) && !self.ranges[at].state.is_free() {",
+        )],
+        test: "plans::learned::what_waits_for_what_outside_captures_is_a_guess_that_harms_nothing",
+    },
+    Mutant {
+        name: "laid-limit",
+        rule: "The memory of an arena counts against what its pool may hold.",
+        file: "src/heap/grow.rs",
+        edits: &[("if end - start > limit {", "if false {")],
+        test: "plans::heard::an_arena_takes_no_more_than_the_pool_may_hold",
+    },
+    Mutant {
+        name: "heard-order",
+        rule: "Requests that streams' caches note apart are heard in the order of the host's calls.",
+        file: "src/engine/stream_cache.rs",
+        edits: &[("turns.sort_by_key(|turn| turn.0);", "turns.sort_by_key(|_| 0);")],
+        test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
+    },
+    Mutant {
+        name: "heard-whole",
+        rule: "A run that the host marks is heard whole, however many threads ask in turns.",
+        file: "src/engine/stream_cache.rs",
+        edits: &[(
+            "let may_rest = self.turns.most() != Hears::All.most();",
+            "let may_rest = true;",
+        )],
+        test: "plans::heard::a_run_that_the_host_marks_is_heard_whole_from_all_threads",
+    },
+    Mutant {
+        name: "heard-forgotten",
+        rule: "What was asked for outside captures is forgotten with what was learned.",
+        file: "src/engine/layout.rs",
+        edits: &[("drop(self.caches.take_heard());", "")],
+        test: "plans::heard::what_was_heard_can_be_forgotten",
+    },
 ];
