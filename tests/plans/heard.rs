@@ -235,7 +235,7 @@ fn a_run_that_the_host_marks_is_heard_whole_from_all_threads() {
         }
     });
     assert_eq!(bench.engine.learned().unwrap(), 2 * rounds);
-    bench.driver.complete_all();
+    assert!(bench.engine.wait_for_device().unwrap());
     leave(&bench, []);
 }
 
@@ -265,7 +265,7 @@ fn threads_that_ask_beside_each_other_are_heard_in_some_order() {
             });
         }
     });
-    bench.driver.complete_all();
+    assert!(bench.engine.wait_for_device().unwrap());
     let own = [streams[0]];
     let report = capture(&bench, &own, &fragmenting());
     leave(&bench, [report]);
