@@ -124,11 +124,12 @@ impl<D: Driver> Locked<'_, D> {
         }
         // Where the block goes: a place that is free and proven, or new memory.
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        let found = match self.placed_by(request, requester) {
-            PlacedBy::Proof => self.find(request, homes, requester),
-            PlacedBy::Layout => match self.follow(request, requester) {
-                Some(place) => Ok(Some(place)),
+        let by = self.placed_by(request, requester);
+        let laid = if let PlacedBy::Layout = by { self.follow(request, requester) } else { None };
+        let found = match by {
+            PlacedBy::Proof | PlacedBy::Layout => match laid {
                 None => self.find(request, homes, requester),
+                laid => Ok(laid),
             },
             PlacedBy::Plan => self.find_planned(request, homes, requester),
             PlacedBy::Itself(capture) => self.find_fixed(request, capture),
@@ -206,7 +207,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// A place among what is free, or among what has become free, or in new memory.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(
         &mut self,
         request: &Request,
@@ -265,7 +266,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// A place in memory that the pool holds.
-    #[inline]
+    #[inline(always)]
     pub(super) fn place(
         &mut self,
         requester: Requester,
@@ -274,16 +275,16 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Option<(u32, Placed)> {
         let driver = self.driver;
         self.with_proof(requester, |pools, proof| {
-            let mut place = |number| {
+            let mut next = Some(homes.first);
+            while let Some(number) = next {
                 let heap = pools.counted_heap_mut(number);
                 let placed = heap.place(bytes, requester, proof);
-                let placed = placed.or_else(|| heap.open(driver, bytes, requester, proof))?;
-                Some((number, placed))
-            };
-            match place(homes.first) {
-                None => homes.second.and_then(place),
-                placed => placed,
+                match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
+                    Some(placed) => return Some((number, placed)),
+                    None => next = homes.second.filter(|&second| second != number),
+                }
             }
+            None
         })
     }
 
@@ -315,13 +316,12 @@ impl<D: Driver> Locked<'_, D> {
         run: impl FnOnce(&mut Pools, Proof<'_>) -> R,
     ) -> R {
         let State { pools, captures, .. } = &mut *self.state;
-        let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return run(pools, Proof::NONE);
+        let proof = match requester {
+            Requester::Capture { .. } if self.config.lacks(Flaw::Proof) => Proof::FLAWED,
+            Requester::Capture { capture, stream, .. } => captures.get(capture).proof.proof(stream),
+            Requester::Outside { .. } | Requester::Lent { .. } => Proof::NONE,
         };
-        if self.config.lacks(Flaw::Proof) {
-            return run(pools, Proof::FLAWED);
-        }
-        run(pools, captures.get(slot).proof.proof(stream))
+        run(pools, proof)
     }
 
     /// Enters a block among the live ones that has its place: into the records of captures under way, the figures and the

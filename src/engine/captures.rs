@@ -720,12 +720,12 @@ impl State {
         (address, bytes): (u64, u64),
     ) {
         let Self { blocks, captures, .. } = self;
-        for (block, start, end) in blocks.over(pool, (address, address + bytes)) {
+        blocks.over(pool, (address, address + bytes), |block, start, end| {
             // The checker knows the capture's own.
             if !matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
                 captures.get_mut(slot).tell(pool, (block.number, start, end - start));
             }
-        }
+        });
     }
 
     /// Has the records of captures that use its pool tell of a block that is live no more, and that may be in use:
@@ -760,7 +760,7 @@ impl State {
     /// The slot of a capture where a request needs nothing but a look at the stream: the capture is known
     /// to use the pool and to be on the stream, the calling thread captures into it already, and no block
     /// was left to it to be freed.
-    #[inline]
+    #[inline(always)]
     fn familiar(
         &mut self,
         capture: CaptureId,
@@ -790,7 +790,7 @@ impl State {
     }
 
     /// Whether the calling thread may look at a stream, if that is in the capture.
-    #[inline]
+    #[inline(always)]
     fn may_look(&self, slot: CaptureSlot, stream: StreamHandle) -> bool {
         let row = self.captures.get(slot);
         (self.captures_here(row) && row.proof.has_seen(stream)) || self.timelines.is_mine(stream)
@@ -852,7 +852,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Looks at a stream of a capture, which is known to use the pool from now on, on the thread that
     /// captures into it from now on. `asked` is how many bytes the stream asks for, if it does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_into(
         &mut self,
         stream: StreamHandle,
@@ -1011,7 +1011,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Takes in the terminals of a stream that asks for a block of `asked` bytes, if it asks for one; a second time
     /// where the stream goes another way than was foreseen.
-    #[inline]
+    #[inline(always)]
     fn look_and_ask(
         &mut self,
         slot: CaptureSlot,
@@ -1039,6 +1039,7 @@ impl<D: Driver> Locked<'_, D> {
     ///
     /// # Errors
     /// The stream, where it is in a capture that is ruined.
+    #[inline(always)]
     pub(super) fn look_in(
         &mut self,
         slot: CaptureSlot,

@@ -372,15 +372,16 @@ impl<D: Driver> Locked<'_, D> {
             row.remove_capture();
             let last = row.captures() == 0;
             for heap in row.heaps() {
-                if last {
-                    self.state.pools.heap_mut(heap).open_all();
+                if self.state.pools.heap(heap).free_pieces().0 > 0 {
+                    // Else nothing changes that is counted.
+                    self.state.pools.change(heap);
                 }
-                self.state.pools.heap_mut(heap).restart_steps();
-                let waiting = self.state.pools.heap_mut(heap).end_capture(
-                    slot,
-                    accepted,
-                    !concurrent.is_empty(),
-                );
+                let row = self.state.pools.counted_heap_mut(heap);
+                if last {
+                    row.open_all();
+                }
+                row.restart_steps();
+                let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
                     let captures = concurrent.clone();

@@ -735,7 +735,7 @@ pub(super) enum Reset {
 
 impl State {
     /// Counts a block into the heap in which it lies, and what is left over there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_in(
         &mut self,
         (pool, heap): (PoolId, u32),
@@ -766,7 +766,7 @@ impl State {
 
     /// Counts a block out that its host has freed. If its place is free at once,
     /// [`State::count_released`] follows, before anything else is counted; else its heap is counted at the end of the call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_out(
         &mut self,
         (pool, heap): (PoolId, u32),
@@ -785,7 +785,7 @@ impl State {
     }
 
     /// Counts a block as used no more: its place is left over.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_released(&mut self, place: (PoolId, u32), bytes: u64, counts: bool) {
         self.count_left_of(place, counts, |counter| {
             counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)])
@@ -799,7 +799,7 @@ impl State {
     }
 
     /// Counts what is left over in a heap after a `change` of its counter.
-    #[inline]
+    #[inline(always)]
     fn count_left_of(
         &mut self,
         (pool, heap): (PoolId, u32),

@@ -39,7 +39,7 @@ struct Ending {
 impl State {
     /// Whether a stream of the block's capture that used it may be another thread's to look at: that
     /// thread may be capturing on it.
-    #[inline]
+    #[inline(always)]
     fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
         let Self { captures, timelines, .. } = self;
         let Some(capture_state) = captures.find(home.slot) else { return false };
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Takes a block that is in the tables no more out of the figures.
-    #[inline]
+    #[inline(always)]
     pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
         self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
         let sizes = (block.bytes, block.requested);
@@ -150,19 +150,20 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        let Some(mut block) = self.state.blocks.remove(id) else {
+        let mut removed = self.state.blocks.remove(id);
+        let Some(block) = &mut removed else {
             return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
         };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
-            if self.state.is_another_threads(home, &block) {
-                let id = self.state.blocks.insert_left(block);
+            if self.state.is_another_threads(home, block) {
+                let id = self.state.blocks.insert_left(block.clone());
                 self.state.capture(home.slot).left.push(id);
                 return Ok(());
             }
         }
-        self.state.discount(&block, self.config.statistics);
-        self.free_counted(&mut block);
+        self.state.discount(block, self.config.statistics);
+        self.free_counted(block);
         Ok(())
     }
 
@@ -186,7 +187,7 @@ impl<D: Driver> Locked<'_, D> {
         // Behind what the block's streams have launched by now, or until the capture ends if that proves nothing.
         let mut ending = Ending::default();
         match self.ending(block, home, &mut ending) {
-            Ok(()) => self.free_in_capture(block, home, ending),
+            Ok(()) => self.free_in_capture(block, home, &mut ending),
             Err(ruined) => self.free_in_ruined(block, ruined),
         }
     }
@@ -345,7 +346,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: Ending) {
+    fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: &mut Ending) {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
         let mut users = tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
@@ -356,9 +357,9 @@ impl<D: Driver> Locked<'_, D> {
             let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
             self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
-        if let Some(reason) = ending.reason {
+        if let Some(reason) = ending.reason.take() {
             self.state.pools.free_later(heap, range, number);
-            let mut outside = ending.outside;
+            let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
             let mut used_in: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
             outside.retain(|&mut stream| {
@@ -416,7 +417,7 @@ impl<D: Driver> Locked<'_, D> {
                 settled
             }
             None => {
-                let used = Ended::Markers(ending.markers);
+                let used = Ended::Markers(std::mem::take(&mut ending.markers));
                 let given = if ending.worked { used } else { Ended::Unused };
                 self.state.pools.planned_mut(heap).free(range, given)
             }

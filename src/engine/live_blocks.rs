@@ -350,20 +350,21 @@ impl Blocks {
         }
     }
 
-    /// The live blocks of a pool over which a place lies, among those that are sorted: where they begin and end.
+    /// Tells of the live blocks of a pool over which a place lies, among those that are sorted, and where they lie.
     #[inline]
     pub(super) fn over(
         &self,
         pool: PoolId,
         (address, end): (u64, u64),
-    ) -> impl Iterator<Item = (&LiveBlock, u64, u64)> {
+        mut tell: impl FnMut(&LiveBlock, u64, u64),
+    ) {
         let sorted = self.by_pool.get(pool.row()).filter(|it| !it.by_address.is_empty());
-        let below = sorted.into_iter().flat_map(move |it| it.by_address.range(..end).rev());
+        let Some(of_pool) = sorted else { return };
+        let below = of_pool.by_address.range(..end).rev();
         // None of them overlap.
-        let here = below.take_while(move |(_, (block_end, _))| *block_end > address);
-        here.filter_map(|(&start, &(end, row))| {
-            Some((self.rows[row as usize].block.as_ref()?, start, end))
-        })
+        for (&start, &(end, row)) in below.take_while(|(_, &(end, _))| end > address) {
+            self.rows[row as usize].block.iter().for_each(|block| tell(block, start, end));
+        }
     }
 
     /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
@@ -428,15 +429,11 @@ impl Blocks {
 
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
-        let mine = self.is_mine(id);
-        let row = self.rows.get_mut(id.slot as usize)?;
-        if !mine || row.number != id.number {
-            return None;
-        }
-        let block = row.block.take()?;
-        self.unlist(id.slot, block.pool, listed_bytes(block.heap, block.bytes));
+        let &LiveBlock { pool, heap, bytes, .. } = self.get(id)?;
+        self.unlist(id.slot, pool, listed_bytes(heap, bytes));
         self.vacant.push(id.slot);
-        Some(block)
+        // In the end, so that the block is copied once.
+        self.rows[id.slot as usize].block.take()
     }
 
     /// All live blocks with their names, but for those that are freed and wait for another thread.

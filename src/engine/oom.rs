@@ -641,8 +641,7 @@ impl<D: Driver> Engine<D> {
         call: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.lock()?;
-        let mut locked = self.with(&mut state);
-        locked.errands = errands;
+        let mut locked = Locked { errands, ..self.with(&mut state) };
         let result = call(&mut locked);
         let Errands { waits, work, .. } = locked.errands;
         let awaited = if waits { state.timelines.pending() } else { None };

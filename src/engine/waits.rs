@@ -474,10 +474,10 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn hold_ordered(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         for heap in row.heaps() {
-            let held = self.state.pools.heap_mut(heap).hold_stream_ordered();
-            if held.is_empty() {
+            if self.state.pools.heap(heap).stream_ordered_ranges() == 0 {
                 continue;
             }
+            let held = self.state.pools.heap_mut(heap).hold_stream_ordered();
             for (range, (timeline, position), users) in held {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();

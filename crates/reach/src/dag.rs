@@ -176,6 +176,11 @@ impl Dag {
             ask(driver, node, &mut self.answer, &mut journal);
             let mut index = match self.answer[..] {
                 // As nearly always.
+                [Dependency { node: before, edge: EdgeData::FULL }]
+                    if self.handles.last() == Some(&before) =>
+                {
+                    self.append_behind(node, slot, NodeIndex::new(self.handles.len() - 1))
+                }
                 [Dependency { node: before, edge: EdgeData::FULL }] => {
                     self.places.set(slot, Place::Open);
                     let place = self.places.slot(before);

@@ -170,13 +170,13 @@ impl Capture {
         }
         *outlook = Outlook::default();
         dag.clear();
-        spare.extend(streams.drain(..).map(|Stream { mut reach, .. }| {
+        spare.extend(streams.drain(..).map(|Stream { handle, mut reach, .. }| {
+            recent.forget(stream_key(handle));
             reach.clear();
             reach
         }));
         spare.truncate(KEPT_STREAMS);
         by_handle.clear();
-        recent.clear();
         indices.clear();
         *now = Moment::default();
         true

@@ -57,8 +57,7 @@ impl Places {
     pub(super) fn clear(&mut self) {
         let Self { places, pages, recent, others } = self;
         places.clear();
-        pages.clear();
-        recent.clear();
+        pages.drain().for_each(|(page, _)| recent.forget(page));
         others.clear();
     }
 

@@ -71,8 +71,6 @@ pub(crate) struct Reach {
     stack: Vec<NodeIndex>,
     /// Old terminals to be met; kept for its capacity.
     missing: Vec<NodeIndex>,
-    /// Nodes behind a window; empty between calls.
-    beyond: Vec<NodeIndex>,
 }
 
 /// What a traversal comes upon besides new nodes.
@@ -106,6 +104,15 @@ impl Found {
     }
 }
 
+/// Enters a node into a set that is large enough. Whether it was there.
+#[inline]
+fn put(words: &mut [Block], node: NodeIndex) -> bool {
+    let (word, bit) = (&mut words[node.index() / WORD], 1 << (node.index() % WORD));
+    let had = *word & bit != 0;
+    *word |= bit;
+    had
+}
+
 impl Reach {
     /// Forgets all nodes; what is allocated stays.
     pub(crate) fn clear(&mut self) {
@@ -115,7 +122,6 @@ impl Reach {
         self.old.clear();
         self.stack.clear();
         self.missing.clear();
-        self.beyond.clear();
     }
 
     /// The terminals, as the driver gave them last.
@@ -372,22 +378,25 @@ impl Reach {
         let words = self.proven.as_mut_slice();
         // Nothing further behind is new, nor has to be met.
         let ends = self.complete >= first && found.missing.is_empty();
-        for (word, new) in window.lacking(words) {
+        for (word, &near) in (first..).zip(window.since(first)) {
+            let new = near & !words[word];
             words[word] |= new;
-            if ends || dag.rows().lowest(word) >= first * WORD {
-                continue;
-            }
-            let mut left = new;
+            let mut left = if ends { 0 } else { new & dag.rows().far(word, first) };
             while left != 0 {
                 let node = word * WORD + left.trailing_zeros() as usize;
                 left &= left - 1;
-                let targets = dag.rows().targets(node).iter().copied();
-                let beyond = targets.take_while(|&target| (target as usize) < first * WORD);
-                self.beyond.extend(beyond.map(NodeIndex::from_raw));
+                for &target in dag.rows().targets(node) {
+                    if target as usize >= first * WORD {
+                        break;
+                    }
+                    let target = NodeIndex::from_raw(target);
+                    if put(words, target) {
+                        found.meet(target);
+                    } else {
+                        self.stack.push(target);
+                    }
+                }
             }
-        }
-        while let Some(node) = self.beyond.pop() {
-            self.arrive(node, true, found);
         }
     }
 
@@ -402,14 +411,9 @@ impl Reach {
                 let mut onward = None;
                 for &dependency in rows.targets(node.index()) {
                     let dependency = NodeIndex::from_raw(dependency);
-                    let word = &mut words[dependency.index() / WORD];
-                    let bit = 1 << (dependency.index() % WORD);
-                    if *word & bit != 0 {
+                    if put(words, dependency) {
                         found.meet(dependency);
-                        continue;
-                    }
-                    *word |= bit;
-                    if onward.is_none() {
+                    } else if onward.is_none() {
                         onward = Some(dependency);
                     } else {
                         stack.push(dependency);

@@ -1,7 +1,8 @@
 //! Which nodes each node depends on, row behind row.
 
 use super::order::Order;
-use super::windows::WORD;
+use super::windows::{WORD, WORDS};
+use fixedbitset::Block;
 
 /// Below so many targets a row is searched from its first on.
 const SHORT: usize = 8;
@@ -15,25 +16,25 @@ pub(super) struct Rows {
     targets: Vec<u32>,
     /// What the edges prove, as far as one did not prove all; those behind are [`Order::Full`].
     orders: Vec<Order>,
-    /// The lowest target of the rows whose bits share a word of a set; the highest number where there
-    /// is none.
-    lowest: Vec<u32>,
+    /// Of each word of a set the rows, as bits, with a target that lies one word or more before it, two words or
+    /// more, and so on.
+    far: Vec<[Block; WORDS]>,
 }
 
 impl Default for Rows {
     fn default() -> Self {
-        Self { starts: vec![0], targets: Vec::new(), orders: Vec::new(), lowest: Vec::new() }
+        Self { starts: vec![0], targets: Vec::new(), orders: Vec::new(), far: Vec::new() }
     }
 }
 
 impl Rows {
     /// Forgets all rows; what is allocated stays.
     pub(super) fn clear(&mut self) {
-        let Self { starts, targets, orders, lowest } = self;
+        let Self { starts, targets, orders, far } = self;
         starts.truncate(1);
         targets.clear();
         orders.clear();
-        lowest.clear();
+        far.clear();
     }
 
     /// The targets of a row.
@@ -42,11 +43,10 @@ impl Rows {
         &self.targets[self.starts[row] as usize..self.starts[row + 1] as usize]
     }
 
-    /// The lowest target of the rows whose bits are in this word of a set; the highest number where
-    /// there is none.
+    /// The rows of a word of a set that have a target before the word `first`, which lies less than [`WORDS`] before it.
     #[inline]
-    pub(super) fn lowest(&self, word: usize) -> usize {
-        self.lowest[word] as usize
+    pub(super) fn far(&self, word: usize, first: usize) -> Block {
+        self.far[word][word - first]
     }
 
     /// The targets of a row and what the edges prove.
@@ -153,10 +153,14 @@ impl Rows {
     /// Ends the open row, whose first target is this one.
     #[inline]
     fn end_with(&mut self, first: u32) {
-        let word = (self.starts.len() - 1) / WORD;
-        match self.lowest.get_mut(word) {
-            Some(lowest) => *lowest = first.min(*lowest),
-            None => self.lowest.push(first),
+        let row = self.starts.len() - 1;
+        let word = row / WORD;
+        if self.far.len() == word {
+            self.far.push([0; WORDS]);
+        }
+        let back = word.saturating_sub(first as usize / WORD);
+        if back > 0 {
+            self.far[word].iter_mut().take(back).for_each(|rows| *rows |= 1 << (row % WORD));
         }
         let end = u32::try_from(self.targets.len()).expect("captures have fewer than 2^32 edges");
         self.starts.push(end);

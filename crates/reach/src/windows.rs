@@ -14,7 +14,7 @@ use super::dag::NodeIndex;
 pub(super) const WORD: usize = Block::BITS as usize;
 
 /// Words of a window; a cache line.
-const WORDS: usize = 8;
+pub(super) const WORDS: usize = 8;
 
 /// Nodes whose windows are kept, the latest: as many as a window reaches back.
 const KEPT: usize = WORDS * WORD;
@@ -39,31 +39,6 @@ pub(super) struct Window<'a> {
     words: &'a [Block; WORDS],
     /// The node's own word.
     last: usize,
-}
-
-/// Words of a window with bits that a set lacks, the latest first, each with its position in the set.
-#[derive(Debug)]
-pub(super) struct Lacking {
-    words: [Block; WORDS],
-    /// Words to look at.
-    left: usize,
-    last: usize,
-}
-
-impl Iterator for Lacking {
-    type Item = (usize, Block);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.left > 0 {
-            self.left -= 1;
-            let word = self.words[self.left];
-            if word != 0 {
-                return Some((self.last - (WORDS - 1 - self.left), word));
-            }
-        }
-        None
-    }
 }
 
 impl Windows {
@@ -145,21 +120,6 @@ impl<'a> Window<'a> {
     #[inline]
     pub(super) fn since(self, word: usize) -> &'a [Block] {
         &self.words[WORDS - 1 + word - self.last..]
-    }
-
-    /// Its bits that a set lacks.
-    #[inline]
-    pub(super) fn lacking(self, set: &[Block]) -> Lacking {
-        let first = self.first();
-        // A set begins with the first node, which a window may reach beyond.
-        let beyond = WORDS - 1 - (self.last - first);
-        let mut words = *self.words;
-        let had = &set[first..=self.last];
-        match <&[Block; WORDS]>::try_from(had) {
-            Ok(had) => words.iter_mut().zip(had).for_each(|(word, had)| *word &= !had),
-            Err(_) => words[beyond..].iter_mut().zip(had).for_each(|(word, had)| *word &= !had),
-        }
-        Lacking { words, left: WORDS, last: self.last }
     }
 
     /// Whether a node lies in it.

@@ -22,11 +22,6 @@ impl<V: Copy, const ROWS: usize> Default for Recent<V, ROWS> {
 }
 
 impl<V: Copy, const ROWS: usize> Recent<V, ROWS> {
-    /// Drops all that is known.
-    pub fn clear(&mut self) {
-        self.0.fill((0, None));
-    }
-
     /// What was put for a handle, if it is known yet.
     #[inline]
     pub fn get(&self, handle: usize) -> Option<V> {

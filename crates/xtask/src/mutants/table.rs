@@ -56,6 +56,34 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("whole: config.no_split,", "whole: false,")],
         test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
     },
+    Mutant {
+        name: "walks-out-of-windows",
+        rule: "A walk follows all edges that lead out of a node's window.",
+        file: "crates/reach/src/rows.rs",
+        edits: &[("word.saturating_sub(first as usize / WORD);", "word.saturating_sub(first as usize / WORD + 1);")],
+        test: "captures::windows::full_edges",
+    },
+    Mutant {
+        name: "latest-streams",
+        rule: "A capture knows no stream of the one before that had its tables.",
+        file: "crates/reach/src/lib.rs",
+        edits: &[("recent.forget(stream_key(handle));", "let _ = handle;")],
+        test: "reports::names::ended_captures_are_remembered_by_their_streams_alone",
+    },
+    Mutant {
+        name: "latest-pages",
+        rule: "A capture knows no node of the one before that had its tables.",
+        file: "crates/reach/src/places.rs",
+        edits: &[("pages.drain().for_each(|(page, _)| recent.forget(page));", "pages.clear();")],
+        test: "reports::names::ended_captures_are_remembered_by_their_streams_alone",
+    },
+    Mutant {
+        name: "counted-ends",
+        rule: "What is left over in a heap is counted when a capture ends that gave something back there.",
+        file: "src/engine/end.rs",
+        edits: &[("if self.state.pools.heap(heap).free_pieces().0 > 0 {", "if false {")],
+        test: "random::many_graphs::compaction_takes_nothing_that_is_needed",
+    },
     // Checkpoints.
     Mutant {
         name: "restored-in-capture",
