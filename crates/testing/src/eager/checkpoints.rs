@@ -50,6 +50,12 @@ impl<H: Host> World<H> {
         if self.captures_now() {
             return;
         }
+        // No stream can wait for one that is gone: the host waits for the device.
+        self.order.refresh(&self.driver);
+        let counts = self.order.counts().into_iter().enumerate();
+        if counts.filter(|it| self.of_row(it.0).is_none()).any(|it| !self.order.is_complete(it)) {
+            self.judge_device();
+        }
         for _ in 0..2 {
             for row in 1..self.streams.len() {
                 self.wait(0, row);
