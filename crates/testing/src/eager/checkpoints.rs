@@ -108,7 +108,8 @@ impl<H: Host> World<H> {
         }
     }
 
-    /// A launch has overwritten what a checkpoint brought back, which is the host's to write again, after the graph.
+    /// A launch overwrites what a checkpoint brought back, which the host is done with before it launches the graph, and
+    /// may write again when that has run.
     pub(super) fn lose_restored(&mut self) {
         let mut lost = false;
         for block in self.blocks.iter_mut().filter(|block| block.live && block.restored) {

@@ -108,6 +108,7 @@ impl World<Direct> {
             return;
         }
         self.tell(format_args!("replay of {number} on {}", self.streams[stream].row));
+        self.lose_restored();
         must(self.driver.replay(executable, self.streams[stream].real));
         self.complete(stream);
         self.lose_restored();

@@ -95,6 +95,7 @@ impl World<Named> {
         }
         self.judge_device();
         self.tell(format_args!("replay of {number} on {row}"));
+        self.lose_restored();
         must(self.driver.replay(executable, self.streams[row].name));
         self.push_operation(row);
         let count = self.order.count(row);
