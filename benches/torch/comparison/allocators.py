@@ -70,5 +70,12 @@ ALLOCATORS = {
             usual=False,
         ),
         Allocator("exact", "regraph, exact plan", regraph=True, of_regraph="plan:exact"),
+        Allocator(
+            "learned",
+            "regraph, learned from warm-ups",
+            regraph=True,
+            of_regraph="plan:learned",
+            usual=False,
+        ),
     )
 }

@@ -45,10 +45,12 @@ impl Bindings {
         let mut numbers = Numbers::with_capacity(0);
         let mut bindings = Self { ranges: Vec::with_capacity(bound.len()), memories: Vec::new() };
         for binding in bound {
-            let memory = numbers.get(binding.memory).unwrap_or_else(|| {
-                let memory = bindings.memories.len() as u32;
-                numbers.insert(binding.memory, memory);
-                bindings.memories.push(Memory { number: binding.memory, shared: false });
+            let Self { memories, .. } = &mut bindings;
+            let known = numbers.get(binding.memory, |it| memories[it as usize].number);
+            let memory = known.unwrap_or_else(|| {
+                let memory = memories.len() as u32;
+                memories.push(Memory { number: binding.memory, shared: false });
+                numbers.insert(binding.memory, memory, |it| memories[it as usize].number);
                 memory
             });
             bindings.add(binding, memory)?;
@@ -56,7 +58,8 @@ impl Bindings {
         let mut freed = history.outputs_freed.clone();
         freed.sort_unstable();
         for &SharedMemory { memory: number, bytes, graph } in &history.shared {
-            if let Some(memory) = numbers.get(number) {
+            let known = numbers.get(number, |it| bindings.memories[it as usize].number);
+            if let Some(memory) = known {
                 let keeps = freed.binary_search(&(number, graph)).is_err();
                 bindings.memories[memory as usize].shared |= keeps;
                 bindings.require_within(memory, bytes)?;

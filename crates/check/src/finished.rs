@@ -9,7 +9,9 @@ pub struct FinishedGraph {
     nodes: Vec<NodeHandle>,
     /// Where each node's dependencies end; begins with a zero.
     ends: Vec<u32>,
-    dependencies: Vec<Dependency>,
+    dependencies: Vec<NodeHandle>,
+    /// Which of them are not full edges, in order, and what they are.
+    others: Vec<(u32, EdgeData)>,
 }
 
 impl FinishedGraph {
@@ -20,28 +22,43 @@ impl FinishedGraph {
     pub fn read<D: Driver + ?Sized>(driver: &D, graph: GraphHandle) -> Result<Self, DriverError> {
         let mut nodes = Vec::new();
         driver.nodes(graph, &mut nodes)?;
-        let mut ends = Vec::with_capacity(nodes.len() + 1);
-        ends.push(0);
-        let mut dependencies = Vec::with_capacity(nodes.len() * 2);
+        let mut read = Self::with_capacity(nodes.len());
         let mut some = Vec::new();
         for &node in &nodes {
             driver.dependencies(node, &mut some)?;
-            dependencies.extend_from_slice(&some);
-            ends.push(dependencies.len() as u32);
+            read.add(some.iter().copied());
         }
-        Ok(Self { nodes, ends, dependencies })
+        read.dependencies.shrink_to_fit();
+        Ok(Self { nodes, ..read })
     }
 
     /// The part of a graph that a journal remembers, with the edges that its nodes had when they were first
     /// seen: for a graph that cannot be read any more.
     pub fn remembered(journal: &Journal) -> Self {
-        let mut graph = Self { nodes: Vec::new(), ends: vec![0], dependencies: Vec::new() };
+        let mut graph = Self::with_capacity(0);
         for (node, dependencies) in journal.nodes() {
             graph.nodes.push(node);
-            graph.dependencies.extend(dependencies.iter());
-            graph.ends.push(graph.dependencies.len() as u32);
+            graph.add(dependencies.iter());
         }
         graph
+    }
+
+    fn with_capacity(nodes: usize) -> Self {
+        let mut ends = Vec::with_capacity(nodes + 1);
+        ends.push(0);
+        let dependencies = Vec::with_capacity(nodes * 2);
+        Self { nodes: Vec::new(), ends, dependencies, others: Vec::new() }
+    }
+
+    /// Adds the dependencies of the next node.
+    fn add(&mut self, dependencies: impl Iterator<Item = Dependency>) {
+        for Dependency { node, edge } in dependencies {
+            if edge != EdgeData::FULL {
+                self.others.push((self.dependencies.len() as u32, edge));
+            }
+            self.dependencies.push(node);
+        }
+        self.ends.push(self.dependencies.len() as u32);
     }
 
     /// In the driver's order.
@@ -49,19 +66,24 @@ impl FinishedGraph {
         &self.nodes
     }
 
-    /// Of all nodes.
-    pub fn dependencies(&self) -> &[Dependency] {
-        &self.dependencies
+    /// Of a node, by its place among the nodes.
+    #[inline]
+    pub(super) fn dependencies(&self, node: u32) -> &[NodeHandle] {
+        &self.dependencies[self.ends[node as usize] as usize..self.ends[node as usize + 1] as usize]
+    }
+
+    /// How many dependencies all nodes have.
+    pub(super) fn edges(&self) -> usize {
+        self.dependencies.len()
+    }
+
+    /// Which of all nodes' dependencies, one behind the other, are not full edges, and what they are.
+    pub(super) fn others(&self) -> &[(u32, EdgeData)] {
+        &self.others
     }
 
     /// Whether every edge means completion.
     pub fn is_full(&self) -> bool {
-        self.dependencies.iter().all(|dependency| dependency.edge == EdgeData::FULL)
-    }
-
-    /// Of each node, in the order of [`FinishedGraph::nodes`].
-    pub fn by_node(&self) -> impl Iterator<Item = &[Dependency]> + '_ {
-        let ranges = self.ends.windows(2).map(|ends| ends[0] as usize..ends[1] as usize);
-        ranges.map(|range| &self.dependencies[range])
+        self.others.is_empty()
     }
 }

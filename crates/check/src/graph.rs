@@ -2,47 +2,56 @@
 //!
 //! Nodes are numbered in a topological order, so "earlier" is "smaller" everywhere else.
 
+use std::borrow::Cow;
+
 use super::finished::FinishedGraph;
 use super::lists::{sort, Lists};
 use super::numbers::Numbers;
 use super::violation::Violation;
-use regraph_driver::{Dependency, EdgeData, NodeHandle};
+use regraph_driver::{EdgeData, NodeHandle};
 use regraph_record::journal::Journal;
 use regraph_record::policy::Programmatic;
 
-/// What an edge proves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Proof {
-    /// The later node starts when the earlier one has completed.
-    Full,
-    /// The later node starts after the earlier one starts, and completes after it completes.
-    Start,
-    Nothing,
-}
+/// An edge, seen from its later node: the number of the earlier one, and above it what the edge proves.
+#[derive(Clone, Copy)]
+pub(crate) struct Edge(u32);
 
-fn proof(edge: EdgeData, programmatic: Programmatic) -> Proof {
-    match (edge.kind, edge.from_port, edge.to_port) {
-        (0, 0, 0) => Proof::Full,
-        (1, 1, 0) => match programmatic {
-            Programmatic::Deny => Proof::Nothing,
-            Programmatic::Auto | Programmatic::Lag => Proof::Start,
-            Programmatic::Trust => Proof::Full,
-        },
-        _ => Proof::Nothing,
+impl Edge {
+    /// The later node starts when the earlier one has completed.
+    const FULL: u32 = 0;
+    /// The later node starts after the earlier one starts, and completes after it completes.
+    const START: u32 = 1 << 30;
+    const NOTHING: u32 = 1 << 31;
+    /// The bits of the earlier node.
+    const FROM: u32 = Self::START - 1;
+
+    fn proof(edge: EdgeData, programmatic: Programmatic) -> u32 {
+        match (edge.kind, edge.from_port, edge.to_port) {
+            (0, 0, 0) => Self::FULL,
+            (1, 1, 0) => match programmatic {
+                Programmatic::Deny => Self::NOTHING,
+                Programmatic::Auto | Programmatic::Lag => Self::START,
+                Programmatic::Trust => Self::FULL,
+            },
+            _ => Self::NOTHING,
+        }
+    }
+
+    #[inline]
+    pub fn from(self) -> u32 {
+        self.0 & Self::FROM
+    }
+
+    /// Whether it proves completion; otherwise it proves an order of starts, among proofs.
+    #[inline]
+    pub fn full(self) -> bool {
+        self.0 <= Self::FROM
     }
 }
 
-/// An edge, seen from its later node.
-#[derive(Clone, Copy)]
-pub(crate) struct Edge {
-    pub from: u32,
-    /// Whether it proves completion; otherwise it proves an order of starts.
-    pub full: bool,
-}
-
 /// The finished graph beside the remembered edges.
-pub(crate) struct Graph {
-    handles: Vec<NodeHandle>,
+pub(crate) struct Graph<'a> {
+    handles: Cow<'a, [NodeHandle]>,
     numbers: Numbers,
     proofs: Lists<Edge>,
     /// Nothing where all edges prove something and none was edited: then they are the proofs.
@@ -60,28 +69,19 @@ struct Others {
 }
 
 /// The finished graph's edges by the driver's order of nodes.
-#[derive(Default)]
 struct Finished {
-    /// Where each node's edges end; begins with a zero.
-    ends: Vec<u32>,
-    edges: Vec<Edge>,
-    proofs: Vec<Proof>,
+    edges: Lists<Edge>,
+    /// All that its edges prove, one bit for each kind.
+    proofs: u32,
     /// Whether none leads back in the driver's order.
     ordered: bool,
 }
 
 impl Finished {
-    fn of(&self, to: u32) -> &[Edge] {
-        &self.edges[self.ends[to as usize] as usize..self.ends[to as usize + 1] as usize]
-    }
-
-    /// Later node, edge and what it proves.
-    fn iter(&self) -> impl Iterator<Item = (u32, Edge, Proof)> + Clone + '_ {
-        (0..self.ends.len() as u32 - 1).flat_map(move |to| {
-            let start = self.ends[to as usize] as usize;
-            let proofs = &self.proofs[start..self.ends[to as usize + 1] as usize];
-            self.of(to).iter().zip(proofs).map(move |(&edge, &proof)| (to, edge, proof))
-        })
+    /// Later node and edge.
+    fn iter(&self) -> impl Iterator<Item = (u32, Edge)> + Clone + '_ {
+        let nodes = 0..self.edges.len() as u32;
+        nodes.flat_map(move |to| self.edges.of(to).iter().map(move |&edge| (to, edge)))
     }
 }
 
@@ -94,27 +94,29 @@ struct Edits {
     added: Vec<(u32, u32)>,
 }
 
-impl Graph {
+impl<'a> Graph<'a> {
     pub fn read(
         journal: &Journal,
         programmatic: Programmatic,
-        graph: &FinishedGraph,
+        graph: &'a FinishedGraph,
     ) -> Result<Self, Violation> {
-        let handles = graph.nodes().to_vec();
+        let handles = graph.nodes();
+        assert!(handles.len() <= Edge::FROM as usize, "a graph of so many nodes is not judged");
         let mut numbers = Numbers::with_capacity(handles.len());
         for (index, &handle) in handles.iter().enumerate() {
-            numbers.insert(handle.bits() as u64, index as u32);
+            numbers.insert(handle.bits() as u64, index as u32, |it| key(handles, it));
         }
-        let finished = Self::numbered(graph, &numbers, programmatic)?;
-        let edits = Self::compare(journal, &handles, &numbers, &finished)?;
         let mut read = Self {
-            handles,
+            handles: Cow::Borrowed(handles),
             numbers,
-            proofs: Lists::ready(Vec::new(), Vec::new()),
+            proofs: Lists::ready(vec![0], Vec::new()),
             others: None,
-            starts: finished.proofs.contains(&Proof::Start),
+            starts: false,
             any_ordered: true,
         };
+        let finished = read.numbered(graph, programmatic)?;
+        let edits = read.compare(journal, graph, &finished.edges)?;
+        read.starts = finished.proofs & Edge::START != 0;
         let rank = read.order(&finished, &edits)?;
         read.fill(rank.as_deref(), finished, &edits);
         Ok(read)
@@ -122,51 +124,50 @@ impl Graph {
 
     /// All edges of the finished graph.
     fn numbered(
+        &self,
         graph: &FinishedGraph,
-        numbers: &Numbers,
         programmatic: Programmatic,
     ) -> Result<Finished, Violation> {
-        let mut finished = Finished::default();
-        finished.ends.reserve(graph.nodes().len() + 1);
-        finished.edges.reserve(graph.dependencies().len());
-        finished.proofs.reserve(graph.dependencies().len());
-        finished.ends.push(0);
-        finished.ordered = true;
-        for (to, dependencies) in (0..).zip(graph.by_node()) {
-            for &Dependency { node, edge } in dependencies {
-                let from = numbers.node(node)?;
-                let proof = proof(edge, programmatic);
-                finished.ordered &= from < to;
-                finished.edges.push(Edge { from, full: proof == Proof::Full });
-                finished.proofs.push(proof);
+        let mut starts = Vec::with_capacity(self.len() + 1);
+        let mut edges = Vec::with_capacity(graph.edges());
+        let (mut proofs, mut ordered) = (0, true);
+        starts.push(0);
+        for to in 0..self.len() as u32 {
+            for &node in graph.dependencies(to) {
+                let from = self.number(node)?;
+                ordered &= from < to;
+                edges.push(Edge(from));
             }
-            finished.ends.push(finished.edges.len() as u32);
+            starts.push(edges.len() as u32);
         }
-        Ok(finished)
+        for &(at, edge) in graph.others() {
+            let proof = Edge::proof(edge, programmatic);
+            proofs |= proof;
+            edges[at as usize].0 |= proof;
+        }
+        Ok(Finished { edges: Lists::ready(starts, edges), proofs, ordered })
     }
 
     /// What differs from the finished graph of the journal's edges.
     fn compare(
+        &self,
         journal: &Journal,
-        handles: &[NodeHandle],
-        numbers: &Numbers,
-        finished: &Finished,
+        graph: &FinishedGraph,
+        finished: &Lists<Edge>,
     ) -> Result<Edits, Violation> {
-        let number = |node: NodeHandle| numbers.node(node);
+        let number = |node: NodeHandle| self.number(node);
         let mut edits = Edits::default();
         for (node, dependencies) in journal.nodes() {
             let to = number(node)?;
-            let now = finished.of(to);
-            let is = |(edge, dependency): (&Edge, Dependency)| {
-                handles[edge.from as usize] == dependency.node
-            };
-            if now.len() == dependencies.len() && now.iter().zip(dependencies.iter()).all(is) {
+            let now = graph.dependencies(to).iter().copied();
+            if now.eq(dependencies.iter().map(|dependency| dependency.node)) {
                 continue;
             }
+            let now = finished.of(to);
             for dependency in dependencies.iter() {
                 number(dependency.node)?;
             }
-            edits.edited.resize(handles.len(), false);
+            edits.edited.resize(self.len(), false);
             if std::mem::replace(&mut edits.edited[to as usize], true) {
                 continue;
             }
@@ -174,7 +175,7 @@ impl Graph {
                 let edge = (number(dependency.node)?, to);
                 edits.remembered.push(edge);
                 // A long list is not searched: an edge twice does no harm.
-                if now.len() > 64 || now.iter().all(|it| it.from != edge.0) {
+                if now.len() > 64 || now.iter().all(|it| it.from() != edge.0) {
                     edits.added.push(edge);
                 }
             }
@@ -184,7 +185,7 @@ impl Graph {
 
     /// Orders the nodes. Answers the new number of each where the driver's order does not do.
     fn order(&mut self, finished: &Finished, edits: &Edits) -> Result<Option<Vec<u32>>, Violation> {
-        let edges = || finished.iter().map(|(to, edge, _)| (edge.from, to));
+        let edges = || finished.iter().map(|(to, edge)| (edge.from(), to));
         let all = || edges().chain(edits.added.iter().copied());
         if finished.ordered && edits.added.iter().all(|&(from, to)| from < to) {
             return Ok(None);
@@ -211,22 +212,21 @@ impl Graph {
     fn fill(&mut self, rank: Option<&[u32]>, finished: Finished, edits: &Edits) {
         let count = self.handles.len();
         let number = |node: u32| rank.map_or(node, |rank| rank[node as usize]);
-        let renumber = |edge: Edge| Edge { from: number(edge.from), ..edge };
+        let renumber = |edge: Edge| Edge(number(edge.from()) | edge.0 & !Edge::FROM);
         // A node whose edges are all gone is edited, too, and so is one that had none.
-        let whole = edits.edited.is_empty() && !finished.proofs.contains(&Proof::Nothing);
+        let whole = edits.edited.is_empty() && finished.proofs & Edge::NOTHING == 0;
         if whole && rank.is_none() {
-            self.proofs = Lists::ready(finished.ends, finished.edges);
+            self.proofs = finished.edges;
             return;
         }
-        let proofs = finished.iter().filter(|&(.., proof)| proof != Proof::Nothing);
-        self.proofs = Lists::new(count, proofs.map(|(to, edge, _)| (number(to), renumber(edge))));
+        let proofs = finished.iter().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
+        self.proofs = Lists::new(count, proofs.map(|(to, edge)| (number(to), renumber(edge))));
         if whole {
             return;
         }
-        let untyped =
-            |(from, to): (u32, u32)| (number(to), Edge { from: number(from), full: true });
+        let untyped = |(from, to): (u32, u32)| (number(to), Edge(number(from)));
         let is_edited = |to: u32| edits.edited.get(to as usize).is_some_and(|&edited| edited);
-        let edges = finished.iter().map(|(to, edge, _)| (edge.from, to));
+        let edges = finished.iter().map(|(to, edge)| (edge.from(), to));
         let kept = edges.clone().filter(|&(_, to)| !is_edited(to));
         let seen = kept.chain(edits.remembered.iter().copied()).map(untyped);
         let any = edges.chain(edits.added.iter().copied()).map(untyped);
@@ -244,7 +244,15 @@ impl Graph {
 
     #[inline]
     pub fn number(&self, node: NodeHandle) -> Result<u32, Violation> {
-        self.numbers.node(node)
+        match self.numbers.get(node.bits() as u64, |it| key(&self.handles, it)) {
+            Some(number) => Ok(number),
+            None => Err(Violation::UnknownNode { node }),
+        }
+    }
+
+    /// Gives back the memory that [`Graph::number`] needs, which finds no node from then on.
+    pub fn forget_numbers(&mut self) {
+        self.numbers = Numbers::with_capacity(0);
     }
 
     /// The finished graph's edges that prove something under the policy.
@@ -273,9 +281,10 @@ impl Graph {
     pub fn has_starts(&self) -> bool {
         self.starts
     }
+}
 
-    /// Successors by edges of any kind.
-    pub fn successors(&self) -> Lists<u32> {
-        self.any().turned(|edge| edge.from)
-    }
+/// A node's handle, as a key.
+#[inline]
+fn key(handles: &[NodeHandle], node: u32) -> u64 {
+    handles[node as usize].bits() as u64
 }

@@ -1,9 +1,8 @@
 //! What the journal says, sorted into streams and blocks.
 
-use smallvec::SmallVec;
-
 use super::violation::Place;
 use regraph_driver::{CaptureId, StreamHandle};
+use regraph_record::journal::BlockNumber;
 
 /// Stands for an entry that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
@@ -35,6 +34,16 @@ impl StreamHistory {
         &self.terminals[start as usize..self.ends[look] as usize]
     }
 
+    /// Whether an entry is a look at it.
+    pub fn has_look(&self, entry: u32) -> bool {
+        self.entries.binary_search(&entry).is_ok()
+    }
+
+    /// The terminals at all looks, one behind the other.
+    pub fn all_terminals(&self) -> &[u32] {
+        &self.terminals
+    }
+
     /// The last look before an entry.
     pub fn look_before(&self, entry: u32) -> Option<usize> {
         self.entries.partition_point(|&at| at < entry).checked_sub(1)
@@ -45,12 +54,14 @@ impl StreamHistory {
 #[derive(Clone, Copy)]
 pub(crate) struct BlockUse {
     pub stream: u32,
-    /// The entry that said its uses are over, unless one took that back.
-    pub last: Option<u32>,
+    /// The entry that said its uses are over, or [`NEVER`], also where a later one took that back.
+    pub last: u32,
     /// How many looks at the stream came before the block's allocation.
     pub looks_before: u32,
     /// How many came before the uses ended, where they did.
     pub looks_until: u32,
+    /// The block's next use among [`History::further`], or [`NEVER`].
+    pub(super) next: u32,
 }
 
 impl BlockUse {
@@ -62,21 +73,26 @@ impl BlockUse {
 
 /// A block that the capture allocated or took for its own.
 pub(crate) struct BlockHistory {
-    pub place: Place,
+    pub number: BlockNumber,
+    pub address: u64,
     pub end: u64,
     /// The entry of its allocation, or of its coming.
     pub allocated: u32,
     /// The entry of its free, or [`NEVER`].
     pub freed: u32,
+    /// By its own stream.
+    pub own: BlockUse,
     pub outside: bool,
-    /// Its own stream first.
-    pub uses: SmallVec<[BlockUse; 2]>,
 }
 
 impl BlockHistory {
     /// The entry that ended a use of this block, or [`NEVER`].
     pub fn until(&self, used: &BlockUse) -> u32 {
-        used.last.unwrap_or(self.freed)
+        if used.last == NEVER {
+            self.freed
+        } else {
+            used.last
+        }
     }
 }
 
@@ -119,14 +135,37 @@ pub(crate) struct History {
     pub shared: Vec<SharedMemory>,
     /// Memory and graph where the host has freed what the graph's capture left there.
     pub outputs_freed: Vec<(u64, CaptureId)>,
-    /// Every look at any stream in host order: stream and look.
-    pub looks: Vec<(u32, u32)>,
+    /// The streams of all looks, in host order.
+    pub looks: Vec<u32>,
+    /// Uses of blocks by other streams than their own; each names the block's next.
+    pub(super) further: Vec<BlockUse>,
 }
 
 impl History {
+    /// Where a block lies.
+    pub fn place(&self, block: u32) -> Place {
+        let BlockHistory { number, address, end, ref own, .. } = self.blocks[block as usize];
+        let stream = Some(self.streams[own.stream as usize].handle);
+        Place { block: number, stream, address, bytes: end - address }
+    }
+
+    /// The streams that may use a block, its own first.
+    pub fn uses<'a>(&'a self, block: &'a BlockHistory) -> impl Iterator<Item = &'a BlockUse> {
+        std::iter::successors(Some(&block.own), |used| self.further.get(used.next as usize))
+    }
+
+    /// All looks in host order: the stream's number, and the look's at that stream.
+    pub fn looks(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
+        let mut next = vec![0; self.streams.len()];
+        self.looks.iter().map(move |&stream| {
+            next[stream as usize] += 1;
+            (stream, next[stream as usize] - 1)
+        })
+    }
+
     /// What a block's own stream waited for when it was allocated.
     pub fn allocation_point(&self, block: u32) -> &[u32] {
-        let used = &self.blocks[block as usize].uses[0];
+        let used = &self.blocks[block as usize].own;
         let own = &self.streams[used.stream as usize];
         used.start().map_or(&[], |look| own.terminals(look as usize))
     }

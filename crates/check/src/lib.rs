@@ -89,13 +89,13 @@
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
 
 mod bindings;
+mod clocks;
 mod compaction;
 mod finished;
 mod graph;
 mod history;
 mod lists;
 mod marks;
-mod members;
 mod numbers;
 mod order;
 mod pairs;
@@ -170,18 +170,19 @@ pub fn judge(
     graph: &FinishedGraph,
     foreign: bool,
 ) -> Result<Summary, Violation> {
-    let graph = Graph::read(journal, programmatic, graph)?;
+    let mut graph = Graph::read(journal, programmatic, graph)?;
     let history = History::read(journal, &graph)?;
+    graph.forget_numbers();
     let bound = !history.bindings.is_empty();
     let bindings = bound.then(|| Bindings::read(&history)).transpose()?;
     if history.blocks.is_empty() {
         // Only blocks can meet anything, and a stray node is refused where two do.
         return Ok(Summary { nodes: graph.len(), ..Summary::default() });
     }
-    let mut users = Users::new(&graph, &history);
+    let users = Users::new(&graph, &history);
     let (pairs, wrong) = places::read(&history, &users, bindings.as_ref());
-    let at = |pair: usize| history.blocks[pairs[pair].later as usize].allocated;
-    match (pairs::judge(&graph, &history, &mut users, &pairs), wrong.violation) {
+    let at = |pair: usize| history.blocks[pairs.all[pair].later as usize].allocated;
+    match (pairs::judge(&graph, &history, &users, &pairs), wrong.violation) {
         (Some((pair, violation)), Some(_)) if at(pair) <= wrong.entry => return Err(violation),
         (_, Some(violation)) | (Some((_, violation)), None) => return Err(violation),
         (None, None) => {}
@@ -189,5 +190,5 @@ pub fn judge(
     if !foreign {
         pairs::refuse_stray(&graph, &history, &users, &pairs)?;
     }
-    Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.len() })
+    Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.all.len() })
 }

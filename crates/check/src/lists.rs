@@ -38,30 +38,6 @@ impl<T: Copy> Lists<T> {
         Self { starts, items: sorted }
     }
 
-    /// The lists turned round, where an item names a list by `list`: for each list, the lists whose items
-    /// name it.
-    pub fn turned(&self, list: impl Fn(&T) -> u32) -> Lists<u32> {
-        let mut starts = vec![0_u32; self.starts.len() + 1];
-        for item in &self.items {
-            starts[list(item) as usize + 2] += 1;
-        }
-        let mut sum = 0;
-        for start in &mut starts {
-            sum += *start;
-            *start = sum;
-        }
-        let mut items = vec![0; self.items.len()];
-        for index in 0..self.len() as u32 {
-            for item in self.of(index) {
-                let next = &mut starts[list(item) as usize + 1];
-                items[*next as usize] = index;
-                *next += 1;
-            }
-        }
-        starts.pop();
-        Lists { starts, items }
-    }
-
     #[inline]
     pub fn of(&self, index: u32) -> &[T] {
         let index = index as usize;

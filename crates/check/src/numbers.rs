@@ -1,80 +1,66 @@
-//! A table from handles to small numbers that is only added to.
-
-use super::violation::Violation;
-use regraph_driver::NodeHandle;
+//! A table from keys to small numbers that is only added to.
 
 /// Marks an empty slot; no number is this great.
 const EMPTY: u32 = u32::MAX;
 
-/// The numbers of handles, by open addressing: a table of twice as many slots as there are handles
-/// or more, and each handle in the first free one from where its hash points to.
+/// Numbers of keys, by open addressing: a table of twice as many slots as there are keys or more, and each
+/// number in the first free one from where its key's hash points to. The keys are kept by the caller, who says
+/// in each call which number has which.
 pub(super) struct Numbers {
-    slots: Vec<(u64, u32)>,
+    slots: Vec<u32>,
     /// How far a hash is shifted to be a slot.
     shift: u32,
     len: usize,
 }
 
 impl Numbers {
-    /// A table for so many handles; it grows when there are more.
+    /// A table for so many keys; it grows when there are more.
     pub fn with_capacity(count: usize) -> Self {
         let slots = (count * 2).next_power_of_two().max(16);
-        Self { slots: vec![(0, EMPTY); slots], shift: 64 - slots.ilog2(), len: 0 }
+        Self { slots: vec![EMPTY; slots], shift: 64 - slots.ilog2(), len: 0 }
     }
 
-    /// The slot where a handle is, or would be.
+    /// The slot where a key's number is, or would be.
     #[inline]
-    fn slot(&self, handle: u64) -> usize {
-        // Both halves of the product count, so that no regular distance of handles makes them meet.
-        let product = u128::from(handle) * 0x9e37_79b9_7f4a_7c15;
+    fn slot(&self, key: u64, key_of: impl Fn(u32) -> u64) -> usize {
+        // Both halves of the product count, so that no regular distance of keys makes them meet.
+        let product = u128::from(key) * 0x9e37_79b9_7f4a_7c15;
         let mut slot = ((product as u64 ^ (product >> 64) as u64) >> self.shift) as usize;
-        loop {
-            let (key, number) = self.slots[slot];
-            if number == EMPTY || key == handle {
-                return slot;
-            }
+        while self.slots[slot] != EMPTY && key_of(self.slots[slot]) != key {
             slot = (slot + 1) & (self.slots.len() - 1);
         }
+        slot
     }
 
     #[inline]
-    pub fn get(&self, handle: u64) -> Option<u32> {
-        let number = self.slots[self.slot(handle)].1;
-        (number != EMPTY).then_some(number)
+    pub fn get(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<u32> {
+        Some(self.slots[self.slot(key, key_of)]).filter(|&number| number != EMPTY)
     }
 
-    /// The number of a node that must have one.
+    /// Gives a key a number. Answers the one that it had.
     #[inline]
-    pub fn node(&self, node: NodeHandle) -> Result<u32, Violation> {
-        match self.get(node.bits() as u64) {
-            Some(number) => Ok(number),
-            None => Err(Violation::UnknownNode { node }),
-        }
-    }
-
-    /// Gives a handle a number. Answers the one that it had.
-    #[inline]
-    pub fn insert(&mut self, handle: u64, number: u32) -> Option<u32> {
-        let slot = self.slot(handle);
-        let had = std::mem::replace(&mut self.slots[slot], (handle, number)).1;
+    pub fn insert(&mut self, key: u64, number: u32, key_of: impl Fn(u32) -> u64) -> Option<u32> {
+        let slot = self.slot(key, &key_of);
+        let had = std::mem::replace(&mut self.slots[slot], number);
         if had != EMPTY {
             return Some(had);
         }
         self.len += 1;
         if self.len * 2 > self.slots.len() {
             let mut larger = Self::with_capacity(self.len * 2);
-            for &(handle, number) in self.slots.iter().filter(|slot| slot.1 != EMPTY) {
-                larger.insert(handle, number);
+            for &number in self.slots.iter().filter(|&&number| number != EMPTY) {
+                let free = larger.slot(key_of(number), &key_of);
+                larger.slots[free] = number;
             }
-            *self = larger;
+            *self = Self { len: self.len, ..larger };
         }
         None
     }
 
     /// Changes every number.
     pub fn change(&mut self, change: impl Fn(u32) -> u32) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.1 != EMPTY) {
-            slot.1 = change(slot.1);
+        for number in self.slots.iter_mut().filter(|number| **number != EMPTY) {
+            *number = change(*number);
         }
     }
 }

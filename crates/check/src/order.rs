@@ -54,24 +54,24 @@ impl<'a> Order<'a> {
         let mut starts = false;
         for node in 0..count as u32 {
             for edge in edges.of(node) {
-                uses[edge.from as usize] += 1;
-                starts |= !edge.full;
+                uses[edge.from() as usize] += 1;
+                starts |= !edge.full();
             }
         }
         let mut nodes: Vec<Place> = Vec::with_capacity(count);
         let mut chains = 0;
         for node in 0..count as u32 {
             // Of the chains that may go on here, the one that can go on in the fewest other places.
-            let free = edges.of(node).iter().filter(|edge| nodes[edge.from as usize].end);
-            let best = free.min_by_key(|edge| (uses[edge.from as usize], !edge.from));
+            let free = edges.of(node).iter().filter(|edge| nodes[edge.from() as usize].end);
+            let best = free.min_by_key(|edge| (uses[edge.from() as usize], !edge.from()));
             let place = match best {
                 Some(edge) => {
-                    let before = &mut nodes[edge.from as usize];
+                    let before = &mut nodes[edge.from() as usize];
                     before.end = false;
                     Place {
                         chain: before.chain,
                         position: before.position + 1,
-                        fulls: before.fulls + u32::from(edge.full),
+                        fulls: before.fulls + u32::from(edge.full()),
                         end: true,
                     }
                 }
@@ -172,11 +172,11 @@ impl<'a> Order<'a> {
         for node in low..=high {
             let mut own = [0; WIDTH];
             let mut own_done = [0; WIDTH];
-            for edge in self.edges.of(node).iter().filter(|edge| edge.from >= low) {
-                let from = (edge.from - low) as usize;
+            for edge in self.edges.of(node).iter().filter(|edge| edge.from() >= low) {
+                let from = (edge.from() - low) as usize;
                 raise(&mut own, &reach[from]);
                 if self.starts {
-                    raise(&mut own_done, if edge.full { &reach[from] } else { &done[from] });
+                    raise(&mut own_done, if edge.full() { &reach[from] } else { &done[from] });
                 }
             }
             let place = &self.nodes[node as usize];

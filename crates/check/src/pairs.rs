@@ -1,10 +1,11 @@
 //! Whether all users of a block have completed before any user of the next one may start.
 
+use super::clocks::doubtful;
 use super::graph::Graph;
 use super::history::History;
 use super::marks::Marks;
 use super::order::Order;
-use super::places::Pair;
+use super::places::{Pair, Pairs};
 use super::users::Users;
 use super::violation::{NamedNode, Violation};
 
@@ -22,7 +23,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(graph: &Graph, users: Vec<u32>, is_user: &mut Marks, followed: &mut Marks) -> Self {
+    fn new(graph: &Graph<'_>, users: Vec<u32>, is_user: &mut Marks, followed: &mut Marks) -> Self {
         is_user.clear();
         followed.clear();
         for &node in &users {
@@ -31,8 +32,9 @@ impl Bounds {
         let mut firsts = Vec::new();
         for &node in &users {
             let mut first = true;
-            for edge in graph.proofs().of(node).iter().filter(|edge| is_user.contains(edge.from)) {
-                followed.insert(edge.from);
+            for edge in graph.proofs().of(node).iter().filter(|edge| is_user.contains(edge.from()))
+            {
+                followed.insert(edge.from());
                 first = false;
             }
             if first {
@@ -47,17 +49,19 @@ impl Bounds {
 
 /// Answers the first of the pairs with users that are not in order, and says what is wrong with it.
 pub(super) fn judge(
-    graph: &Graph,
+    graph: &Graph<'_>,
     history: &History,
-    users: &mut Users<'_>,
-    pairs: &[Pair],
+    users: &Users<'_>,
+    pairs: &Pairs,
 ) -> Option<(usize, Violation)> {
-    let doubtful = doubtful(history, users, pairs);
+    let doubtful = doubtful(graph, history, users, &pairs.all);
     if doubtful.is_empty() {
         return None;
     }
-    let mut blocks: Vec<u32> =
-        doubtful.iter().flat_map(|&pair| [pairs[pair].earlier, pairs[pair].later]).collect();
+    let mut blocks: Vec<u32> = doubtful
+        .iter()
+        .flat_map(|&pair| [pairs.all[pair].earlier, pairs.all[pair].later])
+        .collect();
     blocks.sort_unstable();
     blocks.dedup();
     let mut marks = [Marks::new(graph.len()), Marks::new(graph.len())];
@@ -68,7 +72,7 @@ pub(super) fn judge(
     let bounds = |block: u32| &bounds[blocks.partition_point(|&other| other < block)];
     let mut questions = Vec::new();
     for pair in doubtful {
-        let Pair { earlier, later, .. } = pairs[pair];
+        let Pair { earlier, later, .. } = pairs.all[pair];
         for &earlier in &bounds(earlier).lasts {
             let later = bounds(later).firsts.iter();
             questions.extend(later.map(|&later| Question { pair: pair as u32, earlier, later }));
@@ -94,46 +98,31 @@ pub(super) fn judge(
     );
     let Question { pair, earlier, later } = questions[wrong?];
     let pair = pair as usize;
+    let it = pairs.all[pair];
     let violation = Violation::NotOrdered {
-        earlier: history.blocks[pairs[pair].earlier as usize].place,
-        later: history.blocks[pairs[pair].later as usize].place,
-        common: pairs[pair].common,
+        earlier: history.place(it.earlier),
+        later: history.place(it.later),
+        common: pairs.common(it),
         users: Box::new([earlier, later].map(|node| NamedNode::new(graph.handle(node)))),
     };
     Some((pair, violation))
 }
 
-/// The pairs that looks alone do not settle, in order.
-fn doubtful(history: &History, users: &mut Users<'_>, pairs: &[Pair]) -> Vec<usize> {
-    let batch = |users: &Users<'_>, pair: &Pair| {
-        users.place(history.blocks[pair.later as usize].uses[0].stream).0
-    };
-    let mut doubtful = Vec::new();
-    for number in 0..users.batches() {
-        users.load(number);
-        let mine = pairs.iter().enumerate().filter(|(_, pair)| batch(users, pair) == number);
-        let open = mine.filter(|(_, pair)| !users.looks_order(pair.earlier, pair.later));
-        doubtful.extend(open.map(|(index, _)| index));
-    }
-    doubtful.sort_unstable();
-    doubtful
-}
-
 /// Refuses a node that may use every block, if any two share anything.
 pub(super) fn refuse_stray(
-    graph: &Graph,
+    graph: &Graph<'_>,
     history: &History,
     users: &Users<'_>,
-    pairs: &[Pair],
+    pairs: &Pairs,
 ) -> Result<(), Violation> {
-    let (Some(pair), Some(node)) = (pairs.first(), users.stray()) else { return Ok(()) };
+    let (Some(pair), Some(node)) = (pairs.all.first(), users.stray()) else { return Ok(()) };
     Err(Violation::Unattributed {
         node: Box::new(NamedNode {
             after: users.stream_before(node),
             ..NamedNode::new(graph.handle(node))
         }),
-        earlier: history.blocks[pair.earlier as usize].place,
-        later: history.blocks[pair.later as usize].place,
-        common: pair.common,
+        earlier: history.place(pair.earlier),
+        later: history.place(pair.later),
+        common: pairs.common(*pair),
     })
 }

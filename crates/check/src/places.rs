@@ -1,15 +1,15 @@
 //! Where the blocks lie: which of them hold an address, or a byte of physical memory, one after the
 //! other, and whether the earlier was gone by then.
 //!
-//! The addresses are walked from below, with the set of blocks that ever lay at the current one, in the
-//! order of their allocation. Only neighbours in that set are compared: a block that was gone before its
+//! The blocks are laid down in the order of their allocation, on a map of which block was the last at each
+//! address. Only that one is compared with the next: a block that was gone before its
 //! neighbour came was gone before all that came later. And only neighbours among the blocks with users
 //! make pairs: completed-before is transitive, so where `a`, `b`, `c` with users held an address in turn,
 //! and all users of `a` have completed before any of `b` starts, and likewise `b` and `c`, any one user
 //! of `b` carries the order from `a` to `c`. A block with users outside may have no node to carry it,
 //! but nothing with users may follow such a block.
 //!
-//! Physical memory is walked likewise where it was bound at the capture's end. Three things differ,
+//! Physical memory is laid out likewise where it was bound at the capture's end. Three things differ,
 //! because the memory came when the capture had ended. A block that nothing uses and that was freed had
 //! no memory at all: it is left out. When the host freed another says nothing but what its users are, and
 //! they are judged: it may have been after the next block's allocation, with no work in between. And of
@@ -19,7 +19,6 @@
 use super::bindings::{Bindings, Part};
 use super::history::{History, StandingHistory, NEVER};
 use super::lists::Lists;
-use super::members::Members;
 use super::users::Users;
 use super::violation::{Common, Violation};
 
@@ -28,7 +27,32 @@ use super::violation::{Common, Violation};
 pub(super) struct Pair {
     pub earlier: u32,
     pub later: u32,
-    pub common: Common,
+    /// What both have, by its place among all that pairs have in common.
+    common: u32,
+}
+
+/// All pairs, by their later blocks.
+#[derive(Default)]
+pub(super) struct Pairs {
+    pub all: Vec<Pair>,
+    /// Behind addresses, which are the first: the memories.
+    memory: Vec<Common>,
+}
+
+impl Pairs {
+    fn add(&mut self, earlier: u32, later: u32, common: Common) {
+        if !matches!(common, Common::Address) {
+            self.memory.push(common);
+        }
+        let common = if matches!(common, Common::Address) { 0 } else { self.memory.len() as u32 };
+        self.all.push(Pair { earlier, later, common });
+    }
+
+    /// What the blocks of a pair have in common.
+    pub fn common(&self, pair: Pair) -> Common {
+        let at = (pair.common as usize).checked_sub(1);
+        at.map_or(Common::Address, |at| self.memory[at])
+    }
 }
 
 /// Where a block begins to lie, and where it ends.
@@ -37,110 +61,110 @@ type Stretch = (u64, u64, u32);
 /// The first thing found wrong.
 #[derive(Default)]
 pub(super) struct Wrong {
-    /// When it came about: an entry of the journal.
+    /// When it came about: an entry of the journal; and which of the walks found it, and where.
     pub entry: u32,
+    walk: u32,
+    at: u64,
     pub violation: Option<Violation>,
 }
 
 impl Wrong {
-    fn found(&mut self, entry: u32, violation: impl FnOnce() -> Violation) {
-        if self.violation.is_none() || entry < self.entry {
-            *self = Self { entry, violation: Some(violation()) };
+    fn found(&mut self, entry: u32, (walk, at): (u32, u64), violation: impl FnOnce() -> Violation) {
+        if self.violation.is_none() || (entry, walk, at) < (self.entry, self.walk, self.at) {
+            *self = Self { entry, walk, at, violation: Some(violation()) };
         }
     }
 }
 
-/// All pairs, by their later blocks, and the first thing that is wrong with where blocks lie.
+/// All pairs, and the first thing that is wrong with where blocks lie.
 pub(super) fn read(
     history: &History,
     users: &Users<'_>,
     bindings: Option<&Bindings>,
-) -> (Vec<Pair>, Wrong) {
-    let mut places = Places { history, users, pairs: Vec::new(), wrong: Wrong::default() };
+) -> (Pairs, Wrong) {
+    let (pairs, wrong) = (Pairs::default(), Wrong::default());
+    let mut places = Places { history, users, pairs, wrong, walks: 0 };
     let blocks = history.blocks.iter().zip(0..);
-    let stretches: Vec<Stretch> =
-        blocks.map(|(block, number)| (block.place.address, block.end, number)).collect();
-    places.walk(&stretches, |_| Common::Address);
+    let stretches = blocks.map(|(block, number)| (block.address, block.end, number));
+    places.walk(stretches.clone(), |_| Common::Address);
     let standing = history.standing.iter().zip(0..);
     let standing: Vec<Stretch> =
         standing.map(|(block, number)| (block.place.address, block.end, number)).collect();
-    places.keep_clear(&stretches, &standing, |_| Common::Address);
+    places.keep_clear(stretches, &standing, |_| Common::Address);
     if let Some(bindings) = bindings {
         places.read_memory(bindings);
     }
-    let Places { pairs, wrong, .. } = places;
-    (sorted(history.blocks.len(), &pairs), wrong)
-}
-
-/// The pairs by their later blocks, each once: at addresses where it is there.
-fn sorted(blocks: usize, pairs: &[Pair]) -> Vec<Pair> {
-    // For each later block the first of its pairs, and for each pair the next of them.
-    let mut first = vec![NEVER; blocks];
-    let mut next = vec![NEVER; pairs.len()];
-    for (index, pair) in pairs.iter().enumerate().rev() {
-        next[index] = std::mem::replace(&mut first[pair.later as usize], index as u32);
-    }
-    let mut known = vec![NEVER; blocks];
-    let mut sorted = Vec::with_capacity(pairs.len());
-    for (later, mut index) in first.into_iter().enumerate() {
-        while let Some(&pair) = pairs.get(index as usize) {
-            let known = &mut known[pair.earlier as usize];
-            if std::mem::replace(known, later as u32) != later as u32 {
-                sorted.push(pair);
-            }
-            index = next[index as usize];
-        }
-    }
-    sorted
+    let Places { mut pairs, wrong, .. } = places;
+    // By their later blocks, each once: at addresses where it is there.
+    pairs.all.sort_by_key(|pair| pair.later);
+    let mut known = vec![NEVER; history.blocks.len()];
+    pairs.all.retain(|pair| {
+        std::mem::replace(&mut known[pair.earlier as usize], pair.later) != pair.later
+    });
+    (pairs, wrong)
 }
 
 struct Places<'a, 'u> {
     history: &'a History,
     users: &'a Users<'u>,
-    pairs: Vec<Pair>,
+    pairs: Pairs,
     wrong: Wrong,
+    /// How many walks there were.
+    walks: u32,
 }
 
 impl Places<'_, '_> {
-    /// Judges the blocks that these stretches belong to, by addresses or in one memory.
-    fn walk(&mut self, stretches: &[Stretch], common: impl Fn(u64) -> Common) {
-        let blocks = &self.history.blocks;
-        let Self { users, pairs, wrong, .. } = self;
-        // The memory comes when the capture has ended.
-        let is_gone = |earlier: u32, later: u32, common: Common| match common {
-            Common::Address => blocks[earlier as usize].freed <= blocks[later as usize].allocated,
-            Common::Memory { .. } => blocks[earlier as usize].freed != NEVER,
-        };
-        let mut met = |earlier: u32, later: u32, at: u64, with_users: bool| {
-            let common = common(at);
-            let [first, second] = [earlier, later].map(|it| &blocks[it as usize]);
-            if earlier == later {
-                let block = second.place;
-                wrong.found(second.allocated, || Violation::Folded { block, common });
-            } else if !is_gone(earlier, later, common) {
-                let (earlier, later) = (first.place, second.place);
-                wrong.found(second.allocated, || Violation::LiveOverlap { earlier, later, common });
-            } else if with_users && first.outside {
-                let (earlier, later) = (first.place, second.place);
-                wrong.found(second.allocated, || Violation::OutsideUse { earlier, later, common });
-            } else if with_users {
-                pairs.push(Pair { earlier, later, common });
-            }
-        };
-        let used = stretches.iter().filter(|it| users.any(it.2));
-        neighbours(blocks.len(), used.clone(), |one, other, at| met(one, other, at, true));
-        if used.count() < stretches.len() {
-            neighbours(blocks.len(), stretches.iter(), |one, other, at| met(one, other, at, false));
+    /// Judges the blocks that these stretches belong to, by addresses or in one memory. They come in the order of
+    /// their blocks, and those of one block do not overlap.
+    fn walk(
+        &mut self,
+        stretches: impl Iterator<Item = Stretch> + Clone,
+        common: impl Fn(u64) -> Common,
+    ) {
+        let is_used = |it: &Stretch| self.users.any(it.2);
+        let all_used = stretches.clone().all(|it| is_used(&it));
+        let used = stretches.clone().filter(is_used);
+        neighbours(used, |one, other, at| self.met(one, other, at, common(at), true));
+        self.walks += 1;
+        if !all_used {
+            neighbours(stretches, |one, other, at| self.met(one, other, at, common(at), false));
         }
+        self.walks += 1;
+    }
+
+    /// Judges two blocks of which one came directly after the other at an address, with what lies there.
+    fn met(&mut self, earlier: u32, later: u32, at: u64, common: Common, with_users: bool) {
+        let blocks = &self.history.blocks;
+        let [first, second] = [earlier, later].map(|it| &blocks[it as usize]);
+        let is_gone = match common {
+            Common::Address => first.freed <= second.allocated,
+            // The memory comes when the capture has ended.
+            Common::Memory { .. } => first.freed != NEVER,
+        };
+        if is_gone && !with_users {
+            return;
+        }
+        if is_gone && !first.outside {
+            return self.pairs.add(earlier, later, common);
+        }
+        let places = [earlier, later].map(|it| self.history.place(it));
+        self.wrong.found(second.allocated, (self.walks, at), || {
+            let [earlier, later] = places;
+            match is_gone {
+                true => Violation::OutsideUse { earlier, later, common },
+                false => Violation::LiveOverlap { earlier, later, common },
+            }
+        });
     }
 
     /// Keeps blocks and standing blocks clear of one another.
     fn keep_clear(
         &mut self,
-        stretches: &[Stretch],
+        stretches: impl Iterator<Item = Stretch>,
         standing: &[Stretch],
         common: impl Fn(u64) -> Common,
     ) {
+        self.walks += 1;
         if standing.is_empty() {
             return;
         }
@@ -153,7 +177,7 @@ impl Places<'_, '_> {
             furthest
         });
         let ends: Vec<u64> = ends.collect();
-        for &(start, end, number) in stretches.iter().filter(|it| it.0 < it.1) {
+        for (start, end, number) in stretches.filter(|it| it.0 < it.1) {
             let block = &self.history.blocks[number as usize];
             let below = sorted.partition_point(|it| it.0 < end);
             for at in (0..below).rev().take_while(|&at| ends[at] > start) {
@@ -166,8 +190,12 @@ impl Places<'_, '_> {
                 let stays = settled == NEVER && (ever || self.users.any(number));
                 if from < to && to > start && (meet || stays) {
                     let entry = if meet { block.allocated.max(entered) } else { NEVER };
-                    let block = block.place;
-                    self.wrong.found(entry, || Violation::Standing { standing, block, common });
+                    let (block, here) = (self.history.place(number), (self.walks, 0));
+                    self.wrong.found(entry, here, || Violation::Standing {
+                        standing,
+                        block,
+                        common,
+                    });
                 }
             }
         }
@@ -181,13 +209,14 @@ impl Places<'_, '_> {
             if !lasts && !self.users.any(number) {
                 continue;
             }
-            for Part { memory, start, end } in bindings.parts(block.place.address, block.end) {
+            for Part { memory, start, end } in bindings.parts(block.address, block.end) {
                 let is = &bindings.memories[memory as usize];
                 // No node can tell when a use outside the capture is over.
                 if is.shared && (lasts || block.outside) {
-                    let (block, memory) = (block.place, is.number);
+                    let (block, memory) = (self.history.place(number), is.number);
                     let entry = blocks[number as usize].allocated;
-                    self.wrong.found(entry, || Violation::Overwritten { block, memory });
+                    let here = (self.walks, 0);
+                    self.wrong.found(entry, here, || Violation::Overwritten { block, memory });
                 }
                 ours.push((memory, (start, end, number)));
             }
@@ -204,48 +233,89 @@ impl Places<'_, '_> {
         for (memory, is) in bindings.memories.iter().enumerate() {
             let common = |offset| Common::Memory { memory: is.number, offset };
             let (ours, theirs) = (ours.of(memory as u32), theirs.of(memory as u32));
-            self.walk(ours, common);
-            self.keep_clear(ours, theirs, common);
+            let apart = self.unfold(ours, common);
+            self.walk(apart.iter().copied(), common);
+            self.keep_clear(ours.iter().copied(), theirs, common);
         }
+    }
+
+    /// Refuses blocks that have a byte of one memory at two of their addresses, and answers the stretches of each
+    /// block without any such byte twice. What lies behind the first end of the two is left out.
+    fn unfold(&mut self, stretches: &[Stretch], common: impl Fn(u64) -> Common) -> Vec<Stretch> {
+        let mut apart = stretches.to_vec();
+        for of_block in apart.chunk_by_mut(|one, other| one.2 == other.2) {
+            of_block.sort_unstable();
+            let Some(two) = of_block.windows(2).find(|two| two[1].0 < two[0].1) else { continue };
+            let (at, _, number) = two[1];
+            let (block, common) = (self.history.place(number), common(at));
+            let entry = self.history.blocks[number as usize].allocated;
+            self.wrong.found(entry, (self.walks, at), || Violation::Folded { block, common });
+            let ends: Vec<u64> = of_block.iter().map(|it| it.1).collect();
+            for (start, end, _) in of_block {
+                *end = ends.iter().copied().filter(|it| it > start).min().unwrap_or(*end);
+            }
+        }
+        apart
     }
 }
 
+/// The most parts of the map that are kept together, about.
+const MOST: usize = 64;
+
 /// Calls `met` for each two blocks that hold an address directly one after the other, the earlier
-/// one first, and where; for some more than once. A block that holds an address twice meets itself.
-fn neighbours<'a>(
-    count: usize,
-    stretches: impl Iterator<Item = &'a Stretch>,
-    mut met: impl FnMut(u32, u32, u64),
-) {
-    // By address; at one address blocks end before others begin.
-    let end_at = |at: u64, begins: bool, block: u32| {
-        u128::from(at) << 64 | u128::from(begins) << 32 | u128::from(block)
-    };
-    let mut ends: Vec<u128> = Vec::with_capacity(2 * stretches.size_hint().1.unwrap_or(0));
-    for &(start, end, block) in stretches.filter(|it| it.0 < it.1) {
-        ends.extend([end_at(start, true, block), end_at(end, false, block)]);
-    }
-    ends.sort_unstable();
-    let mut here = Members::new(count);
-    for ends in ends.chunk_by(|one, other| one >> 64 == other >> 64) {
-        let at = (ends[0] >> 64) as u64;
-        let ends = ends.iter().map(|&end| (end as u32, end as u64 >> 32 != 0));
-        for (block, begins) in ends.clone() {
-            if !begins {
-                here.remove(block);
-            } else if !here.insert(block) {
-                met(block, block, at);
+/// one first, and where, from below; for some more than once. Where a stretch of a block begins at which another of it
+/// ends, the block is passed over as well. Blocks come in their order, the stretches of one from below. Takes time for
+/// each stretch and each part of an earlier one that it covers, and for a search among the parts.
+fn neighbours(stretches: impl Iterator<Item = Stretch>, mut met: impl FnMut(u32, u32, u64)) {
+    // What each block was the last to have, by address, with the block before it where it is to be passed over; so
+    // much together that little is moved where some is put in between. None but the first is empty.
+    let mut chunks: Vec<Vec<(Stretch, u32)>> = vec![Vec::new()];
+    let mut last = (0, NEVER);
+    for (start, end, block) in stretches.filter(|it| it.0 < it.1) {
+        let goes_on = std::mem::replace(&mut last, (end, block)) == (start, block);
+        let is_below = |part: &(Stretch, u32)| part.0 .1 <= start;
+        let at = chunks.partition_point(|chunk| chunk.last().is_some_and(is_below));
+        let at = at.min(chunks.len() - 1);
+        // All that it covers comes together.
+        while chunks.get(at + 1).is_some_and(|next| next[0].0 .0 < end) {
+            let next = chunks.remove(at + 1);
+            chunks[at].extend(next);
+        }
+        let chunk = &mut chunks[at];
+        let first = chunk.partition_point(is_below);
+        let mut count = 0;
+        let mut before = NEVER;
+        for &((from, _, earlier), passed) in chunk[first..].iter().take_while(|it| it.0 .0 < end) {
+            count += 1;
+            if passed != NEVER && from >= start {
+                met(passed, block, from);
+            }
+            if earlier != block {
+                met(earlier, block, from.max(start));
+            }
+            if goes_on && from <= start {
+                before = earlier;
             }
         }
-        for (block, begins) in ends {
-            match (here.before(block), here.after(block)) {
-                (Some(before), Some(after)) if !begins => met(before, after, at),
-                _ if !begins => {}
-                (before, after) => {
-                    before.into_iter().for_each(|before| met(before, block, at));
-                    after.into_iter().for_each(|after| met(block, after, at));
-                }
+        let behind = first + count;
+        let covered = &chunk[first..behind];
+        let left = covered.first().filter(|(it, _)| it.0 < start);
+        let left = left.map(|&((from, _, of), passed)| ((from, start, of), passed));
+        let right = covered.last().filter(|(it, _)| it.1 > end);
+        let right = right.map(|&((_, to, of), _)| ((end, to, of), NEVER));
+        // Mostly about as many parts come as go.
+        let mut row = first;
+        for part in [left, Some(((start, end, block), before)), right].into_iter().flatten() {
+            match row < behind {
+                true => chunk[row] = part,
+                false => chunk.insert(row, part),
             }
+            row += 1;
+        }
+        chunk.drain(row..behind.max(row));
+        if chunk.len() > MOST {
+            let upper = chunk.split_off(MOST / 2);
+            chunks.insert(at + 1, upper);
         }
     }
 }

@@ -20,18 +20,18 @@ enum Known {
 
 impl Known {
     fn from_number(number: u32) -> Self {
-        match number % 3 {
-            0 => Self::Ours(number / 3),
-            1 => Self::Standing(number / 3),
-            _ => Self::Input(number / 3),
+        match number % 4 {
+            0 => Self::Ours(number / 4),
+            1 => Self::Standing(number / 4),
+            _ => Self::Input(number / 4),
         }
     }
 
     fn number(self) -> u32 {
         match self {
-            Self::Ours(block) => block * 3,
-            Self::Standing(block) => block * 3 + 1,
-            Self::Input(block) => block * 3 + 2,
+            Self::Ours(block) => block * 4,
+            Self::Standing(block) => block * 4 + 1,
+            Self::Input(block) => block * 4 + 2,
         }
     }
 
@@ -50,7 +50,7 @@ impl Known {
 }
 
 struct Reader<'a> {
-    graph: &'a Graph,
+    graph: &'a Graph<'a>,
     history: History,
     /// Blocks that stood before and are the capture's now.
     inputs: Vec<BlockHistory>,
@@ -64,7 +64,7 @@ struct Reader<'a> {
 
 impl History {
     /// The whole journal, sorted.
-    pub fn read(journal: &Journal, graph: &Graph) -> Result<Self, Violation> {
+    pub fn read(journal: &Journal, graph: &Graph<'_>) -> Result<Self, Violation> {
         let mut reader = Reader {
             graph,
             history: Self::default(),
@@ -82,17 +82,19 @@ impl History {
         history.inputs = inputs.len();
         history.standing.retain(|it| it.entered != NEVER);
         history.blocks.splice(0..0, inputs);
-        let streams = &history.streams;
-        for block in history.blocks.iter_mut().filter(|block| block.outside) {
+        history.blocks.shrink_to_fit();
+        let History { streams, blocks, further, .. } = &mut history;
+        for block in blocks.iter_mut().filter(|block| block.outside) {
             // A stream that was never looked at is outside the capture; its users are no nodes of
             // this graph, and nothing may follow the block anyway.
-            let end = block.freed;
-            let mut index = 0;
-            block.uses.retain(|used| {
-                index += 1;
-                let last = used.last.unwrap_or(end);
-                index == 1 || streams[used.stream as usize].look_before(last).is_some()
-            });
+            let mut next = std::mem::replace(&mut block.own.next, NEVER);
+            while let Some(&used) = further.get(next as usize) {
+                let until = block.until(&used);
+                if streams[used.stream as usize].look_before(until).is_some() {
+                    further[next as usize].next = std::mem::replace(&mut block.own.next, next);
+                }
+                next = used.next;
+            }
         }
         for (number, block) in history.blocks.iter().enumerate() {
             history.require_looks(block, number < history.inputs)?;
@@ -104,7 +106,7 @@ impl History {
     /// user when its uses ended. A user outside the capture cannot be looked at, and nothing with users may
     /// follow such a block.
     fn require_looks(&self, block: &BlockHistory, input: bool) -> Result<(), Violation> {
-        for (index, used) in block.uses.iter().enumerate() {
+        for (index, used) in self.uses(block).enumerate() {
             let stream = &self.streams[used.stream as usize];
             let end = block.until(used);
             let ended = end != NEVER && (index == 0 || !block.outside);
@@ -115,7 +117,7 @@ impl History {
             if let Some(entry) = needed.into_iter().flatten().next() {
                 return Err(Violation::NeverLooked {
                     entry: entry as usize,
-                    block: block.place.block,
+                    block: block.number,
                     stream: stream.handle,
                 });
             }
@@ -125,6 +127,8 @@ impl History {
 }
 
 impl Reader<'_> {
+    // Inlined, nothing is left of the entry that the journal makes.
+    #[inline(always)]
     fn read(&mut self, index: usize, entry: Entry<'_>) -> Result<(), Violation> {
         let at = index as u32;
         match entry {
@@ -132,31 +136,27 @@ impl Reader<'_> {
             Entry::Terminals { stream, terminals } => {
                 let number = self.stream(stream);
                 let stream = &mut self.history.streams[number as usize];
-                let look = stream.entries.len() as u32;
                 for terminal in terminals.iter() {
                     stream.terminals.push(self.graph.number(terminal.node)?);
                 }
                 stream.entries.push(at);
                 stream.ends.push(stream.terminals.len() as u32);
-                self.history.looks.push((number, look));
+                self.history.looks.push(number);
             }
             Entry::Allocate { block, stream, address, bytes } => {
                 let number = self.history.blocks.len() as u32;
                 let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
                 let own = self.stream(stream);
                 let looks_before = self.history.streams[own as usize].looks() as u32;
-                let used = BlockUse { stream: own, last: None, looks_before, looks_until: 0 };
-                self.history.blocks.push(BlockHistory {
-                    place: Place { block, stream: Some(stream), address, bytes },
-                    end,
-                    allocated: at,
-                    freed: NEVER,
-                    outside: false,
-                    uses: SmallVec::from_slice(&[used]),
-                });
+                let own = first_use(own, looks_before);
+                let (freed, outside) = (NEVER, false);
+                let number = block;
+                let allocated = at;
+                let block = BlockHistory { number, address, end, allocated, freed, own, outside };
+                self.history.blocks.push(block);
             }
-            Entry::Use { block, stream } => self.used(index, block, stream, None)?,
-            Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
+            Entry::Use { block, stream } => self.used(index, block, stream, NEVER)?,
+            Entry::LastUse { block, stream } => self.used(index, block, stream, at)?,
             // A standing block is never followed inside the capture before it is settled, so its
             // users need no record. A late word about a freed block still counts: it fails closed.
             Entry::Outside { block } => match self.known(block) {
@@ -167,14 +167,22 @@ impl Reader<'_> {
             Entry::Free { block } => match self.known(block) {
                 Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
                 Some(known) => {
-                    let Self { history: History { blocks, streams, .. }, inputs, .. } = self;
+                    let Self { history, inputs, .. } = self;
+                    let History { blocks, streams, further, .. } = history;
                     let ours = known.among(blocks, inputs);
                     if ours.freed != NEVER {
                         return Err(malformed(index, block, Flaw::Freed));
                     }
                     ours.freed = at;
-                    for used in ours.uses.iter_mut().filter(|used| used.last.is_none()) {
-                        used.looks_until = streams[used.stream as usize].looks() as u32;
+                    let end = |used: &mut BlockUse| {
+                        if used.last == NEVER {
+                            used.looks_until = streams[used.stream as usize].looks() as u32;
+                        }
+                        used.next
+                    };
+                    let mut next = end(&mut ours.own);
+                    while let Some(used) = further.get_mut(next as usize) {
+                        next = end(used);
                     }
                 }
                 None => return Err(malformed(index, block, Flaw::Unknown)),
@@ -225,15 +233,14 @@ impl Reader<'_> {
         if let Some((_, number)) = self.recent.filter(|&(recent, _)| recent == handle) {
             return number;
         }
-        let number = self.streams.get(handle.bits() as u64).unwrap_or_else(|| {
-            let number = self.history.streams.len() as u32;
-            self.history.streams.push(StreamHistory {
-                handle,
-                entries: Vec::new(),
-                ends: Vec::new(),
-                terminals: Vec::new(),
-            });
-            self.streams.insert(handle.bits() as u64, number);
+        let Self { history: History { streams, .. }, streams: numbers, .. } = self;
+        let bits = handle.bits() as u64;
+        let known = numbers.get(bits, |it| streams[it as usize].handle.bits() as u64);
+        let number = known.unwrap_or_else(|| {
+            let number = streams.len() as u32;
+            let (entries, ends, terminals) = Default::default();
+            streams.push(StreamHistory { handle, entries, ends, terminals });
+            numbers.insert(bits, number, |it| streams[it as usize].handle.bits() as u64);
             number
         });
         self.recent = Some((handle, number));
@@ -248,7 +255,8 @@ impl Reader<'_> {
     }
 
     fn known(&self, block: BlockNumber) -> Option<Known> {
-        self.blocks.get(block.0).map(Known::from_number)
+        let Self { history, inputs, .. } = self;
+        self.blocks.get(block.0, |it| block_key(history, inputs, it)).map(Known::from_number)
     }
 
     /// Takes a new block's number and answers where the block ends.
@@ -260,7 +268,11 @@ impl Reader<'_> {
         address: u64,
         bytes: u64,
     ) -> Result<u64, Violation> {
-        if self.blocks.insert(block.0, known.number()).is_some() {
+        let Self { history, inputs, blocks, .. } = self;
+        // The block itself is entered next.
+        let key_of =
+            |it| if it == known.number() { block.0 } else { block_key(history, inputs, it) };
+        if blocks.insert(block.0, known.number(), key_of).is_some() {
             return Err(malformed(index, block, Flaw::NumberTaken));
         }
         let end = address.checked_add(bytes);
@@ -286,23 +298,24 @@ impl Reader<'_> {
         if it.settled != NEVER {
             return Err(malformed(index, block, Flaw::Settled));
         }
-        let first = looks.first().map(|&(stream, _)| streams[stream as usize].entry(0));
+        let first = looks.first().map(|&stream| streams[stream as usize].entry(0));
         if first.is_some_and(|first| first < it.entered) {
             return Err(malformed(index, block, Flaw::Late));
         }
         // Any other block meets it as the capture's.
         let allocated = std::mem::replace(&mut it.entered, NEVER);
-        let used = BlockUse { stream, last: None, looks_before: 0, looks_until: 0 };
-        let number = self.inputs.len() as u32;
+        let input = Known::Input(self.inputs.len() as u32).number();
         self.inputs.push(BlockHistory {
-            place: Place { stream: Some(handle), ..it.place },
+            number: block,
+            address: it.place.address,
             end: it.end,
             allocated,
             freed: NEVER,
+            own: first_use(stream, 0),
             outside: false,
-            uses: SmallVec::from_slice(&[used]),
         });
-        self.blocks.insert(block.0, Known::Input(number).number());
+        let Self { history, inputs, blocks, .. } = self;
+        blocks.insert(block.0, input, |it| block_key(history, inputs, it));
         Ok(())
     }
 
@@ -315,7 +328,7 @@ impl Reader<'_> {
         index: usize,
         block: BlockNumber,
         handle: StreamHandle,
-        last: Option<u32>,
+        last: u32,
     ) -> Result<(), Violation> {
         let known = match self.known(block) {
             Some(Known::Standing(_)) => return Ok(()),
@@ -325,22 +338,47 @@ impl Reader<'_> {
         if self.ours(known).freed != NEVER {
             return Err(malformed(index, block, Flaw::Freed));
         }
-        let number_of_stream = self.stream(handle);
-        let Self { history: History { blocks, streams, .. }, inputs, .. } = self;
-        let stream = &streams[number_of_stream as usize];
+        let own = self.stream(handle);
+        let Self { history, inputs, .. } = self;
+        let History { blocks, streams, further, .. } = history;
+        let stream = &streams[own as usize];
         let looks_until = stream.looks() as u32;
-        let block = known.among(blocks, inputs);
-        match block.uses.iter_mut().find(|used| used.stream == number_of_stream) {
-            Some(used) => (used.last, used.looks_until) = (last, looks_until),
-            None => block.uses.push(BlockUse {
-                stream: number_of_stream,
-                last,
-                looks_before: stream.look_before(block.allocated).map_or(0, |look| look as u32 + 1),
-                looks_until,
-            }),
+        let (count, block) = (further.len() as u32, known.among(blocks, inputs));
+        let allocated = block.allocated;
+        // Its use by the stream, or else the last.
+        let mut at = NEVER;
+        let mut used = &block.own;
+        while used.stream != own && used.next != NEVER {
+            at = used.next;
+            used = &further[at as usize];
         }
+        let is_known = used.stream == own;
+        let used = further.get_mut(at as usize).unwrap_or(&mut block.own);
+        if is_known {
+            (used.last, used.looks_until) = (last, looks_until);
+            return Ok(());
+        }
+        used.next = count;
+        let looks_before = stream.look_before(allocated).map_or(0, |look| look as u32 + 1);
+        further.push(BlockUse { last, looks_until, ..first_use(own, looks_before) });
         Ok(())
     }
+}
+
+/// A use that no other one follows.
+fn first_use(stream: u32, looks_before: u32) -> BlockUse {
+    BlockUse { stream, last: NEVER, looks_before, looks_until: 0, next: NEVER }
+}
+
+/// The number that a block of the journal has there.
+#[inline]
+fn block_key(history: &History, inputs: &[BlockHistory], known: u32) -> u64 {
+    let number = match Known::from_number(known) {
+        Known::Ours(it) => history.blocks[it as usize].number,
+        Known::Standing(it) => history.standing[it as usize].place.block,
+        Known::Input(it) => inputs[it as usize].number,
+    };
+    number.0
 }
 
 fn malformed(entry: usize, block: BlockNumber, flaw: Flaw) -> Violation {

@@ -4,11 +4,12 @@
 //! stream waited for before: a former terminal does not lie behind the new ones, or the stream
 //! gained nodes by no launch that depends on all former terminals and yet lost one of them.
 
-use super::graph::Graph;
+use std::cell::OnceCell;
+
+use super::graph::{Edge, Graph};
 use super::history::StreamHistory;
-use super::lists::Lists;
 use super::marks::Marks;
-use super::sights::Sights;
+use super::sights::first_looks;
 
 /// The steps of one stream, each numbered by the look that ends it. The last of them, behind the last
 /// look, is never broken.
@@ -20,26 +21,23 @@ pub(super) struct Steps {
     launched: Vec<u32>,
 }
 
-/// What judging steps needs.
+/// What judging the steps of one stream needs.
 pub(super) struct Source<'a> {
-    pub graph: &'a Graph,
-    pub successors: &'a Lists<u32>,
+    pub graph: &'a Graph<'a>,
+    pub stream: &'a StreamHistory,
     pub first_seen: &'a [u32],
-    pub sights: &'a Sights,
+    /// The first look at the stream that had each node behind it, once that is asked for.
+    pub seen_here: OnceCell<Vec<u32>>,
 }
 
 impl Steps {
-    pub fn read(
-        source: &Source<'_>,
-        stream: &StreamHistory,
-        column: usize,
-        marks: &mut Marks,
-    ) -> Self {
+    pub fn read(source: &Source<'_>, marks: &mut Marks) -> Self {
+        let stream = source.stream;
         let looks = stream.looks();
         let mut steps = Self { broken: Vec::new(), launched: vec![0; looks] };
         let mut broken = 0;
         for look in 1..looks {
-            let (whole, launch) = source.step(stream, column, look, marks);
+            let (whole, launch) = source.step(look, marks);
             broken += u32::from(!whole);
             if broken > 0 {
                 steps.broken.resize(look, 0);
@@ -81,44 +79,55 @@ impl Steps {
 
 impl Source<'_> {
     /// Whether a step is whole, and a launch of it.
-    fn step(
-        &self,
-        stream: &StreamHistory,
-        column: usize,
-        look: usize,
-        marks: &mut Marks,
-    ) -> (bool, Option<u32>) {
-        let (before, now) = (stream.terminals(look - 1), stream.terminals(look));
+    fn step(&self, look: usize, marks: &mut Marks) -> (bool, Option<u32>) {
+        let (before, now) = (self.stream.terminals(look - 1), self.stream.terminals(look));
         if before == now {
             return (true, None);
         }
-        let is_new = |node: u32| self.sights.of(node, column) == look as u32;
+        let depends = |node: u32| depends_on_all(self.graph.any().of(node), before);
+        // What no look saw before the step began is new to the stream.
+        let began = self.stream.entry(look - 1);
+        let is_fresh = |node: u32| self.first_seen[node as usize] > began;
         let kept = || before.iter().all(|node| now.contains(node));
-        let Some(&new) = now.iter().find(|&&node| is_new(node)) else {
-            return (kept() || self.lies_behind(before, now, marks), None);
-        };
-        let Some(&one) = before.first() else {
-            return (true, Some(new));
-        };
-        let depends =
-            |node: u32| depends_on_all(self.graph.any().of(node).iter().map(|it| it.from), before);
-        // The last to be seen, which most likely is the stream's own.
-        let began = stream.entry(look - 1);
-        let fresh = |&node: &u32| self.first_seen[node as usize] > began && depends(node);
-        let first = Some(new).filter(fresh).or_else(|| {
-            let successors = self.successors.of(one).iter().copied();
-            let launches = successors.filter(|&node| is_new(node) && depends(node));
-            launches.max_by_key(|&node| self.first_seen[node as usize])
-        });
-        let Some(first) = first else {
-            return (kept(), None);
-        };
+        if self.graph.is_whole() {
+            let launch = now.iter().copied().find(|&node| is_fresh(node) && depends(node));
+            let launch = launch.or_else(|| self.find(now, marks, is_fresh, depends));
+            if launch.is_some() || kept() {
+                return (true, launch);
+            }
+        }
+        let seen_here = self.seen_here.get_or_init(|| first_looks(self.graph, self.stream));
+        let is_new = |node: u32| seen_here[node as usize] == look as u32;
+        let gains = now.iter().any(|&node| is_new(node));
+        let launch = self.find(now, marks, is_new, depends);
         // The launch lies behind the new terminals, and what it depended on when it was seen does, too.
-        let seen = || depends_on_all(self.graph.seen().of(first).iter().map(|it| it.from), before);
-        (
-            self.graph.is_whole() || seen() || kept() || self.lies_behind(before, now, marks),
-            Some(first),
-        )
+        let seen = |node: u32| depends_on_all(self.graph.seen().of(node), before);
+        let goes_on = !gains || launch.is_some();
+        let whole =
+            kept() || launch.is_some_and(seen) || goes_on && self.lies_behind(before, now, marks);
+        (whole, launch)
+    }
+
+    /// Looks for a node behind `now`, by a walk over those that are `open`.
+    fn find(
+        &self,
+        now: &[u32],
+        marks: &mut Marks,
+        open: impl Fn(u32) -> bool,
+        is: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        marks.clear();
+        // The first of what a node depends on most likely is its own stream's: that is looked at first.
+        let mut stack: Vec<u32> = now.iter().rev().copied().collect();
+        while let Some(node) = stack.pop() {
+            if open(node) && marks.insert(node) {
+                if is(node) {
+                    return Some(node);
+                }
+                stack.extend(self.graph.seen().of(node).iter().rev().map(|edge| edge.from()));
+            }
+        }
+        None
     }
 
     /// Whether all of `before` lies behind `now`, by a walk. Nodes that lie before all of them are
@@ -128,19 +137,14 @@ impl Source<'_> {
             true => before.iter().copied().min().unwrap_or(0),
             false => 0,
         };
-        marks.clear();
-        let mut stack = now.to_vec();
-        while let Some(node) = stack.pop() {
-            if node >= least && marks.insert(node) {
-                stack.extend(self.graph.seen().of(node).iter().map(|edge| edge.from));
-            }
-        }
+        self.find(now, marks, |node| node >= least, |_| false);
         before.iter().all(|&node| marks.contains(node))
     }
 }
 
-fn depends_on_all(on: impl Iterator<Item = u32> + Clone, before: &[u32]) -> bool {
+fn depends_on_all(edges: &[Edge], before: &[u32]) -> bool {
     // Mostly they come in the same order.
-    before.iter().copied().eq(on.clone().take(before.len()))
-        || before.iter().all(|&node| on.clone().any(|from| from == node))
+    let mut same = before.iter().zip(edges);
+    edges.len() >= before.len() && same.all(|(&node, edge)| edge.from() == node)
+        || before.iter().all(|&node| edges.iter().any(|edge| edge.from() == node))
 }

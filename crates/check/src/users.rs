@@ -15,30 +15,24 @@
 //! last look, and that come after all that it waited for then.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use super::graph::Graph;
-use super::history::{BlockHistory, BlockUse, History, NEVER};
-use super::lists::Lists;
+use super::history::{BlockHistory, BlockUse, History, StreamHistory, NEVER};
 use super::marks::Marks;
 use super::order::Order;
-use super::sights::{first_sights, Sights, UNSEEN};
+use super::sights::{first_looks, first_sights};
 use super::steps::{Source, Steps};
 use regraph_driver::StreamHandle;
 
 /// What is known of every stream and block.
 pub(super) struct Users<'a> {
-    graph: &'a Graph,
+    graph: &'a Graph<'a>,
     history: &'a History,
     first_seen: Vec<u32>,
-    successors: Lists<u32>,
-    /// The binary logarithm of how many streams a batch has.
-    shift: u32,
-    /// What the streams of one batch saw, and which.
-    sights: Option<(usize, Sights)>,
     steps: Vec<Steps>,
     /// Whether no step of any stream is broken.
     steady: bool,
-    marks: Marks,
     /// By block: whether anything may use it.
     used: Vec<bool>,
     order: OnceCell<Order<'a>>,
@@ -54,33 +48,32 @@ struct Candidates {
 }
 
 impl<'a> Users<'a> {
-    pub fn new(graph: &'a Graph, history: &'a History) -> Self {
-        let mut users = Self {
-            graph,
-            history,
-            first_seen: first_sights(graph, history),
-            successors: graph.successors(),
-            shift: Sights::width(history.streams.len()).ilog2(),
-            sights: None,
-            steps: Vec::with_capacity(history.streams.len()),
-            steady: true,
-            marks: Marks::new(graph.len()),
-            used: Vec::new(),
-            order: OnceCell::new(),
+    pub fn new(graph: &'a Graph<'a>, history: &'a History) -> Self {
+        let first_seen = first_sights(graph, history);
+        let steps = {
+            let (first_seen, mut marks) = (&first_seen[..], Marks::new(graph.len()));
+            let steps = history.streams.iter().map(|stream| {
+                let source = Source { graph, stream, first_seen, seen_here: OnceCell::new() };
+                Steps::read(&source, &mut marks)
+            });
+            steps.collect::<Vec<Steps>>()
         };
-        for batch in 0..users.batches() {
-            users.read_steps(batch);
-        }
-        users.steady = users.steps.iter().all(|steps| steps.broken_until(UNSEEN) == 0);
+        let steady = steps.iter().all(|steps| steps.broken_until(NEVER) == 0);
+        let (used, order) = (Vec::new(), OnceCell::new());
+        let mut users = Self { graph, history, first_seen, steps, steady, used, order };
         let launches = |block: &BlockHistory| {
-            let used = &block.uses[0];
+            let used = &block.own;
             let steps = &users.steps[used.stream as usize];
             let start = used.start().unwrap_or(0);
             steps.launches(start, users.last_step(block, used), block.allocated)
         };
         users.used = history.blocks.iter().map(|it| it.outside || launches(it)).collect();
-        let unsure: Vec<u32> =
-            (0..history.blocks.len() as u32).filter(|&it| !users.used[it as usize]).collect();
+        let may_have = |block: &BlockHistory| {
+            history.uses(block).any(|used| !users.steps_of(block, used).is_empty())
+        };
+        let blocks = (0..).zip(users.used.iter().zip(&history.blocks));
+        let unsure = blocks.filter(|&(_, (used, block))| !used && may_have(block));
+        let unsure: Vec<u32> = unsure.map(|(number, _)| number).collect();
         for (&block, nodes) in unsure.iter().zip(users.of(&unsure)) {
             users.used[block as usize] = !nodes.is_empty();
         }
@@ -93,49 +86,6 @@ impl<'a> Users<'a> {
         self.used[block as usize]
     }
 
-    /// How many batches the streams make.
-    pub fn batches(&self) -> usize {
-        self.history.streams.len().div_ceil(self.width())
-    }
-
-    fn width(&self) -> usize {
-        1 << self.shift
-    }
-
-    /// The batch of a stream, and its column there.
-    #[inline]
-    pub fn place(&self, stream: u32) -> (usize, usize) {
-        let stream = stream as usize;
-        (stream >> self.shift, stream & ((1 << self.shift) - 1))
-    }
-
-    /// Reads what the streams of a batch saw, unless that is what was read last.
-    pub fn load(&mut self, batch: usize) {
-        if self.sights.as_ref().is_none_or(|&(loaded, _)| loaded != batch) {
-            let width = self.width();
-            let streams = self.history.streams.chunks(width).nth(batch).unwrap_or_default();
-            self.sights = Some((batch, Sights::read(self.graph, streams, width)));
-        }
-    }
-
-    fn loaded(&self) -> &Sights {
-        let (_, sights) = self.sights.as_ref().expect("a batch is loaded before it is asked");
-        sights
-    }
-
-    fn read_steps(&mut self, batch: usize) {
-        self.load(batch);
-        let mut marks = std::mem::replace(&mut self.marks, Marks::new(0));
-        let Self { graph, successors, first_seen, .. } = &*self;
-        let source = Source { graph, successors, first_seen, sights: self.loaded() };
-        let streams = self.history.streams.chunks(self.width()).nth(batch).unwrap_or_default();
-        let steps = streams.iter().enumerate();
-        let steps: Vec<Steps> =
-            steps.map(|(column, it)| Steps::read(&source, it, column, &mut marks)).collect();
-        self.steps.extend(steps);
-        self.marks = marks;
-    }
-
     /// The step that ends with a use, which is the one behind the last look for lack of an end.
     fn last_step(&self, block: &BlockHistory, used: &BlockUse) -> u32 {
         match block.until(used) {
@@ -144,38 +94,35 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// Whether looks show that all users of one block are completed before any of another starts.
-    /// That is so if what each stream of the earlier one waited for when its uses ended is completed
-    /// before what the later one's stream would launch next when it was handed out, and no step of
-    /// either is broken: then the users of the earlier come before the former, and those of the later
-    /// after the latter. Edges must be as they were seen and all prove something. The batch of the
-    /// later one's stream is loaded.
+    /// The steps that may gain users of a block on one of its streams.
+    fn steps_of(&self, block: &BlockHistory, used: &BlockUse) -> Range<u32> {
+        used.looks_before..self.last_step(block, used) + 1
+    }
+
+    /// Whether looks show that all users of one block are completed before any of another starts
+    /// ([`clocks`](super::clocks)). `is_done` says of a node whether it is completed before what the later one's stream
+    /// would launch next when that block was handed out.
     #[inline]
-    pub fn looks_order(&self, earlier: u32, later: u32) -> bool {
-        let [earlier, later] = [earlier, later].map(|it| &self.history.blocks[it as usize]);
-        let own = &later.uses[0];
-        let Some(point) = own.start().filter(|_| self.graph.is_whole()) else { return false };
+    pub fn looks_order(
+        &self,
+        earlier: &BlockHistory,
+        later: &BlockHistory,
+        is_done: impl Fn(u32) -> bool,
+    ) -> bool {
+        let Some(point) = later.own.start() else { return false };
         let whole = |stream: u32, after: u32, until: u32| {
             let steps = &self.steps[stream as usize];
             self.steady || steps.broken_until(after) == steps.broken_until(until)
         };
-        if !whole(own.stream, point, self.last_step(later, own)) {
-            return false;
-        }
-        let (_, column) = self.place(own.stream);
-        let sights = self.loaded();
-        earlier.uses.iter().all(|used| {
-            let end = used.looks_until.wrapping_sub(1);
-            let stream = &self.history.streams[used.stream as usize];
-            earlier.until(used) != NEVER
-                && used.looks_until > 0
-                && whole(used.stream, used.start().unwrap_or(0), end)
-                && stream.terminals(end as usize).iter().all(|&terminal| {
-                    let first = sights.done(terminal, column);
-                    // It lies behind the stream's terminals still.
-                    first <= point && whole(own.stream, first, point)
-                })
-        })
+        whole(later.own.stream, point, self.last_step(later, &later.own))
+            && self.history.uses(earlier).all(|used| {
+                let end = used.looks_until.wrapping_sub(1);
+                let stream = &self.history.streams[used.stream as usize];
+                earlier.until(used) != NEVER
+                    && used.looks_until > 0
+                    && whole(used.stream, used.start().unwrap_or(0), end)
+                    && stream.terminals(end as usize).iter().all(|&terminal| is_done(terminal))
+            })
     }
 
     /// The order by edges of any kind. If all edges prove something it is that of the proofs as well.
@@ -184,20 +131,26 @@ impl<'a> Users<'a> {
     }
 
     /// The possible users of some blocks among the nodes.
-    pub fn of(&mut self, blocks: &[u32]) -> Vec<Vec<u32>> {
+    pub fn of(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
         let mut users = vec![Vec::new(); blocks.len()];
         let mut candidates = Candidates::default();
-        let mut marks = std::mem::replace(&mut self.marks, Marks::new(0));
-        for batch in 0..if blocks.is_empty() { 0 } else { self.batches() } {
-            self.load(batch);
-            for (index, &block) in blocks.iter().enumerate() {
-                let uses = self.history.blocks[block as usize].uses.iter().enumerate();
-                for (place, used) in uses.filter(|(_, used)| self.place(used.stream).0 == batch) {
-                    self.gather(index as u32, block, (place, used), &mut marks, &mut candidates);
-                }
+        let mut uses = Vec::new();
+        for (index, &block) in blocks.iter().enumerate() {
+            let block = &self.history.blocks[block as usize];
+            let of = self.history.uses(block).filter(|used| !self.steps_of(block, used).is_empty());
+            uses.extend(of.map(|used| (used.stream, index)));
+        }
+        // What one stream saw at a time.
+        uses.sort_unstable();
+        let mut marks = Marks::new(self.graph.len());
+        for of_stream in uses.chunk_by(|one, other| one.0 == other.0) {
+            let stream = of_stream[0].0;
+            let seen_here = first_looks(self.graph, &self.history.streams[stream as usize]);
+            for &(_, index) in of_stream {
+                let block = (index as u32, blocks[index]);
+                self.gather(block, stream, &seen_here, &mut marks, &mut candidates);
             }
         }
-        self.marks = marks;
         let Candidates { nodes, questions } = candidates;
         let mut is = vec![true; nodes.len()];
         if !questions.is_empty() {
@@ -221,20 +174,18 @@ impl<'a> Users<'a> {
     /// Adds what one of a block's streams gained in time.
     fn gather(
         &self,
-        index: u32,
-        number: u32,
-        (place, used): (usize, &BlockUse),
+        (index, number): (u32, u32),
+        stream: u32,
+        seen_here: &[u32],
         marks: &mut Marks,
         candidates: &mut Candidates,
     ) {
         let Self { graph, history, first_seen, .. } = self;
         let block = &history.blocks[number as usize];
-        let stream = &history.streams[used.stream as usize];
-        let steps = &self.steps[used.stream as usize];
-        let (_, column) = self.place(used.stream);
-        let sights = self.loaded();
+        let Some(used) = history.uses(block).find(|used| used.stream == stream) else { return };
+        let (stream, steps) = (&history.streams[stream as usize], &self.steps[stream as usize]);
         let looks = stream.looks() as u32;
-        let (first, end) = (used.looks_before, self.last_step(block, used));
+        let Range { start: first, end } = self.steps_of(block, used);
         let waited = |step: u32| match step.checked_sub(1) {
             Some(look) => stream.terminals(look as usize),
             None => &[],
@@ -246,7 +197,7 @@ impl<'a> Users<'a> {
             }
             let broken = steps.last_broken(step).filter(|&broken| broken >= first);
             let point = match broken {
-                _ if place > 0 => history.allocation_point(number),
+                _ if used.stream != block.own.stream => history.allocation_point(number),
                 Some(broken) if broken == step && step < looks => &[],
                 Some(broken) => stream.terminals(broken as usize),
                 None => waited(first),
@@ -259,7 +210,7 @@ impl<'a> Users<'a> {
                         candidates.questions.truncate(asked);
                         return;
                     }
-                    if graph.any().of(node).iter().all(|edge| edge.from != from) {
+                    if graph.any().of(node).iter().all(|edge| edge.from() != from) {
                         candidates.questions.push((candidates.nodes.len() as u32, from));
                     }
                 }
@@ -268,19 +219,18 @@ impl<'a> Users<'a> {
         };
         marks.clear();
         let mut stack: Vec<u32> = Vec::new();
-        for look in first..looks.min(end + 1) {
+        for look in first..looks.min(end) {
             stack.extend_from_slice(stream.terminals(look as usize));
             while let Some(node) = stack.pop() {
-                let step = sights.of(node, column);
+                let step = seen_here[node as usize];
                 if step >= first && marks.insert(node) {
                     add(node, step);
-                    stack.extend(graph.seen().of(node).iter().map(|edge| edge.from));
+                    stack.extend(graph.seen().of(node).iter().map(|edge| edge.from()));
                 }
             }
         }
-        if end == looks {
-            let gained = |node: u32| sights.of(node, column) != UNSEEN;
-            let rest = (0..graph.len() as u32).filter(|&node| !gained(node));
+        if end == looks + 1 {
+            let rest = (0..graph.len() as u32).filter(|&node| seen_here[node as usize] == NEVER);
             rest.for_each(|node| add(node, looks));
         }
     }
@@ -290,23 +240,28 @@ impl<'a> Users<'a> {
         if self.first_seen.iter().all(|&entry| entry != NEVER) {
             return None;
         }
-        let mut marks = Marks::new(self.graph.len());
-        marks.clear();
-        let mut stack = Vec::new();
+        let mut follows = vec![false; self.graph.len()];
         for stream in self.history.streams.iter().filter(|stream| stream.looks() > 0) {
             let last = stream.terminals(stream.looks() - 1);
             if last.is_empty() {
                 return None;
             }
-            stack.extend_from_slice(last);
+            last.iter().for_each(|&node| follows[node as usize] = true);
         }
-        while let Some(node) = stack.pop() {
-            if marks.insert(node) {
-                stack.extend_from_slice(self.successors.of(node));
+        loop {
+            let mut changed = false;
+            for node in 0..self.graph.len() as u32 {
+                let edges = self.graph.any().of(node);
+                let behind = edges.iter().any(|edge| follows[edge.from() as usize]);
+                changed |= behind && !std::mem::replace(&mut follows[node as usize], behind);
+            }
+            // Where edits left no order of the nodes, one sweep need not do.
+            if self.graph.any_ordered || !changed {
+                break;
             }
         }
-        let known = |node: u32| self.first_seen[node as usize] != NEVER || marks.contains(node);
-        (0..self.graph.len() as u32).find(|&node| !known(node))
+        let known = |node: usize| self.first_seen[node] != NEVER || follows[node];
+        (0..self.graph.len()).find(|&node| !known(node)).map(|node| node as u32)
     }
 
     /// The stream whose look was the first to see something that a node depends on, for messages.
@@ -316,16 +271,13 @@ impl<'a> Users<'a> {
         marks.clear();
         while let Some(node) = open.pop() {
             for edge in self.graph.any().of(node) {
-                let seen = self.first_seen[edge.from as usize];
-                let History { looks, streams, .. } = self.history;
-                let is = |&&(stream, look): &&(u32, u32)| {
-                    streams[stream as usize].entry(look as usize) == seen
-                };
-                if let Some(&(stream, _)) = looks.iter().find(is) {
-                    return Some(streams[stream as usize].handle);
+                let seen = self.first_seen[edge.from() as usize];
+                let has_seen = |stream: &&StreamHistory| stream.has_look(seen);
+                if let Some(stream) = self.history.streams.iter().find(has_seen) {
+                    return Some(stream.handle);
                 }
-                if marks.insert(edge.from) {
-                    open.push(edge.from);
+                if marks.insert(edge.from()) {
+                    open.push(edge.from());
                 }
             }
         }

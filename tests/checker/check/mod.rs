@@ -276,6 +276,12 @@ fn same_stream_reuse_is_legal() {
 fn cross_stream_reuse_needs_a_path() {
     reuse_across(&[0, 1]).legal(1);
     reuse_across(&[0]).not_ordered(1, 2);
+    // Nor does a sibling's successor come after it.
+    let mut siblings = Scene::new();
+    siblings.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2]);
+    siblings.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+    siblings.look(1, &[2]).allocate(2, 1).look(1, &[3]).free(2);
+    siblings.not_ordered(1, 3);
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl fmt::Display for EarlyRead {
 /// Finds them, at most [`MOST`]: first those that are known to read, then those whose block something outside
 /// the graph has used, and of equals in the order of nodes.
 pub(super) fn find<D: Driver + ?Sized>(
-    graph: &Graph,
+    graph: &Graph<'_>,
     history: &History,
     touches: &Touches,
     driver: &D,
@@ -120,7 +120,7 @@ pub(super) fn find<D: Driver + ?Sized>(
     found.truncate(MOST);
     let tell = |touch: Touch| {
         let node = graph.handle(touch.node);
-        let block = history.blocks[touch.block as usize].place;
+        let block = history.place(touch.block);
         EarlyRead {
             node,
             kind: driver.node_kind(node).ok(),
@@ -136,7 +136,7 @@ pub(super) fn find<D: Driver + ?Sized>(
 }
 
 /// The touches that no possible writer of their block comes before.
-fn early(graph: &Graph, touches: &Touches) -> Vec<Touch> {
+fn early(graph: &Graph<'_>, touches: &Touches) -> Vec<Touch> {
     let order = Order::new(graph.any());
     let mut open: Vec<Touch> = touches.all.iter().copied().filter(|touch| touch.live).collect();
     open.sort_by_key(|touch| (touch.block, touch.node));

@@ -18,7 +18,7 @@ const NEAR: usize = 32;
 
 /// What decides, by paths of edges of any kind.
 pub(super) struct Judge<'a> {
-    graph: &'a Graph,
+    graph: &'a Graph<'a>,
     history: &'a History,
     order: Order<'a>,
     /// By stream, the entries at which it was seen set back.
@@ -54,7 +54,7 @@ struct Question {
 }
 
 impl<'a> Judge<'a> {
-    pub fn new(graph: &'a Graph, history: &'a History) -> Self {
+    pub fn new(graph: &'a Graph<'a>, history: &'a History) -> Self {
         let order = Order::new(graph.any());
         Self { graph, history, order, set_backs: OnceCell::new() }
     }
@@ -151,7 +151,7 @@ impl<'a> Judge<'a> {
         let mut questions = Vec::new();
         for (row, &(node, block)) in pairs.iter().enumerate() {
             let block = &self.history.blocks[block as usize];
-            for &earlier in self.terminals(block.uses[0].stream, block.allocated) {
+            for &earlier in self.terminals(block.own.stream, block.allocated) {
                 questions.push(Question { row: row as u32, earlier, later: node });
             }
         }
@@ -174,8 +174,8 @@ impl<'a> Judge<'a> {
                 before.insert(row);
                 continue;
             }
-            for used in &block.uses {
-                for &later in self.terminals(used.stream, used.last.unwrap_or(block.freed)) {
+            for used in self.history.uses(block) {
+                for &later in self.terminals(used.stream, block.until(used)) {
                     if later == node {
                         before.insert(row);
                     }
@@ -225,8 +225,8 @@ impl<'a> Judge<'a> {
 
     fn is_set_back(&self, block: &BlockHistory) -> bool {
         let set_backs = self.set_backs.get_or_init(|| self.find_set_backs());
-        block.uses.iter().any(|used| {
-            let until = used.last.unwrap_or(block.freed);
+        self.history.uses(block).any(|used| {
+            let until = block.until(used);
             let set_backs = &set_backs[used.stream as usize];
             let next = set_backs.partition_point(|&entry| entry <= block.allocated);
             set_backs.get(next).is_some_and(|&entry| until == NEVER || entry <= until)
@@ -268,14 +268,14 @@ impl<'a> Judge<'a> {
     /// A finding, for people.
     pub fn tell<D: Driver + ?Sized>(&self, driver: &D, late: Late) -> LateUse {
         let Late { touch, block, before } = late;
-        let number = |block: u32| self.history.blocks[block as usize].place.block;
+        let number = |block: u32| self.history.blocks[block as usize].number;
         let node = self.graph.handle(touch.node);
         let block = &self.history.blocks[block as usize];
-        let markers = block.uses.iter().map(|used| {
-            let nodes = self.terminals(used.stream, used.last.unwrap_or(block.freed));
+        let markers = self.history.uses(block).map(|used| {
+            let nodes = self.terminals(used.stream, block.until(used));
             Marker {
                 stream: self.history.streams[used.stream as usize].handle,
-                last_use: used.last.is_some(),
+                last_use: used.last != NEVER,
                 nodes: nodes
                     .iter()
                     .map(|&node| self.graph.handle(node))
@@ -286,10 +286,10 @@ impl<'a> Judge<'a> {
             node,
             kind: driver.node_kind(node).ok(),
             kernel: driver.kernel_name(node),
-            block: block.place,
+            block: self.history.place(late.block),
             before: before.map(number),
             address: touch.address,
-            offset: touch.address - block.place.address,
+            offset: touch.address - block.address,
             markers: markers.collect(),
         }
     }

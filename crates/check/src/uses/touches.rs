@@ -66,7 +66,7 @@ impl Touches {
     pub fn read<D: Driver + ?Sized>(
         journal: &Journal,
         history: &History,
-        graph: &Graph,
+        graph: &Graph<'_>,
         seen: &[u32],
         driver: &D,
     ) -> Self {
@@ -87,8 +87,8 @@ impl Touches {
             }
         };
         for (number, input) in (0..).zip(&history.blocks[..history.inputs]) {
-            let (start, end) = (input.place.address, input.end);
-            ours.insert(input.place.block, number);
+            let (start, end) = (input.address, input.end);
+            ours.insert(input.number, number);
             touches.before.push(SmallVec::new());
             map.live.replace(start, end, number);
             map.last.replace(start, end, number);
@@ -102,7 +102,7 @@ impl Touches {
                     let number = touches.before.len() as u32;
                     ours.insert(block, number);
                     let place = &history.blocks[number as usize];
-                    let (start, end) = (place.place.address, place.end);
+                    let (start, end) = (place.address, place.end);
                     let mut before: SmallVec<[u32; 2]> =
                         map.last.overlapping(start, end).copied().collect();
                     before.sort_unstable();
@@ -114,8 +114,8 @@ impl Touches {
                 Entry::Free { block } => {
                     if let Some(&number) = ours.get(&block) {
                         let place = &history.blocks[number as usize];
-                        if place.place.address < place.end {
-                            map.live.remove(place.place.address, place.end);
+                        if place.address < place.end {
+                            map.live.remove(place.address, place.end);
                         }
                     }
                 }
@@ -174,7 +174,7 @@ impl Touches {
         loop {
             let here = |&&block: &&u32| {
                 let it = &blocks[block as usize];
-                it.place.address <= touch.address && touch.address < it.end
+                it.address <= touch.address && touch.address < it.end
             };
             // Of those that reach there the youngest was the last.
             match self.before[at as usize].iter().filter(here).max() {
