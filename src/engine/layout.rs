@@ -145,17 +145,30 @@ const AHEAD: usize = 4_096;
 /// After so many requests in a row that a layout has no places for the capture is taken to be another one, unless the
 /// host has asked for the layout.
 const GIVEN_UP: usize = 16;
+/// And from a layout that was made of what was heard after so many in all, and one more for each so many requests.
+const GUESSED_WRONG: usize = 4;
+const OF_REQUESTS: usize = 16;
 
 /// An arena gets its memory in so many pieces, as places need it.
 const PIECES: u64 = 8;
+
+/// Why a capture follows a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The host has asked for it, or for what it was learned from.
+    AskedFor,
+    /// A capture that began so had such blocks.
+    Captured,
+    /// Work outside captures began so.
+    Heard,
+}
 
 /// A layout that a capture follows.
 #[derive(Debug)]
 pub(super) struct Following {
     pool: PoolId,
     layout: Layout,
-    /// Whether the host has asked for it, or for what it was learned from.
-    asked_for: bool,
+    basis: Basis,
     /// Whether memory comes by pages at the capture's end.
     paged: bool,
     /// Heap and address.
@@ -179,10 +192,10 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(pool: PoolId, layout: Layout, asked_for: bool) -> Self {
+    pub(super) fn new(pool: PoolId, layout: Layout, basis: Basis) -> Self {
         Self {
             pool,
-            asked_for,
+            basis,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             paged: false,
@@ -195,6 +208,20 @@ impl Following {
             blocks: 0,
             followed: 0,
             fell_back: None,
+        }
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.basis == Basis::AskedFor
+    }
+
+    /// Whether the capture seems to be another one than that the layout is for.
+    fn is_given_up(&self) -> bool {
+        let elsewhere = self.blocks - self.followed;
+        match self.basis {
+            Basis::AskedFor => false,
+            Basis::Captured => self.lost >= GIVEN_UP,
+            Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
     }
 
@@ -294,8 +321,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
         let following = self.state.captures.get(slot).following.as_ref();
-        let is_another = |it: &Following| it.lost >= GIVEN_UP && !it.asked_for;
-        following.is_some_and(|it| it.pool == pool && !it.paged && !is_another(it))
+        following.is_some_and(|it| it.pool == pool && !it.paged && !it.is_given_up())
     }
 
     /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
@@ -307,7 +333,7 @@ impl<D: Driver> Locked<'_, D> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let found = self.place_next(request, requester);
         let following = self.state.capture(slot).following.as_ref()?;
-        if following.arena.is_none() && !following.asked_for {
+        if following.arena.is_none() && !following.is_asked_for() {
             // The pool has no place for it that is sure to cost nothing.
             self.state.capture(slot).following = None;
             return None;
@@ -375,7 +401,7 @@ impl<D: Driver> Locked<'_, D> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
-        let asked_for = following.asked_for;
+        let asked_for = following.is_asked_for();
         let wanted = following.wanted(why, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -462,7 +488,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Why::NoCaching);
         }
         let asked_for =
-            self.state.captures.get(slot).following.as_ref().is_some_and(|it| it.asked_for);
+            self.state.captures.get(slot).following.as_ref().is_some_and(|it| it.is_asked_for());
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
@@ -620,7 +646,7 @@ impl<D: Driver> Engine<D> {
                 locked.free_completed(Some(pool));
                 locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
             }
-            let following = Following { paged, ..Following::new(pool, layout, true) };
+            let following = Following { paged, ..Following::new(pool, layout, Basis::AskedFor) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
@@ -664,9 +690,12 @@ pub(super) enum LearnedFrom {
 }
 
 impl LearnedFrom {
-    /// Whether the host has asked for the lesson.
-    fn is_asked_for(&self) -> bool {
-        matches!(self, Self::Marked(_))
+    fn basis(&self) -> Basis {
+        match self {
+            Self::Marked(_) => Basis::AskedFor,
+            Self::Captured(_) => Basis::Captured,
+            Self::Heard(_) => Basis::Heard,
+        }
     }
 
     /// Makes a layout, for memory that comes in units of so many bytes: with all the time that the settings allow where
@@ -707,7 +736,8 @@ impl Lessons {
         if let Some(row) = known {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
-            let better = lesson.run.is_asked_for() || (from_capture && !known.run.is_asked_for());
+            let asked_for = |lesson: &Lesson| lesson.run.basis() == Basis::AskedFor;
+            let better = asked_for(&lesson) || from_capture && !asked_for(&known);
             let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
             self.known.push(kept);
             return Some(other);
@@ -874,7 +904,7 @@ impl<D: Driver> Locked<'_, D> {
                 return false;
             }
         };
-        let following = Following::new(request.pool, layout, lesson.run.is_asked_for());
+        let following = Following::new(request.pool, layout, lesson.run.basis());
         self.state.capture(slot).following = Some(Box::new(following));
         true
     }

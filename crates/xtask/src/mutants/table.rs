@@ -486,6 +486,27 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("drop(self.caches.take_heard());", "")],
         test: "plans::heard::what_was_heard_can_be_forgotten",
     },
+    Mutant {
+        name: "heard-alike",
+        rule: "Runs that differ in a few requests are runs.",
+        file: "crates/plan/src/layout/period.rs",
+        edits: &[("if lacks <= run.len() / LIKE && unlike < least {", "if false {")],
+        test: "plans::heard::runs_that_differ_in_a_few_requests_are_runs",
+    },
+    Mutant {
+        name: "heard-weights",
+        rule: "What mostly stays in use is no run.",
+        file: "crates/plan/src/layout/period.rs",
+        edits: &[("kept < sizes", "kept <= 2 * sizes")],
+        test: "plans::heard::what_mostly_stays_in_use_is_no_run",
+    },
+    Mutant {
+        name: "heard-wrong",
+        rule: "A layout of what was heard is given up once a part of the requests is not as foreseen.",
+        file: "src/engine/layout.rs",
+        edits: &[("elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS", "false")],
+        test: "plans::heard::another_work_that_begins_as_a_lesson_takes_little_more",
+    },
     // The checker.
     Mutant {
         name: "judge-chain",
