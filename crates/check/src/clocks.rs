@@ -23,8 +23,9 @@ type Lanes = [i32; 8];
 /// The clocks of the nodes up to one.
 struct Clocks<'a> {
     graph: &'a Graph<'a>,
-    /// How many lanes there are for the chains, and how many a clock has.
+    /// Rows of lanes that hold a position for each chain.
     width: usize,
+    /// Rows of lanes of a clock: once or twice `width`.
     size: usize,
     /// The chain of each node that has a clock or had one, and its position there, from one. A node that fits in no
     /// chain has none.
@@ -47,8 +48,9 @@ impl<'a> Clocks<'a> {
         for node in 0..graph.len() as u32 {
             graph.proofs().of(node).iter().for_each(|edge| needs[edge.from() as usize] += 1);
         }
-        for stream in &history.streams {
-            stream.all_terminals().iter().for_each(|&node| needs[node as usize] += 1);
+        for (stream, look) in history.looks() {
+            let terminals = history.streams[stream as usize].terminals(look);
+            terminals.iter().for_each(|&node| needs[node as usize] += 1);
         }
         // A stream's work is one chain.
         let width = history.streams.len().div_ceil(8);
@@ -74,9 +76,9 @@ impl<'a> Clocks<'a> {
 
     fn add(&mut self, node: u32) {
         let edges = self.graph.proofs().of(node);
-        // Mostly nothing else needs the clock of one before it: that is taken over.
-        let heir = edges.iter().position(|edge| self.needs[edge.from() as usize] == 1);
-        let row = self.join(edges, heir);
+        // Mostly nothing else needs the clock of a node before it: that is taken over.
+        let taken = edges.iter().position(|edge| self.needs[edge.from() as usize] == 1);
+        let row = self.join(edges, taken);
         let clock = self.kept[row..row + self.width].as_flattened_mut();
         let ends = self.ends.as_flattened_mut();
         // It goes on with a chain of which one before it is the last, or with one whose last comes before it
@@ -97,20 +99,20 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    /// A clock of what comes before a node by these edges, and where it is kept: where that of the `heir` among them
-    /// was, if there is one.
-    fn join(&mut self, edges: &[Edge], heir: Option<usize>) -> usize {
+    /// Makes a clock of what comes before a node by these edges, and answers where it is kept. If there is an edge `taken`,
+    /// by its place among them, the clock takes over that of the edge's earlier node, which nothing else needs.
+    fn join(&mut self, edges: &[Edge], taken: Option<usize>) -> usize {
         let (width, size) = (self.width, self.size);
-        let first = heir.unwrap_or(0);
-        let row = match heir {
-            Some(heir) => self.rows[edges[heir].from() as usize] as usize,
+        let first = taken.unwrap_or(0);
+        let row = match taken {
+            Some(taken) => self.rows[edges[taken].from() as usize] as usize,
             None => self.free.pop().map_or(self.kept.len(), |row| row as usize),
         };
         if row == self.kept.len() {
             self.kept.resize(row + size, [0; 8]);
         }
         match edges.get(first) {
-            Some(edge) if heir.is_none() => {
+            Some(edge) if taken.is_none() => {
                 let from = self.rows[edge.from() as usize] as usize;
                 self.kept.copy_within(from..from + size, row);
             }
@@ -118,7 +120,8 @@ impl<'a> Clocks<'a> {
             None => self.kept[row..row + size].fill([0; 8]),
         }
         if size > width {
-            // Behind a full edge all that comes before the earlier node is completed, and so is that node.
+            // Behind a full edge all that comes before the earlier node is completed, and so is that node. First, since
+            // a clock that is taken over still is the earlier node's here.
             for edge in edges {
                 let from = self.rows[edge.from() as usize] as usize;
                 self.raise(row + width, if edge.full() { from } else { from + width });
@@ -128,7 +131,7 @@ impl<'a> Clocks<'a> {
             self.raise(row, self.rows[edge.from() as usize] as usize);
         }
         for (index, edge) in edges.iter().enumerate() {
-            match heir == Some(index) {
+            match taken == Some(index) {
                 true => self.needs[edge.from() as usize] = 0,
                 false => self.release(edge.from()),
             }
@@ -136,10 +139,9 @@ impl<'a> Clocks<'a> {
         row
     }
 
-    /// Makes the positions that begin at one place at least those at another.
+    /// Makes the positions kept at `row` at least those kept at `by`, if that is another place.
     fn raise(&mut self, row: usize, by: usize) {
-        let (width, places) = (self.width, [row, by]);
-        let places = places.map(|it| it..it + width);
+        let places = [row, by].map(|it| it..it + self.width);
         if let Ok([clock, by]) = self.kept.get_disjoint_mut(places) {
             raise(clock, by);
         }

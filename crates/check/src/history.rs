@@ -39,11 +39,6 @@ impl StreamHistory {
         self.entries.binary_search(&entry).is_ok()
     }
 
-    /// The terminals at all looks, one behind the other.
-    pub fn all_terminals(&self) -> &[u32] {
-        &self.terminals
-    }
-
     /// The last look before an entry.
     pub fn look_before(&self, entry: u32) -> Option<usize> {
         self.entries.partition_point(|&at| at < entry).checked_sub(1)
@@ -88,10 +83,9 @@ pub(crate) struct BlockHistory {
 impl BlockHistory {
     /// The entry that ended a use of this block, or [`NEVER`].
     pub fn until(&self, used: &BlockUse) -> u32 {
-        if used.last == NEVER {
-            self.freed
-        } else {
-            used.last
+        match used.last {
+            NEVER => self.freed,
+            last => last,
         }
     }
 }

@@ -27,7 +27,7 @@ use super::violation::{Common, Violation};
 pub(super) struct Pair {
     pub earlier: u32,
     pub later: u32,
-    /// What both have, by its place among all that pairs have in common.
+    /// What both have: zero for addresses, else the place among [`Pairs::memory`], from one.
     common: u32,
 }
 
@@ -35,15 +35,13 @@ pub(super) struct Pair {
 #[derive(Default)]
 pub(super) struct Pairs {
     pub all: Vec<Pair>,
-    /// Behind addresses, which are the first: the memories.
+    /// The memories that pairs have in common.
     memory: Vec<Common>,
 }
 
 impl Pairs {
     fn add(&mut self, earlier: u32, later: u32, common: Common) {
-        if !matches!(common, Common::Address) {
-            self.memory.push(common);
-        }
+        self.memory.extend(Some(common).filter(|it| !matches!(it, Common::Address)));
         let common = if matches!(common, Common::Address) { 0 } else { self.memory.len() as u32 };
         self.all.push(Pair { earlier, later, common });
     }

@@ -559,6 +559,17 @@ fn programmatic_edges_count_by_policy() {
 }
 
 #[test]
+fn a_joined_clock_completes_no_more_than_its_edges() {
+    // 1 -late-> 3 -late-> 4, where 2 comes before 3 by a full edge, and before nothing else.
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, &[]);
+    scene.edges(3, &[(1, LATE), (2, FULL)]).edges(4, &[(3, LATE)]);
+    scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+    scene.look(1, &[3]).allocate(2, 1).look(1, &[4]).free(2);
+    not_ordered(scene.check(Programmatic::Lag), 1, 4);
+}
+
+#[test]
 fn lag_joins_chains() {
     // 1 -late-> 2 -full-> 4, where 4 lies on another chain, and 1 -late-> 3 alone.
     let scene = |last: &[(usize, EdgeData)]| {

@@ -530,6 +530,17 @@ pub const MUTANTS: &[Mutant] = &[
         test: "checker::check::programmatic_edges_count_by_policy",
     },
     Mutant {
+        name: "judge-taken-over",
+        rule: "What is completed behind a node counts before the clock that it takes over is joined with others.",
+        file: "crates/check/src/clocks.rs",
+        edits: &[(
+            "        if size > width {\n            // Behind",
+            "        edges.iter().for_each(|edge| self.raise(row, self.rows[edge.from() as usize] as usize));
+        if size > width {\n            // Behind",
+        )],
+        test: "checker::check::a_joined_clock_completes_no_more_than_its_edges",
+    },
+    Mutant {
         name: "judge-launch",
         rule: "A step without a launch that depends on all that the stream waited for is no whole one.",
         file: "crates/check/src/steps.rs",
