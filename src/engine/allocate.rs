@@ -127,10 +127,8 @@ impl<D: Driver> Locked<'_, D> {
         let by = self.placed_by(request, requester);
         let laid = if let PlacedBy::Layout = by { self.follow(request, requester) } else { None };
         let found = match by {
-            PlacedBy::Proof | PlacedBy::Layout => match laid {
-                None => self.find(request, homes, requester),
-                laid => Ok(laid),
-            },
+            _ if laid.is_some() => Ok(laid),
+            PlacedBy::Proof | PlacedBy::Layout => self.find(request, homes, requester),
             PlacedBy::Plan => self.find_planned(request, homes, requester),
             PlacedBy::Itself(capture) => self.find_fixed(request, capture),
         };

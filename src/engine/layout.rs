@@ -145,8 +145,9 @@ const AHEAD: usize = 4_096;
 /// After so many requests in a row that a layout has no places for the capture is taken to be another one, unless the
 /// host has asked for the layout.
 const GIVEN_UP: usize = 16;
-/// And from a layout that was made of what was heard after so many in all, and one more for each so many requests.
+/// A layout that was learned from work outside captures is given up after so many requests in all without their place,
 const GUESSED_WRONG: usize = 4;
+/// and one more for each so many requests.
 const OF_REQUESTS: usize = 16;
 
 /// An arena gets its memory in so many pieces, as places need it.
@@ -159,7 +160,7 @@ pub(super) enum Basis {
     AskedFor,
     /// A capture that began so had such blocks.
     Captured,
-    /// Work outside captures began so.
+    /// Work outside captures that began so had such blocks.
     Heard,
 }
 

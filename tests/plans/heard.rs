@@ -144,11 +144,9 @@ fn another_work_that_begins_as_a_lesson_takes_little_more() {
 fn beginning_as(seed: u64, streams: usize, known: &[Step]) -> Vec<Step> {
     let mut other = program(seed, streams as u64, 300, false);
     let first = known.iter().map(bytes).find(|&bytes| bytes > 0).unwrap();
-    for step in &mut other {
-        if let Step::Allocate(_, bytes, _) = step {
-            *bytes = first;
-            break;
-        }
+    let mut blocks = other.iter_mut().filter(|step| matches!(step, Step::Allocate(..)));
+    if let Some(Step::Allocate(_, bytes, _)) = blocks.next() {
+        *bytes = first;
     }
     other
 }
@@ -294,18 +292,13 @@ fn hear(heard: &mut Heard, steps: &[Step], run: usize) {
 
 /// Frees what a run leaves.
 fn closed(mut steps: Vec<Step>) -> Vec<Step> {
-    let allocated: Vec<usize> = steps.iter().filter_map(allocates).collect();
-    let open: Vec<usize> =
-        allocated.into_iter().filter(|&block| !steps.contains(&Step::Free(block))).collect();
-    steps.extend(open.into_iter().map(Step::Free));
-    steps
-}
-
-fn allocates(step: &Step) -> Option<usize> {
-    match step {
-        Step::Allocate(block, ..) => Some(*block),
+    let frees = steps.iter().filter_map(|step| match *step {
+        Step::Allocate(block, ..) => Some(Step::Free(block)),
         _ => None,
-    }
+    });
+    let open: Vec<Step> = frees.filter(|free| !steps.contains(free)).collect();
+    steps.extend(open);
+    steps
 }
 
 #[test]
@@ -377,13 +370,11 @@ fn runs_that_differ_in_a_few_requests_are_runs() {
         let kept = (0..100).map(|number| Step::Allocate(1_000 + number, 640 << 10, 0));
         let once = [&run[..at], &kept.collect::<Vec<_>>(), &run[at..]].concat();
         hear(&mut heard, &once, 1);
-        for number in 2..4 {
-            let free = run.iter().enumerate().skip(at).find(|it| matches!(it.1, Step::Free(_)));
-            let mut other = run.clone();
-            let free = other.remove(free.unwrap().0);
-            other.push(free);
-            hear(&mut heard, if number == 2 { &run } else { &other }, number);
-        }
+        hear(&mut heard, &run, 2);
+        let free = run[at..].iter().position(|it| matches!(it, Step::Free(_))).unwrap();
+        let mut other = run.clone();
+        other[at + free..].rotate_left(1);
+        hear(&mut heard, &other, 3);
         let found = heard.requests().last_run(first).unwrap();
         assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
     }

@@ -1,11 +1,13 @@
 //! The part of what was asked for outside captures that a capture may be about to ask for again.
 //!
-//! A host runs its work a few times before it captures it, and nothing tells where a run begins and ends. So it is the
-//! latest part that came twice in a row, up to the end of all requests but for a few; the last of these begins as the
-//! capture does. Or it is all since a request that the capture begins with, where nearly the same was asked for before
-//! that: libraries ask for a workspace in the first run, and hosts free at other moments from run to run. The former is
-//! taken unless all that came again and again lies within the latter: then it is a layer of the work. A part of which most
-//! stays in use is a model's weights, and no run.
+//! A host runs its work a few times before it captures it, and nothing tells where a run begins and ends. Two ways find
+//! the last run:
+//! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the last;
+//! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
+//!   same sizes: libraries ask for a workspace in the first run, and hosts free at other moments from run to run.
+//!
+//! The first is taken, unless all its repetitions lie within the second: then it is a layer of the work. Requests of which
+//! half the bytes or more stay in use are a model's weights, and no run.
 //!
 //! Parts that came twice are found as in Gusfield, Algorithms on Strings, Trees and Sequences, 1997, 1.4: how much the
 //! requests have in common with themselves, shifted, is known for all shifts after one walk.
@@ -18,18 +20,18 @@ use super::requests::{Request, Requests};
 const BEHIND: usize = 16;
 /// A run of more blocks is none: a layout for it would take too long.
 const MOST_BLOCKS: usize = 3_000;
-/// Runs that are nearly the same have more blocks than this.
+/// A run that is nearly the same as the one before has more blocks than this.
 const FEW_BLOCKS: usize = 16;
-/// And begin with as many that are the same.
-const ALIKE_FIRST: usize = 6;
-/// Of so many blocks of a run that is nearly the same as the one before, one may be missing there.
-const LIKE: usize = 32;
-/// How many sizes are left out at most where two runs differ, and how many where only the earlier asked for more, as for
-/// what an optimizer keeps.
-const LEFT_OUT: usize = 8;
-const MORE: usize = 256;
+/// The first sizes of two runs that are nearly the same are equal, so many.
+const EQUAL_FIRST: usize = 6;
+/// One of so many sizes of a run may be missing in the run before.
+const ONE_MISSING_OF: usize = 32;
+/// The most sizes in a row that are skipped, in both runs together, where two runs differ.
+const MOST_SKIPPED: usize = 8;
+/// The most sizes in a row that are skipped in the earlier run alone: an optimizer asks for its state there.
+const MOST_SKIPPED_BEFORE: usize = 256;
 /// The most sizes that are compared in search of such runs.
-const COMPARED: usize = 4_000_000;
+const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
     /// The latest run that begins with a request for so many bytes, as far as there was one. Costs a constant for each
@@ -52,10 +54,11 @@ impl Requests {
         let alike = alike.filter(|it| twice.as_ref().is_none_or(|twice| twice.1 < it.len()));
         let run = self.part(alike.or_else(|| Some(twice?.0))?);
         let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
-        (fits && run.leaves_less_than_half()).then_some(run)
+        (fits && run.frees_most()).then_some(run)
     }
 
-    /// All since the place among these before which what came was the most like it, if it was nearly the same.
+    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes: since the start where
+    /// the two differ the least, for their length.
     fn alike(&self, starts: &[usize]) -> Option<Range<usize>> {
         let asked = self.all().iter().enumerate().filter_map(|(at, request)| match *request {
             Request::Allocate { bytes, .. } => Some((at, bytes)),
@@ -64,24 +67,25 @@ impl Requests {
         let (places, sizes): (Vec<usize>, Vec<u64>) = asked.unzip();
         let starts: Vec<usize> =
             starts.iter().filter_map(|start| places.binary_search(start).ok()).collect();
-        let mut left = COMPARED;
+        let mut left = MOST_COMPARED;
         let (mut best, mut least) = (None, usize::MAX);
         for &start in starts.iter().filter(|&&start| sizes.len() - start > FEW_BLOCKS) {
             let run = &sizes[start..];
-            // The run before may have asked for more, which stays.
-            let (fewest, most) = (run.len() - run.len() / LIKE, run.len() + run.len() / 2);
+            // The run before may have asked for more, which stayed in use.
+            let missing = run.len() / ONE_MISSING_OF;
+            let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
             let all = starts[from..].iter().take_while(|&&it| it + fewest <= start);
-            for &before in all.filter(|&&it| sizes[it..].starts_with(&run[..ALIKE_FIRST])) {
+            for &before in all.filter(|&&it| sizes[it..].starts_with(&run[..EQUAL_FIRST])) {
                 if left == 0 {
                     return best;
                 }
                 let other = &sizes[before..start];
                 let common = in_common(other, run, &mut left);
                 let (lacks, more) = (run.len() - common, other.len() - common);
-                // Of a thousand blocks, so that the longest of those as much alike is taken.
+                // In thousandths: of those that differ as little the longest is taken, which comes first.
                 let unlike = (lacks + more) * 1_000 / run.len();
-                if lacks <= run.len() / LIKE && unlike < least {
+                if lacks <= missing && unlike < least {
                     (best, least) = (Some(places[start]..self.all().len()), unlike);
                 }
             }
@@ -89,21 +93,17 @@ impl Requests {
         best
     }
 
-    /// Whether less than half of what is asked for stays in use, in bytes.
-    fn leaves_less_than_half(&self) -> bool {
-        let mut sizes = Vec::with_capacity(self.blocks());
-        let mut kept = 0_u64;
+    /// Whether more than half of what is asked for is freed, in bytes.
+    fn frees_most(&self) -> bool {
+        let (mut sizes, mut freed) = (Vec::with_capacity(self.blocks()), 0);
         for request in self.all() {
             match *request {
-                Request::Allocate { bytes, .. } => {
-                    sizes.push(bytes);
-                    kept += bytes;
-                }
-                Request::Free { block } => kept -= sizes[block],
+                Request::Allocate { bytes, .. } => sizes.push(bytes),
+                Request::Free { block } => freed += sizes[block],
                 Request::Use { .. } => {}
             }
         }
-        kept < sizes.iter().sum::<u64>().div_ceil(2)
+        2 * freed > sizes.iter().sum::<u64>()
     }
 
     /// The requests with blocks told by how many were asked for since.
@@ -135,25 +135,25 @@ impl Step {
     }
 }
 
-/// How many sizes two runs have in common, in order, where a few may be left out at a time; as far as the other one has not
-/// too many of its own, and `left` is not used up, by as much as is compared.
-fn in_common(one: &[u64], other: &[u64], left: &mut usize) -> usize {
+/// How many sizes a run and the one before it have in common, in order, where a few may be skipped at a time. Counts no
+/// further once too many of the run's are missing before, or once `left` comparisons are made.
+fn in_common(before: &[u64], run: &[u64], left: &mut usize) -> usize {
     let (mut here, mut there, mut common) = (0, 0, 0);
-    let most = other.len() / LIKE;
-    while here < one.len() && there < other.len() && there - common <= most && *left > 0 {
-        // The fewest left out after which two sizes are the same.
+    let missing = run.len() / ONE_MISSING_OF;
+    while here < before.len() && there < run.len() && there - common <= missing && *left > 0 {
+        // The fewest to skip so that the next two sizes are equal.
         let meets = |&(here, there): &(usize, usize)| {
-            one.get(here) == other.get(there) && one.get(here + 1) == other.get(there + 1)
+            before.get(here) == run.get(there) && before.get(here + 1) == run.get(there + 1)
         };
-        let ways = (0..=LEFT_OUT).flat_map(|sum| (0..=sum).map(move |skip| (skip, sum - skip)));
-        let more = (LEFT_OUT + 1..=MORE).map(|skip| (skip, 0));
+        let ways = (0..=MOST_SKIPPED).flat_map(|sum| (0..=sum).map(move |skip| (skip, sum - skip)));
+        let more = (MOST_SKIPPED + 1..=MOST_SKIPPED_BEFORE).map(|skip| (skip, 0));
         let mut ways = ways.chain(more).map(|(skip, rest)| (here + skip, there + rest));
         *left = left.saturating_sub(1);
-        if one[here] == other[there] {
+        if before[here] == run[there] {
             (here, there, common) = (here + 1, there + 1, common + 1);
             continue;
         }
-        *left = left.saturating_sub(MORE);
+        *left = left.saturating_sub(MOST_SKIPPED_BEFORE);
         match ways.find(meets) {
             Some(next) => (here, there) = next,
             None => break,
