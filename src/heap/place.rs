@@ -130,10 +130,10 @@ impl Heap {
         from: u64,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool>,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
         self.runs.find(bytes, from, |at, run| {
-            self.search_run(at, (run.first, run.bytes), bytes, &mut tries, &takes)
+            self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)
         })
     }
 
@@ -144,13 +144,13 @@ impl Heap {
         &self,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool>,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
         self.runs.find(bytes, 0, |at, run| {
             if run.bytes < tightest {
-                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, &takes)? {
+                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)? {
                     Search::GaveUp(last) => {
                         found.get_or_insert(Search::GaveUp(last));
                         return Some(());
@@ -174,7 +174,7 @@ impl Heap {
         (from, mut left): (RangeId, u64),
         bytes: u64,
         tries: &mut usize,
-        takes: impl Fn(&Range) -> Option<bool>,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
         let (mut at, mut first, mut missing) = (from, from, bytes);
         loop {

@@ -37,7 +37,14 @@ enum Next {
     Changing,
 }
 
+/// How often a stream is set back, of the steps that launch nothing.
+const SELDOM: f64 = 0.02;
+
 fn run(seed: u64, programmatic: Programmatic, launches: bool, next: Next) {
+    run_with(seed, programmatic, launches, (next, SELDOM));
+}
+
+fn run_with(seed: u64, programmatic: Programmatic, launches: bool, next: (Next, f64)) {
     let mut capture = Capture::new(programmatic, true);
     // The second one has what the first has allocated, and nothing else of it.
     run_in(&mut capture, (!seed, 900), programmatic, launches, next);
@@ -51,7 +58,7 @@ fn run_in(
     (seed, steps): (u64, u32),
     programmatic: Programmatic,
     launches: bool,
-    next: Next,
+    (next, set_backs): (Next, f64),
 ) {
     const STREAMS: u32 = 12;
     let mut random = Rng::with_seed(seed);
@@ -80,7 +87,7 @@ fn run_in(
             let programmatic = launches && (random.f64() < 0.2);
             driver.launch(streams[stream], Work::default(), programmatic).expect("it captures");
             enter(&driver, streams[stream], &mut paths);
-        } else if (random.f64() < 0.02) && !old.is_empty() {
+        } else if (random.f64() < set_backs) && !old.is_empty() {
             let back = &old[random.u32(..old.len() as u32) as usize];
             driver.set_terminals(streams[stream], back).expect("nodes of the capture");
         } else if stream != other {
@@ -122,6 +129,15 @@ fn check(capture: &Capture, stream: StreamIndex, completed: &Nodes) {
 fn full_edges() {
     (0..3).for_each(|seed| run(seed, Programmatic::Deny, false, Next::Full));
     (0..2).for_each(|seed| run(seed, Programmatic::Auto, false, Next::Changing));
+}
+
+/// Streams that are set back again and again: to nodes behind which little lies, and back to later ones.
+#[test]
+fn many_set_backs() {
+    const OFTEN: f64 = 0.5;
+    run_with(1, Programmatic::Deny, false, (Next::Full, OFTEN));
+    run_with(2, Programmatic::Deny, true, (Next::Full, OFTEN));
+    run_with(3, Programmatic::Lag, true, (Next::Early, OFTEN));
 }
 
 #[test]
