@@ -25,11 +25,11 @@ use fixedbitset::FixedBitSet;
 
 use super::allocate::Request;
 use super::captures::CaptureState;
+use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
 use super::planned::can_plan;
 use super::pools::Arena;
-use super::stream_cache::Hears;
 use super::{Engine, Error, Locked, State};
 use crate::capture::StreamIndex;
 use crate::check::{FinishedGraph, Violation};

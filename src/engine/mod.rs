@@ -25,7 +25,7 @@
 //! When a capture ends (`end`), the checker judges it on the finished graph, memory that was to come
 //! at its end is mapped (`planned`), and its memory is the graph's. In an end of two steps a thread of
 //! its own judges. What is refused for a programmatic launch may be captured again. `layout` has captures that
-//! follow the places of an earlier one.
+//! follow the places of an earlier one, or of what was asked for before (`heard`).
 //!
 //! The state behind the lock (`State`) is in parts, each with private fields: `pools`, `captures`,
 //! `live_blocks`, `waits`, `streams`, `figures`; `Locked` has the order of calls.
@@ -41,6 +41,7 @@ mod config;
 mod end;
 mod figures;
 mod free;
+mod heard;
 mod history;
 mod layout;
 mod lending;
@@ -94,13 +95,14 @@ use captures::Captures;
 use config::{SharedRounding, Tuning};
 use end::Verdicts;
 use figures::Accounts;
+use heard::Hears;
 use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
 use oom::{Errands, Observers};
 use pools::{Graphs, Owners, Pools};
 use sharing::Imports;
-use stream_cache::{Hears, StreamCaches};
+use stream_cache::StreamCaches;
 use streams::Timelines;
 use waits::WaitTable;
 

@@ -14,12 +14,12 @@
 //! capture, events) is the business of the state behind the engine's lock, which takes leases back
 //! when it is asked for something that a stream cache has no block for.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::figures::{row, CacheCounter, Counters, Peaks};
+use super::heard::{Hearing, Hears, Turns};
 use super::history::{EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::report::Block;
@@ -30,8 +30,6 @@ use crate::heap::is_small;
 use crate::heap::verify::{holds, times, Verdict};
 use crate::index::{new_map, Map};
 use crate::layout::Demand;
-use crate::policy::PlanChoice;
-use crate::settings::Settings;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
 /// What blocks must have in common to stand in for each other.
@@ -99,129 +97,6 @@ struct LeaseRow {
     /// Streams that were recorded for it.
     uses: SmallVec<[StreamHandle; 2]>,
     frames: Option<Arc<Frames>>,
-}
-
-/// So many requests are kept of a stream cache's streams, the latest: two runs of most programs.
-const HEARD: usize = 16_384;
-/// After so many short runs in a row, each behind another thread's, threads ask in turns all the time.
-const TURNS: u32 = 32;
-
-/// What streams asked for outside captures lately: captures learn from it.
-///
-/// Stream caches note requests apart, so that threads on different streams do not wait for each other. The order of
-/// all is that of *turns*: who asks while it is not a stream cache's turn takes the next one.
-#[derive(Debug)]
-struct Hearing {
-    turns: Arc<Turns>,
-    /// The turn that the latest requests belong to.
-    turn: u64,
-    /// Turns that began here, each with the number of requests before, forgotten ones included.
-    begun: VecDeque<(u64, u64)>,
-    asked: VecDeque<Demand>,
-    forgotten: u64,
-    /// So many short turns in a row came behind another thread's.
-    disturbed: u32,
-    /// So many requests are not noted, since threads would wait for each other's turns.
-    resting: usize,
-}
-
-/// What all stream caches of an engine share to note requests in order.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Turns {
-    /// How many requests each stream cache keeps; none where captures do not learn from them.
-    most: AtomicUsize,
-    /// The number of the latest turn.
-    latest: AtomicU64,
-    /// The thread that took it.
-    thread: AtomicUsize,
-}
-
-impl Turns {
-    fn new(hears: Hears) -> Self {
-        let (most, latest) = (AtomicUsize::new(hears.most()), AtomicU64::new(0));
-        Self { most, latest, thread: AtomicUsize::new(0) }
-    }
-
-    #[inline]
-    fn most(&self) -> usize {
-        self.most.load(Ordering::Relaxed)
-    }
-}
-
-impl Hearing {
-    fn new(turns: Arc<Turns>) -> Self {
-        Self {
-            turns,
-            turn: u64::MAX,
-            begun: VecDeque::new(),
-            asked: VecDeque::new(),
-            forgotten: 0,
-            disturbed: 0,
-            resting: 0,
-        }
-    }
-
-    /// Notes a request.
-    #[inline]
-    fn note(&mut self, asked: Demand) {
-        let most = self.turns.most();
-        if most == 0 {
-            return;
-        }
-        if self.turns.latest.load(Ordering::Relaxed) != self.turn && !self.begin_turn() {
-            return;
-        }
-        if self.asked.len() >= most {
-            self.asked.pop_front();
-            self.forgotten += 1;
-        }
-        self.asked.push_back(asked);
-    }
-
-    /// Takes the next turn. False where nothing is noted now.
-    #[inline(never)]
-    fn begin_turn(&mut self) -> bool {
-        if self.resting > 0 {
-            self.resting -= 1;
-            return false;
-        }
-        let count = self.forgotten + self.asked.len() as u64;
-        let short = self.begun.back().is_some_and(|begun| count - begun.1 < 8);
-        let before = self.turns.thread.swap(this_thread(), Ordering::Relaxed);
-        // Where the host marks a run, all of it counts, whatever it costs.
-        let may_rest = self.turns.most() != Hears::All.most();
-        let disturbed = short && before != this_thread() && may_rest;
-        self.disturbed = if disturbed { self.disturbed + 1 } else { 0 };
-        if self.disturbed == TURNS {
-            self.take();
-            self.resting = HEARD;
-            return false;
-        }
-        self.turn = self.turns.latest.fetch_add(1, Ordering::Relaxed) + 1;
-        // Turns of which all is forgotten are of no use.
-        while self.begun.get(1).is_some_and(|next| next.1 <= self.forgotten) {
-            self.begun.pop_front();
-        }
-        self.begun.push_back((self.turn, count));
-        true
-    }
-
-    /// Forgets the requests that were noted; returns them by their turns.
-    fn take(&mut self) -> Vec<(u64, Vec<Demand>)> {
-        let mut taken = Vec::with_capacity(self.begun.len());
-        let mut begun = std::mem::take(&mut self.begun).into_iter().peekable();
-        let mut asked = std::mem::take(&mut self.asked).into_iter();
-        let end = self.forgotten + asked.len() as u64;
-        while let Some((turn, first)) = begun.next() {
-            let until = begun.peek().map_or(end, |next| next.1);
-            let count = until.saturating_sub(first.max(self.forgotten));
-            taken.push((turn, asked.by_ref().take(count as usize).collect()));
-        }
-        (self.forgotten, self.turn) = (0, u64::MAX);
-        (self.disturbed, self.resting) = (0, 0);
-        taken
-    }
 }
 
 /// The leases of some streams.
@@ -872,34 +747,6 @@ const CACHES: usize = 64;
 /// The handle of no stream.
 const NO_STREAM: usize = usize::MAX;
 
-/// What each stream cache keeps of requests outside captures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hears {
-    All,
-    Latest,
-    Nothing,
-}
-
-impl Hears {
-    /// As the settings have it, where the host marks no run.
-    pub(super) fn by(settings: &Settings) -> Self {
-        if settings.plan == PlanChoice::Learned {
-            Self::Latest
-        } else {
-            Self::Nothing
-        }
-    }
-
-    /// How many requests that are.
-    fn most(self) -> usize {
-        match self {
-            Self::All => usize::MAX,
-            Self::Latest => HEARD,
-            Self::Nothing => 0,
-        }
-    }
-}
-
 /// The stream caches of an engine.
 #[derive(Debug)]
 pub(super) struct StreamCaches {
@@ -910,8 +757,6 @@ pub(super) struct StreamCaches {
     /// since. One that is out of date costs time alone: the stream is served behind the engine's lock.
     capturing: Box<[AtomicUsize]>,
     turns: Arc<Turns>,
-    /// The turn behind which nothing was heard yet that was not taken.
-    taken: AtomicU64,
     peaks: Mutex<Peaks>,
 }
 
@@ -933,7 +778,6 @@ impl StreamCaches {
             used: AtomicU64::new(0),
             capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
             turns,
-            taken: AtomicU64::new(0),
             peaks: Mutex::new(Rank::Peaks, Peaks::default()),
         }
     }
@@ -946,13 +790,13 @@ impl StreamCaches {
     /// Whether anything was asked for outside captures since [`StreamCaches::take_heard`].
     #[inline]
     pub(super) fn has_heard(&self) -> bool {
-        self.turns.latest.load(Ordering::Relaxed) != self.taken.load(Ordering::Relaxed)
+        self.turns.has_news()
     }
 
     /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
     pub(super) fn take_heard(&self) -> Vec<Demand> {
         // Before: what is noted meanwhile in a stream cache that was looked at is heard the next time.
-        self.taken.store(self.turns.latest.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.turns.set_taken();
         let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
         turns.sort_by_key(|turn| turn.0);
         turns.into_iter().flat_map(|turn| turn.1).collect()
@@ -961,19 +805,19 @@ impl StreamCaches {
     /// Keeps this of what is asked for outside captures from now on. Returns what was kept so far.
     pub(super) fn hear(&self, hears: Hears) -> Vec<Demand> {
         let heard = self.take_heard();
-        self.turns.most.store(hears.most(), Ordering::Relaxed);
+        self.turns.keep(hears);
         heard
     }
 
     /// Whether all that is asked for outside captures is kept.
     pub(super) fn hears_all(&self) -> bool {
-        self.turns.most() == Hears::All.most()
+        self.turns.keep_all()
     }
 
     /// Notes a request about a block of a stream that no stream cache has on lease.
     #[inline]
     pub(super) fn note(&self, stream: StreamHandle, asked: Demand) {
-        if self.turns.most() > 0 {
+        if self.turns.keep_any() {
             self.of(stream).hearing.note(asked);
         }
     }

@@ -472,7 +472,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "heard-whole",
         rule: "A run that the host marks is heard whole, however many threads ask in turns.",
-        file: "src/engine/stream_cache.rs",
+        file: "src/engine/heard.rs",
         edits: &[(
             "let may_rest = self.turns.most() != Hears::All.most();",
             "let may_rest = true;",
