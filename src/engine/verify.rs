@@ -4,8 +4,8 @@
 //! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
 //! theirs in `heap/verify.rs` and `heap/planned/mod.rs`.
 //!
-//! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step, the C library's calls
-//! in its own tests' builds. It costs a look at each row of each table. An engine without one of its safety rules
+//! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step. It costs a look at each
+//! row of each table. An engine without one of its safety rules
 //! ([`Flaw`](super::config::Flaw)) need not hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
