@@ -2,7 +2,7 @@
 //!
 //! Every lock has a [`Rank`], and a thread takes locks in ascending order of their ranks alone. Builds with debug
 //! assertions panic where a thread does otherwise, with both locks and where they are taken; other builds know no
-//! ranks. `design/locks.md` has them as a table.
+//! ranks. `design/architecture.md` has them as a table.
 //!
 //! Shuttle runs a test again and again with its threads interleaved at random. It sees only what
 //! goes through its own types, so everything that threads share is built from these. They work

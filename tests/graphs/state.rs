@@ -1,5 +1,5 @@
 //! What only the run of a capture wrote, and no node of its graph: which of it the launches find, after each
-//! mechanism that moves, shares or gives back memory. `design/graphs.md` has the table.
+//! mechanism that moves, shares or gives back memory. `design/sleep-and-lend.md` has the table.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

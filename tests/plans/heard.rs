@@ -391,7 +391,7 @@ fn what_mostly_stays_in_use_is_no_run() {
 /// What captures hold with and without a lesson from three runs: of the same random work, and of another one that begins
 /// with as many bytes.
 #[test]
-#[ignore = "a table for design/twice.md"]
+#[ignore = "a table for design/figures.md"]
 fn table_of_warm_ups() {
     println!(
         "streams, work: mean, most of what is held without a lesson; captures that followed one"

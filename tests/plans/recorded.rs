@@ -50,7 +50,7 @@ fn memory_stays_near_the_least_for_other_sizes() {
     assert!(mean <= 1.08, "{mean:.4}, {ratios:.2?}");
 }
 
-/// The figures of `design/plan.md`.
+/// The figures of `design/figures.md`.
 #[test]
 #[ignore = "prints a table"]
 fn table_of_other_sizes() {
@@ -72,7 +72,7 @@ fn table_of_other_sizes() {
     }
 }
 
-/// The figures of `design/plan.md`: MiB and mappings by the most mappings, and in a pool for many graphs.
+/// The figures of `design/figures.md`: MiB and mappings by the most mappings, and in a pool for many graphs.
 #[test]
 #[ignore = "prints a table"]
 fn table_of_mappings() {

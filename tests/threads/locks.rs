@@ -12,15 +12,17 @@ use regraph_sim::{Launch, SimConfig, SimDriver};
 
 use crate::common::MIB;
 
+/// The rows of the page's table, which are numbered.
+fn rows() -> Vec<Vec<&'static str>> {
+    let page = include_str!("../../design/architecture.md").lines();
+    let rows = page.map(|line| line.trim_matches('|').split('|').map(str::trim).collect());
+    rows.filter(|row: &Vec<&str>| row.len() > 1 && row[0].parse::<u32>().is_ok()).collect()
+}
+
 /// The page's table is the code's.
 #[test]
 fn the_page_has_the_locks_in_their_order() {
-    let page = include_str!("../../design/locks.md");
-    let rows: Vec<Vec<&str>> = page
-        .lines()
-        .filter(|line| line.starts_with("| ") && line.contains("| `"))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
+    let rows = rows();
     assert_eq!(rows.len(), Rank::ALL.len());
     for (number, (row, (rank, guards, held, driver))) in rows.iter().zip(Rank::ALL).enumerate() {
         let at_once = if *held == Hold::Ascending { "several" } else { "one" };
@@ -40,10 +42,8 @@ fn the_page_has_the_locks_in_their_order() {
 #[test]
 fn the_page_says_where_the_locks_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = include_str!("../../design/locks.md");
-    for line in page.lines().filter(|line| line.starts_with("| ") && line.contains("| `")) {
-        let places = line.split('|').nth(3).unwrap();
-        for place in places.split(',') {
+    for row in rows() {
+        for place in row[2].split(',') {
             let place = root.join(place.trim().trim_matches('`'));
             assert!(place.exists(), "{}", place.display());
         }

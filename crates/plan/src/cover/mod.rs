@@ -3,7 +3,7 @@
 //! That is Dilworth's theorem (1950) with weights: as many units of memory are needed as the heaviest
 //! antichain weighs, and so many do, each serving a chain. The chains come from a largest flow (Ford
 //! and Fulkerson 1956; Dantzig and Hoffman 1956): an item gives its memory to items that it precedes,
-//! and what flows need not be new. The antichain is that flow's least cut. `design/minimum.md` has the
+//! and what flows need not be new. The antichain is that flow's least cut. `design/plans.md` has the
 //! proofs.
 //!
 //! * `rows`: items in rows, along which an item that may give to one may give to all later ones.

@@ -9,7 +9,7 @@
 //! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
 //! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
 //! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
-//! (`compact`). `design/plan.md` has the whole story.
+//! (`compact`). `design/plans.md` has the whole story.
 
 mod budget;
 mod choose;

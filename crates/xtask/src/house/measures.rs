@@ -1,4 +1,4 @@
-//! What is measured; design/decisions.md says what for.
+//! What is measured; design/architecture.md says what for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
