@@ -42,7 +42,7 @@
 //! The folder `design` of the repository explains why it is safe and how it works.
 #![deny(missing_docs)]
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "cudarc"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

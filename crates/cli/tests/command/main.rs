@@ -7,6 +7,7 @@ mod graph;
 mod import;
 mod peer;
 mod plot;
+mod readme;
 mod trace_format;
 mod training;
 mod training_command;
