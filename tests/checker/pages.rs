@@ -9,10 +9,10 @@ fn root() -> PathBuf {
 /// All files below a folder, but for what is built.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
-        let name = entry.file_name();
-        if entry.file_type().unwrap().is_file() {
+        let (kind, name) = (entry.file_type().unwrap(), entry.file_name());
+        if kind.is_file() {
             found.push(entry.path());
-        } else if name != "target" && name != ".git" {
+        } else if kind.is_dir() && name != "target" && name != ".git" {
             files(&entry.path(), found);
         }
     }
