@@ -15,7 +15,7 @@ Definition block := positive.
 (** A capture's journal, in the order of the host's calls. *)
 Inductive entry :=
 (** A node, with the edges that lead to it. *)
-| Node (v : node) (deps : list (node * kind))
+| NewNode (v : node) (deps : list (node * kind))
 (** A look at a stream: its next launch will depend on these nodes. *)
 | Terminals (s : stream) (nodes : list node)
 (** A block is handed out to a stream of the capture. *)
@@ -32,7 +32,7 @@ Inductive entry :=
 | Free (b : block).
 
 Definition graph_of (journal : list entry) : graph :=
-  flat_map (fun e => match e with Node v deps => [(v, deps)] | _ => [] end) journal.
+  flat_map (fun e => match e with NewNode v deps => [(v, deps)] | _ => [] end) journal.
 
 (** ** Looks *)
 
@@ -218,6 +218,10 @@ Section Reading.
          (flat_map (fun used => List.map gained (filter (may_use it (fst used)) (gains_on used)) ++ later used) streams)
          (used_outside it).
 
+  (** Whether each stream of a block was looked at, or something outside uses it. *)
+  Definition rests_on_looks (st : state) (it : live) : bool :=
+    used_outside it || forallb (fun used => Map.mem (fst used) (sights st)) (Map.elements (users_on it)).
+
   Definition with_live (st : state) (b : block) (f : live -> live) : state :=
     match Map.find b (lives st) with
     | Some it => State (time st) (seen st) (sights st) (Map.add b (f it) (lives st)) (standing st) (over st) (sound st)
@@ -232,7 +236,7 @@ Section Reading.
     let st := State (N.succ (time before)) (seen before) (sights before) (lives before) (standing before)
                     (over before) (sound before) in
     match e with
-    | Node _ _ => st
+    | NewNode _ _ => st
     | Terminals s nodes => look st s nodes
     | Allocate b s bytes =>
         let it := Live s bytes (time st) (now (sight_of (sights st) s)) (Map.add s None (Map.empty _)) false in
@@ -247,7 +251,7 @@ Section Reading.
     | Free b =>
         match Map.find b (lives st) with
         | Some it => State (time st) (seen st) (sights st) (Map.remove b (lives st)) (standing st)
-                           (end_of st b it (Some (time st)) [] :: over st) (sound st)
+                           (end_of st b it (Some (time st)) [] :: over st) (sound st && rests_on_looks st it)
         | None => State (time st) (seen st) (sights st) (lives st) (standing st) (over st) false
         end
     end.
@@ -277,4 +281,5 @@ Definition read (journal : list entry) : capture :=
   let any := any_clocks g in
   let st := fold_left (step deps any) journal no_state in
   let rest := List.map (fun it => end_of any st (fst it) (snd it) None (List.map fst g)) (Map.elements (lives st)) in
-  Capture g (over st ++ rest) (standing st) (sound st).
+  Capture g (over st ++ rest) (standing st)
+          (sound st && forallb (fun it => rests_on_looks st (snd it)) (Map.elements (lives st))).

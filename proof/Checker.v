@@ -227,7 +227,7 @@ Definition spot_of (places : map N) (b : block) (bytes : N) (k : option card) : 
 Definition place_in (places : map N) (b : block) : N := match Map.find b places with Some a => a | None => 0 end.
 
 (** A capture that can be judged, with its blocks as cards. *)
-Record judged := Judged { of : capture; clocks_of : clocks; early_of : map unit; cards_of : list card; by_id : map card }.
+Record judged := Judged { read_as : capture; clocks_of : clocks; early_of : map unit; cards_of : list card; by_id : map card }.
 
 (** Reads a journal, and refuses what is none. *)
 Definition judge (p : policy) (journal : list entry) : option judged :=
@@ -249,7 +249,7 @@ Definition judge (p : policy) (journal : list entry) : option judged :=
 (** Whether the blocks at these addresses alias nothing. *)
 Definition check_places (j : judged) (places : map N) : bool :=
   match all_some (fun k => spot_of places (id (whose k)) (occupied (whose k)) (Some k)) (cards_of j),
-        all_some (fun s => spot_of places (fst s) (snd s) None) (standing_of (of j)) with
+        all_some (fun s => spot_of places (fst s) (snd s) None) (standing_of (read_as j)) with
   | Some own, Some others => sweep (SpotSort.sort (own ++ others))
   | _, _ => false
   end.
@@ -565,7 +565,7 @@ Qed.
 (** What [judge] has made sure of. *)
 Lemma judge_spec : forall p journal j, judge p journal = Some j ->
   let c := read journal in
-  of j = c /\ well_formed (nodes_of c) /\
+  read_as j = c /\ well_formed (nodes_of c) /\
   clocks_of j = read_clocks p (nodes_of c) /\ early_of j = early_nodes (nodes_of c) /\
   (forall k, In k (cards_of j) -> In (whose k) (lives_of c) /\
      card_of p (read_clocks p (nodes_of c)) (early_nodes (nodes_of c)) (whose k) = Some k) /\
@@ -578,7 +578,7 @@ Proof.
   apply andb_true_iff in V. destruct V as [V _]. apply numbered_b_spec in V.
   destruct (all_some _ _) as [cards|] eqn:A; [|discriminate].
   destruct (index cards (Map.empty _)) as [m|] eqn:I; [|discriminate].
-  injection H as <-. cbn [of clocks_of early_of cards_of by_id].
+  injection H as <-. cbn [read_as clocks_of early_of cards_of by_id].
   assert (Whose : forall l k, card_of p (read_clocks p (nodes_of (read journal))) (early_nodes (nodes_of (read journal))) l = Some k
     -> whose k = l).
   { intros l k E. unfold card_of in E.
