@@ -22,6 +22,8 @@ Inductive entry :=
 | Allocate (b : block) (s : stream) (bytes : N)
 (** A block from elsewhere stands in the pool while the capture is under way. *)
 | Standing (b : block) (bytes : N)
+(** It is gone, and all that used it has completed. *)
+| Settled (b : block)
 (** A stream is recorded as a user. *)
 | Use (b : block) (s : stream)
 (** What the stream holds so far includes its last use of the block. *)
@@ -97,12 +99,15 @@ Record life := Life {
   outside : bool
 }.
 
+(** A block from elsewhere: since when it stands in the pool, and when it was settled. *)
+Record guest := Guest { guest_id : block; guest_bytes : N; entered : N; settled : option N }.
+
 Record state := State {
   time : N;
   seen : map N;
   sights : map sight;
   lives : map live;
-  standing : list (block * N);
+  standing : map guest;
   over : list life;
   (** False once something was not as a journal has it. *)
   sound : bool
@@ -243,7 +248,15 @@ Section Reading.
         State (time st) (seen st) (sights st) (Map.add b it (lives st)) (standing st) (over st)
               (sound st && Map.mem s (sights st))
     | Standing b bytes =>
-        State (time st) (seen st) (sights st) (lives st) ((b, bytes) :: standing st) (over st) (sound st)
+        State (time st) (seen st) (sights st) (lives st) (Map.add b (Guest b bytes (time st) None) (standing st))
+              (over st) (sound st && negb (Map.mem b (standing st)))
+    | Settled b =>
+        match Map.find b (standing st) with
+        | Some it => State (time st) (seen st) (sights st) (lives st)
+                           (Map.add b (Guest b (guest_bytes it) (entered it) (Some (time st))) (standing st))
+                           (over st) (sound st)
+        | None => State (time st) (seen st) (sights st) (lives st) (standing st) (over st) false
+        end
     | Use b s => with_use st b s None
     | LastUse b s => with_use st b s (Some (time st, now (sight_of (sights st) s)))
     | Outside b =>
@@ -262,12 +275,12 @@ End Reading.
 Record capture := Capture {
   nodes_of : graph;
   lives_of : list life;
-  standing_of : list (block * N);
+  standing_of : list guest;
   (** Whether the journal is one. *)
   valid : bool
 }.
 
-Definition no_state : state := State 0 (Map.empty _) (Map.empty _) (Map.empty _) [] [] true.
+Definition no_state : state := State 0 (Map.empty _) (Map.empty _) (Map.empty _) (Map.empty _) [] true.
 
 (** By edges of any kind: under [Lag] every edge proves something. *)
 Definition any_clocks (g : graph) : clocks := read_clocks Lag g.
@@ -281,5 +294,5 @@ Definition read (journal : list entry) : capture :=
   let any := any_clocks g in
   let st := fold_left (step deps any) journal no_state in
   let rest := List.map (fun it => end_of any st (fst it) (snd it) None (List.map fst g)) (Map.elements (lives st)) in
-  Capture g (over st ++ rest) (standing st)
+  Capture g (over st ++ rest) (List.map snd (Map.elements (standing st)))
           (sound st && forallb (fun it => rests_on_looks st (snd it)) (Map.elements (lives st))).

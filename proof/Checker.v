@@ -51,8 +51,9 @@ Record card := Card {
   covered_b : bool
 }.
 
-(** A block's place. *)
-Record spot := Spot { start : N; stop : N; there : option card }.
+(** A block of the capture, or one from elsewhere, and its place. *)
+Inductive who := Own (k : card) | Other (g : guest).
+Record spot := Spot { start : N; stop : N; there : who }.
 
 Module ByStart <: TotalLeBool.
   Definition t := spot.
@@ -155,11 +156,17 @@ Section Check.
     | None => false
     end.
 
+  (** Whether a block may lie where one from elsewhere stood, or stands later. *)
+  Definition clear_of_guest (a : card) (it : guest) : bool :=
+    match settled it with Some t => t <=? from (whose a) | None => false end
+    || match until (whose a) with Some u => u <=? entered it | None => false end
+       && (match settled it with Some _ => true | None => false end || negb (in_use a)).
+
   Definition pair_ok (a b : spot) : bool :=
     match there a, there b with
-    | Some a, Some b => follows a b || follows b a
-    | None, None => true
-    | _, _ => false
+    | Own a, Own b => follows a b || follows b a
+    | Own a, Other b | Other b, Own a => clear_of_guest a b
+    | Other _, Other _ => true
     end.
 
   Fixpoint clear_of (a : spot) (l : list spot) : bool :=
@@ -221,7 +228,7 @@ Fixpoint index (l : list card) (m : map card) : option (map card) :=
   | k :: l => if Map.mem (id (whose k)) m then None else index l (Map.add (id (whose k)) k m)
   end.
 
-Definition spot_of (places : map N) (b : block) (bytes : N) (k : option card) : option spot :=
+Definition spot_of (places : map N) (b : block) (bytes : N) (k : who) : option spot :=
   match Map.find b places with Some a => Some (Spot a (a + bytes) k) | None => None end.
 
 Definition place_in (places : map N) (b : block) : N := match Map.find b places with Some a => a | None => 0 end.
@@ -248,8 +255,8 @@ Definition judge (p : policy) (journal : list entry) : option judged :=
 
 (** Whether the blocks at these addresses alias nothing. *)
 Definition check_places (j : judged) (places : map N) : bool :=
-  match all_some (fun k => spot_of places (id (whose k)) (occupied (whose k)) (Some k)) (cards_of j),
-        all_some (fun s => spot_of places (fst s) (snd s) None) (standing_of (read_as j)) with
+  match all_some (fun k => spot_of places (id (whose k)) (occupied (whose k)) (Own k)) (cards_of j),
+        all_some (fun s => spot_of places (guest_id s) (guest_bytes s) (Other s)) (standing_of (read_as j)) with
   | Some own, Some others => sweep (SpotSort.sort (own ++ others))
   | _, _ => false
   end.
@@ -533,8 +540,6 @@ Section Sound.
     - right; right. eapply clear_of_spec; eauto. destruct O; split; auto.
   Qed.
 
-  Lemma pair_ok_sym : forall a b, pair_ok a b = pair_ok b a.
-  Proof. intros a b. unfold pair_ok. destruct (there a), (there b); auto. apply orb_comm. Qed.
 End Sound.
 
 Lemma index_spec : forall l m r, index l m = Some r ->
@@ -617,14 +622,30 @@ Section Theorems.
     (forall starts ends, legal p g starts ends -> apart_in starts ends a b) /\
     (forall line, linear_extension p g line -> apart_along line a b).
 
-  Definition address_of (places : map N) (b : block) : N := place_in places b.
+  (** What is proven of a block that shares an address with one from elsewhere: that was settled before the block was
+      handed out; or the block was freed before that came to stand there, and it was settled in the capture, or nothing
+      uses the block. *)
+  Definition clear_of_other (a : life) (s : guest) : Prop :=
+    (exists t, settled s = Some t /\ t <= from a) \/
+    (exists u, until a = Some u /\ u <= entered s /\ (settled s <> None \/ users a = [] /\ outside a = false)).
 
   Definition nothing_aliased (places : map N) : Prop :=
     (forall a b, In a (lives_of c) -> In b (lives_of c) -> id a <> id b -> share (place_in places) a b ->
        before a b \/ before b a) /\
-    (forall a s bytes, In a (lives_of c) -> In (s, bytes) (standing_of c) ->
+    (forall a s, In a (lives_of c) -> In s (standing_of c) ->
        forall address, lies_at (place_in places) a address ->
-       ~ (place_in places s <= address < place_in places s + bytes)).
+       place_in places (guest_id s) <= address < place_in places (guest_id s) + guest_bytes s ->
+       clear_of_other a s).
+
+  Lemma clear_of_guest_spec : forall a s, clear_of_guest a s = true -> clear_of_other (whose a) s.
+  Proof.
+    intros a s H. unfold clear_of_guest in H. unfold clear_of_other. apply orb_true_iff in H. destruct H as [H|H].
+    - left. destruct (settled s) as [t|]; [|discriminate]. apply N.leb_le in H. exists t. auto.
+    - right. apply andb_true_iff in H. destruct H as [U H]. destruct (until (whose a)) as [u|]; [|discriminate].
+      apply N.leb_le in U. exists u. split; [auto|split; [auto|]].
+      destruct (settled s); [left; discriminate|right]. simpl in H. apply negb_true_iff in H.
+      unfold in_use in H. apply orb_false_iff in H. destruct H. destruct (users (whose a)); [auto|discriminate].
+  Qed.
 
   Lemma follows_spec : forall a b, In a (cards_of j) -> In b (cards_of j) -> follows a b = true ->
     before (whose a) (whose b).
@@ -656,16 +677,16 @@ Section Theorems.
   Theorem places_sound : forall places, check_places j places = true -> nothing_aliased places.
   Proof.
     intros places H. unfold check_places in H. destruct (judge_spec _ _ _ J) as [Of [W [_ [_ [Cards [All _]]]]]].
-    destruct (all_some _ (cards_of j)) as [own|] eqn:Own; [|discriminate].
+    destruct (all_some _ (cards_of j)) as [own|] eqn:OwnS; [|discriminate].
     destruct (all_some _ (standing_of _)) as [theirs|] eqn:Theirs; [|discriminate].
-    destruct (all_some_in _ _ _ _ _ Own) as [OwnIn _]. destruct (all_some_in _ _ _ _ _ Theirs) as [TheirsIn _].
+    destruct (all_some_in _ _ _ _ _ OwnS) as [OwnIn _]. destruct (all_some_in _ _ _ _ _ Theirs) as [TheirsIn _].
     assert (S : StronglySorted (fun x y => is_true (ByStart.leb x y)) (SpotSort.sort (own ++ theirs))).
     { apply SpotSort.StronglySorted_sort. intros x y z. unfold is_true, ByStart.leb. rewrite !N.leb_le. lia. }
     pose proof (sweep_spec _ S H) as Sweep.
     assert (Perm : forall s, In s (own ++ theirs) -> In s (SpotSort.sort (own ++ theirs))).
     { intros s. apply Permutation_in. apply SpotSort.Permuted_sort. }
     assert (Spot_ : forall a, In a (lives_of c) -> exists k, In k (cards_of j) /\ whose k = a /\
-      In (Spot (place_in places (id a)) (place_in places (id a) + occupied a) (Some k)) (own ++ theirs)).
+      In (Spot (place_in places (id a)) (place_in places (id a) + occupied a) (Own k)) (own ++ theirs)).
     { intros a A. destruct (All _ A) as [k [K E]]. exists k. split; [auto|split; [auto|]].
       destruct (OwnIn _ K) as [s [Es Is]]. unfold spot_of in Es. unfold place_in.
       rewrite E in Es. destruct (Map.find (id a) places); [|discriminate]. injection Es as <-.
@@ -679,15 +700,16 @@ Section Theorems.
       + assert (F : follows ka kb || follows kb ka = true).
         { destruct E as [E|E]; unfold pair_ok in E; simpl in E; auto. rewrite orb_comm. auto. }
         subst a b. apply orb_true_iff in F. destruct F as [F|F]; [left|right]; apply follows_spec; auto.
-    - intros a s bytes A St x [Xa Xa'] [Xs Xs'].
+    - intros a s A St x [Xa Xa'] [Xs Xs'].
       destruct (Spot_ _ A) as [ka [Ka [Ea Sa]]].
-      rewrite Of in TheirsIn. destruct (TheirsIn _ St) as [t [Et It]]. unfold spot_of in Et. simpl in Et.
-      unfold place_in in Xs, Xs'. destruct (Map.find s places) as [q|]; [|discriminate]. injection Et as <-.
+      rewrite Of in TheirsIn. destruct (TheirsIn _ St) as [t [Et It]]. unfold spot_of in Et.
+      unfold place_in in Xs, Xs'. destruct (Map.find (guest_id s) places) as [q|]; [|discriminate]. injection Et as <-.
+      subst a. apply clear_of_guest_spec.
       destruct (Sweep _ _ (Perm _ Sa) (Perm _ (in_or_app _ _ _ (or_intror It)))) as [E|[E|E]].
       + split; simpl; lia.
       + discriminate.
-      + unfold pair_ok in E; simpl in E. discriminate.
-      + unfold pair_ok in E; simpl in E. discriminate.
+      + exact E.
+      + exact E.
   Qed.
 
   (** ** (2) *)

@@ -207,7 +207,16 @@ let entrances origin operations =
     operations;
   at_once
 
-(* [elsewhere]: the blocks that live when the capture begins, with what they occupy. It is kept up to date. *)
+(* The blocks that live, with what they occupy and the streams that use them. *)
+let lives_elsewhere elsewhere id bytes s = Hashtbl.replace elsewhere id ((bytes + 511) / 512 * 512, [ s ])
+
+let used_elsewhere elsewhere id s =
+  match Hashtbl.find_opt elsewhere id with
+  | Some (bytes, streams) -> Hashtbl.replace elsewhere id (bytes, s :: streams)
+  | None -> ()
+
+(* [elsewhere]: the blocks that live when the capture begins. It is kept up to date. One that is freed while none of its
+   streams is in the capture is settled: the replay waits for what uses it outside. *)
 let capture origin operations elsewhere =
   let at_once = entrances origin operations in
   let inside = Hashtbl.create 8 in
@@ -233,8 +242,8 @@ let capture origin operations elsewhere =
   let close id uses =
     Hashtbl.iter (fun s last -> if not last then if is_inside s then look s else push (Outside (name id))) uses
   in
-  let occupied bytes = (bytes + 511) / 512 * 512 in
-  Hashtbl.iter (fun id bytes -> push (Standing (name id, number bytes))) elsewhere;
+  let stands id = push (Standing (name id, number (fst (Hashtbl.find elsewhere id)))) in
+  Hashtbl.iter (fun id _ -> stands id) elsewhere;
   let run it =
     List.iter
       (fun s -> if Hashtbl.find_opt at_once s = Some true && not (is_inside s) then Hashtbl.replace inside s ())
@@ -257,6 +266,7 @@ let capture origin operations elsewhere =
         end
     | RawTerminals (s, nodes) -> move s nodes
     | Alloc (id, bytes, s) ->
+        lives_elsewhere elsewhere id bytes s;
         if is_inside s then begin
           look s;
           incr blocks;
@@ -265,15 +275,16 @@ let capture origin operations elsewhere =
           Hashtbl.replace live id uses;
           push (Allocate (name id, name s, number bytes))
         end
-        else push (Standing (name id, number (occupied bytes)));
-        Hashtbl.replace elsewhere id (occupied bytes)
+        else stands id
     | UseOn (id, s) -> (
+        used_elsewhere elsewhere id s;
         match Hashtbl.find_opt live id with
         | None -> ()
         | Some uses ->
             Hashtbl.replace uses s false;
             push (Use (name id, name s)))
     | LastUseOn (id, s) -> (
+        used_elsewhere elsewhere id s;
         match Hashtbl.find_opt live id with
         | None -> ()
         | Some uses ->
@@ -281,9 +292,10 @@ let capture origin operations elsewhere =
             Hashtbl.replace uses s last;
             if last then (look s; push (LastUse (name id, name s))) else push (Use (name id, name s)))
     | FreeOf id -> (
+        let streams = match Hashtbl.find_opt elsewhere id with Some (_, streams) -> streams | None -> [] in
         Hashtbl.remove elsewhere id;
         match Hashtbl.find_opt live id with
-        | None -> ()
+        | None -> if not (List.exists is_inside streams) then push (Settled (name id))
         | Some uses ->
             close id uses;
             Hashtbl.remove live id;
@@ -291,6 +303,8 @@ let capture origin operations elsewhere =
   in
   List.iter run operations;
   Hashtbl.iter close live;
+  (* The engine looks at every stream before the capture ends. *)
+  Hashtbl.iter (fun s nodes -> if is_inside s then push (Terminals (name s, List.map name nodes))) terminals;
   { journal = List.rev !journal; nodes = !nodes; blocks = !blocks }
 
 let captures operations =
@@ -300,13 +314,15 @@ let captures operations =
     | Begin (origin, _) :: rest ->
         let own, rest = until_end rest in
         read (capture origin own elsewhere :: found) rest
-    | Alloc (id, bytes, _) :: rest ->
-        Hashtbl.replace elsewhere id ((bytes + 511) / 512 * 512);
+    | Alloc (id, bytes, s) :: rest ->
+        lives_elsewhere elsewhere id bytes s;
         read found rest
     | FreeOf id :: rest ->
         Hashtbl.remove elsewhere id;
         read found rest
-    | (UseOn _ | LastUseOn _) :: rest -> read found rest
+    | (UseOn (id, s) | LastUseOn (id, s)) :: rest ->
+        used_elsewhere elsewhere id s;
+        read found rest
     | _ -> bad "an operation outside a capture that belongs in one"
   in
   read [] operations
