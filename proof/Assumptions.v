@@ -1,6 +1,6 @@
 (** What the theorems rest on, which must be nothing. *)
 
-From Regraph Require Import Order Capture Memory Checker.
+From Regraph Require Import Order Capture Memory Checker Meeting.
 
 Print Assumptions completed_in_runs.
 Print Assumptions completed_in_extensions.
@@ -13,3 +13,4 @@ Print Assumptions antichain_bounds.
 Print Assumptions cover_bounds.
 Print Assumptions antichain_and_cover.
 Print Assumptions check_sound.
+Print Assumptions unordered_blocks_may_meet.

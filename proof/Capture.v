@@ -271,6 +271,15 @@ Section Reading.
 
 End Reading.
 
+(** Nodes are numbered in the order in which they come, and a look names only nodes that have come. *)
+Fixpoint in_order (n : positive) (journal : list entry) : bool :=
+  match journal with
+  | [] => true
+  | NewNode v _ :: rest => Pos.eqb v n && in_order (Pos.succ n) rest
+  | Terminals _ nodes :: rest => forallb (fun v => Pos.ltb v n) nodes && in_order n rest
+  | _ :: rest => in_order n rest
+  end.
+
 (** All blocks of a capture. *)
 Record capture := Capture {
   nodes_of : graph;
@@ -295,4 +304,4 @@ Definition read (journal : list entry) : capture :=
   let st := fold_left (step deps any) journal no_state in
   let rest := List.map (fun it => end_of any st (fst it) (snd it) None (List.map fst g)) (Map.elements (lives st)) in
   Capture g (over st ++ rest) (List.map snd (Map.elements (standing st)))
-          (sound st && forallb (fun it => rests_on_looks st (snd it)) (Map.elements (lives st))).
+          (in_order 1 journal && sound st && forallb (fun it => rests_on_looks st (snd it)) (Map.elements (lives st))).
