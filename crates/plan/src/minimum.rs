@@ -25,6 +25,8 @@ pub struct Minimum {
     /// antichain needs only what a threshold knows. That is enough for no two of them to precede one
     /// another, and can be seen by comparing each block with each threshold.
     pub thresholds: Vec<BlockNumber>,
+    /// Who passes memory on to whom, and how many bytes: page by page, so much as `bytes` does.
+    pub flows: Vec<(BlockNumber, BlockNumber, u64)>,
     /// Whether no placement can do with less. False only where [`Lifetimes::is_exact`] is.
     pub exact: bool,
 }
@@ -48,10 +50,16 @@ impl Minimum {
         let antichain: Vec<_> =
             heaviest.antichain.iter().map(|&item| rows[item as usize]).collect();
         let number = |&row: &usize| blocks[row].block;
+        let name = |item: u32| blocks[rows[item as usize]].block;
         Self {
             bytes: heaviest.minimum,
             thresholds: thresholds(lifetimes, &antichain).iter().map(number).collect(),
             antichain: antichain.iter().map(number).collect(),
+            flows: heaviest
+                .flows
+                .iter()
+                .map(|&(from, to, by)| (name(from), name(to), by))
+                .collect(),
             exact: lifetimes.is_exact(),
         }
     }

@@ -1,7 +1,9 @@
 //! Certificates hold, and changed ones do not.
 
+use std::collections::HashMap;
+
 use regraph::settings::Programmatic;
-use regraph_trace::certify::{check, Certificate, CertifiedBlock, Refusal, Threshold};
+use regraph_trace::certify::{check, Certificate, CertifiedBlock, Passed, Refusal, Threshold};
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};
 
@@ -41,6 +43,37 @@ fn random_captures_have_certificates_that_survive_a_file() {
                 certificate.write(&mut file).unwrap();
             }
             assert_eq!(Certificate::read(file.as_slice()).unwrap(), certificates);
+        }
+    }
+}
+
+#[test]
+fn covers_pass_on_what_there_is() {
+    for seed in 0..200 {
+        let trace = random(seed, 150, ALL);
+        let bytes = |operation: &Operation| match *operation {
+            Operation::Alloc { id, bytes, .. } => Some((id, bytes.next_multiple_of(512))),
+            _ => None,
+        };
+        let blocks: HashMap<_, _> = trace.operations().iter().filter_map(bytes).collect();
+        for &policy in Programmatic::ALL {
+            for Certificate { cover, minimum_bytes, .. } in minimum::of_trace(&trace, policy) {
+                let (mut given, mut taken) = (HashMap::new(), HashMap::new());
+                for Passed { from, to, bytes } in cover {
+                    assert!(from < to && bytes > 0, "seed {seed}, {policy}: {from} to {to}");
+                    *given.entry(from).or_insert(0) += bytes;
+                    *taken.entry(to).or_insert(0) += bytes;
+                }
+                let within = |(block, bytes): (&u32, &u64)| bytes <= &blocks[block];
+                assert!(
+                    given.iter().all(within) && taken.iter().all(within),
+                    "seed {seed}, {policy}"
+                );
+                // Nothing that was taken over is new as well.
+                let new: u64 =
+                    given.keys().map(|from| blocks[from] - taken.get(from).unwrap_or(&0)).sum();
+                assert!(new <= minimum_bytes, "seed {seed}, {policy}");
+            }
         }
     }
 }
@@ -105,6 +138,7 @@ fn each_field_is_checked() {
     let at = |stream, node| Threshold { stream, nodes: vec![node] };
     assert_eq!(right.antichain, blocks);
     assert_eq!(right.thresholds, [at(0, 0), at(1, 0)]);
+    assert_eq!(right.cover, [Passed { from: 0, to: 1, bytes: 1024 }]);
     assert_eq!(check(&trace, &right), Ok(()));
     let refused = |change: &dyn Fn(&mut Certificate)| {
         let mut changed = right.clone();
@@ -209,9 +243,9 @@ fn a_file_must_name_the_format() {
         (
             "regraph certificate",
             "regraph trace",
-            "line 1: expected `regraph certificate` of version 1",
+            "line 1: expected `regraph certificate` of version 2",
         ),
-        ("\"version\":1", "\"version\":2", "found `regraph certificate` of 2"),
+        ("\"version\":2", "\"version\":3", "found `regraph certificate` of 3"),
         (
             "\"deny\"",
             "\"never\"",

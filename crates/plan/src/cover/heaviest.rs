@@ -15,8 +15,8 @@ pub struct Heaviest {
     pub minimum: u64,
     /// Its items, ascending: the same as [`Cover::antichain`](super::Cover::antichain).
     pub antichain: Vec<u32>,
-    /// Who gives to whom, and how much.
-    flows: Vec<(u32, u32, u64)>,
+    /// Who passes memory on to whom, and how much. What is not passed on is new memory: the minimum in all.
+    pub flows: Vec<(u32, u32, u64)>,
 }
 
 impl Heaviest {

@@ -11,12 +11,12 @@ use regraph::settings::Programmatic;
 /// The name of the format, in each certificate.
 const FORMAT: &str = "regraph certificate";
 /// Its version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The longest line that is read, in bytes: some two million blocks.
 pub const LINE_LIMIT: usize = 64 << 20;
 
-/// Why a capture cannot do with less memory.
+/// Why a capture cannot do with less memory, and can do with so much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
@@ -37,6 +37,8 @@ pub struct Certificate {
     pub antichain: Vec<CertifiedBlock>,
     /// Why they cannot.
     pub thresholds: Vec<Threshold>,
+    /// Who passes memory on to whom. All else is new memory, `minimum_bytes` together.
+    pub cover: Vec<Passed>,
 }
 
 /// A block of an antichain.
@@ -57,6 +59,18 @@ pub struct Threshold {
     pub stream: StreamIndex,
     /// Its terminals there.
     pub nodes: Vec<NodeIndex>,
+}
+
+/// Memory that a block takes over from another, which precedes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Passed {
+    /// Who had it.
+    pub from: BlockIndex,
+    /// Who has it next.
+    pub to: BlockIndex,
+    /// How much, in bytes.
+    pub bytes: u64,
 }
 
 /// Why a file holds no certificates.
@@ -105,6 +119,7 @@ impl Certificate {
             minimum_bytes: 0,
             antichain: Vec::new(),
             thresholds: Vec::new(),
+            cover: Vec::new(),
         }
     }
 

@@ -29,6 +29,9 @@
 //! been at that point together, nor could they always have been. A stream that was set back may need
 //! several thresholds.
 //!
+//! The certificate's *cover* says that so much is enough: who passes memory on to whom, byte by byte. [`check`] does not
+//! ask for it, which would take an operation for each node and block; the proven check of `proof/` does.
+//!
 //! It costs a few operations for each node, edge, stream and threshold, and for each block and threshold.
 
 mod certificate;
@@ -36,7 +39,7 @@ mod check;
 mod known;
 mod sighted;
 
-pub use certificate::{Certificate, CertifiedBlock, ReadError, Threshold, LINE_LIMIT};
+pub use certificate::{Certificate, CertifiedBlock, Passed, ReadError, Threshold, LINE_LIMIT};
 pub use check::{check, Refusal};
 
 /// Blocks occupy multiples of this, in bytes.

@@ -4,7 +4,7 @@ mod recorded;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::certify::{Certificate, CertifiedBlock, Threshold};
+use crate::certify::{Certificate, CertifiedBlock, Passed, Threshold};
 use crate::{BlockIndex, Operation, PoolIndex, Trace};
 use recorded::{captures, node_index, stream_index, Recorded};
 use regraph::settings::Programmatic;
@@ -45,6 +45,8 @@ fn certificate(index: usize, capture: &Recorded, policy: Programmatic) -> Certif
     let minimum = Minimum::of(&Lifetimes::read(&capture.journal, policy));
     let mut certificate = Certificate::new(index, (capture.nodes, capture.blocks), policy);
     certificate.minimum_bytes = minimum.bytes;
+    let passed = |&(from, to, bytes): &_| Passed { from: id(from), to: id(to), bytes };
+    certificate.cover = minimum.flows.iter().map(passed).collect();
     let antichain: HashSet<_> = minimum.antichain.iter().copied().collect();
     let thresholds: HashSet<_> = minimum.thresholds.iter().copied().collect();
     let mut terminals_of = HashMap::new();
