@@ -246,7 +246,7 @@ Section Reading.
     | Allocate b s bytes =>
         let it := Live s bytes (time st) (now (sight_of (sights st) s)) (Map.add s None (Map.empty _)) false in
         State (time st) (seen st) (sights st) (Map.add b it (lives st)) (standing st) (over st)
-              (sound st && Map.mem s (sights st))
+              (sound st && Map.mem s (sights st) && negb (Map.mem b (lives st)))
     | Standing b bytes =>
         State (time st) (seen st) (sights st) (lives st) (Map.add b (Guest b bytes (time st) None) (standing st))
               (over st) (sound st && negb (Map.mem b (standing st)))
