@@ -60,7 +60,7 @@ Section Uses.
     intros [[[|x s] k] h] H; simpl in *; auto. destruct (Map.mem x k); simpl; auto.
   Qed.
 
-  Lemma walk_finds_root : forall d v m, Map.mem v m = false -> In v (snd (walk deps d ([v], m, []))).
+  Lemma walk_finds_root : forall d (v : node) m, Map.mem v m = false -> In v (snd (walk deps d ([v], m, []))).
   Proof.
     intros d v m N. induction d as [|d IH]; cbn [walk].
     - unfold walk_step. rewrite N. simpl. auto.
@@ -146,6 +146,9 @@ Section Uses.
   Lemma walk_behind_of : forall d nodes m l k f, walk deps d (nodes, m, []) = (l, k, f) ->
     forall x, In x f -> exists r, In r nodes /\ x ~> r.
   Proof. intros d nodes m l k f E x I. apply (walk_behind d nodes m). rewrite E. exact I. Qed.
+
+  Lemma walk_finds_root_of : forall d (v : node) m l k f, walk deps d ([v], m, []) = (l, k, f) -> Map.mem v m = false -> In v f.
+  Proof. intros d v m l k f E N. assert (H : In v (snd (l, k, f))) by (rewrite <- E; exact (walk_finds_root d v m N)). exact H. Qed.
 
   Lemma walk_marks_of : forall d nodes m l k f, walk deps d (nodes, m, []) = (l, k, f) ->
     forall y, Map.mem y k = true -> Map.mem y m = true \/ In y f.
@@ -245,5 +248,162 @@ Section Uses.
       destruct (is_whole deps any (now (sight_of (sights st) s)) nodes fresh) eqn:Wh; [|lia].
       rewrite <- E in B. destruct (leads_on _ _ G _ _ F B t I) as [u [U R]]. rewrite E in U.
       destruct (Leads eq_refl u U) as [w [Iw Rw]]. exists w. split; auto. eapply reach_trans; eauto.
+  Qed.
+
+  (** The node that comes next, if an entry is in its place. *)
+  Definition next_of (n : positive) (e : entry) : positive := match e with NewNode _ _ => Pos.succ n | _ => n end.
+
+  Definition placed (n : positive) (e : entry) : Prop :=
+    match e with NewNode v _ => v = n | Terminals _ nodes => forall v, In v nodes -> (v < n)%positive | _ => True end.
+
+  (** Changes of lives that keep what [fine] asks. *)
+  Lemma fine_same : forall n m st st', fine n st -> (n <= m)%positive -> seen st' = seen st -> sights st' = sights st ->
+    time st <= time st' ->
+    (forall b it, Map.find b (lives st') = Some it ->
+      (exists it', Map.find b (lives st) = Some it' /\ own it = own it' /\ allocated it = allocated it' /\ waited it = waited it')
+      \/ allocated it <= time st' /\ waited it = now (sight_of (sights st) (own it))) ->
+    fine m st'.
+  Proof.
+    intros n m st st' G L Se Si T Lv. constructor; rewrite ?Se, ?Si.
+    - intros v t F. pose proof (seen_old _ _ G _ _ F). lia.
+    - intros s v M. pose proof (behind_old _ _ G _ _ M). lia.
+    - intros s. pose proof (looked_old _ _ G s). lia.
+    - intros s x I. pose proof (gains_old _ _ G _ _ I). lia.
+    - apply (gains_fall _ _ G).
+    - intros b it F. destruct (Lv _ _ F) as [[it' [F' [_ [A _]]]]|[A _]]; [|auto].
+      pose proof (lives_old _ _ G _ _ F'). lia.
+    - intros b it F B t I. destruct (Lv _ _ F) as [[it' [F' [O [A Wa]]]]|[_ Wa]].
+      + rewrite O in *. rewrite A in B. rewrite Wa in I. exact (leads_on _ _ G _ _ F' B t I).
+      + rewrite Wa in I. exists t. split; [auto|apply reach_self].
+  Qed.
+
+  Lemma with_live_lives : forall st b f c it, Map.find c (lives (with_live st b f)) = Some it ->
+    Map.find c (lives st) = Some it \/ c = b /\ exists it', Map.find b (lives st) = Some it' /\ it = f it'.
+  Proof.
+    intros st b f c it. unfold with_live. destruct (Map.find b (lives st)) as [o|] eqn:F; simpl; auto.
+    intros H. destruct (Pos.eq_dec c b) as [->|N].
+    - rewrite Map.gss in H. injection H as <-. right. split; auto. exists o. auto.
+    - rewrite Map.gso in H by auto. auto.
+  Qed.
+
+  Lemma with_live_same : forall st b f, seen (with_live st b f) = seen st /\ sights (with_live st b f) = sights st /\
+    time (with_live st b f) = time st /\ over (with_live st b f) = over st.
+  Proof. intros st b f. unfold with_live. destruct (Map.find b (lives st)); auto. Qed.
+
+  Lemma fine_step : forall n st e, fine n st -> placed n e -> fine (next_of n e) (step deps any st e).
+  Proof.
+    intros n st e G P. destruct e as [v ds|s nodes|b s bytes|b bytes|b|b s|b s|b|b]; cbn [next_of].
+    - apply (fine_same n _ st); simpl; auto; try lia. intros b it F. left. exists it. auto.
+    - apply fine_look; auto.
+    - apply (fine_same n _ st); simpl; auto; try lia. intros c it F.
+      destruct (Pos.eq_dec c b) as [->|N].
+      + rewrite Map.gss in F. injection F as <-. right. simpl. split; [lia|auto].
+      + rewrite Map.gso in F by auto. left. exists it. auto.
+    - apply (fine_same n _ st); simpl; auto; try lia. intros c it F. left. exists it. auto.
+    - apply (fine_same n _ st); cbn [step]; simpl; destruct (Map.find b (standing st)); simpl; auto; try lia;
+        intros c it F; left; exists it; auto.
+    - cbn [step]. unfold with_use.
+      match goal with |- fine _ (with_live ?st' ?c ?f) => destruct (with_live_same st' c f) as [A [B [C _]]] end.
+      apply (fine_same n _ st); rewrite ?A, ?B, ?C; simpl; auto; try lia. intros c it F.
+      apply with_live_lives in F. simpl in F. left. destruct F as [F|[-> [it' [F ->]]]]; [exists it|exists it']; auto.
+    - cbn [step]. unfold with_use.
+      match goal with |- fine _ (with_live ?st' ?c ?f) => destruct (with_live_same st' c f) as [A [B [C _]]] end.
+      apply (fine_same n _ st); rewrite ?A, ?B, ?C; simpl; auto; try lia. intros c it F.
+      apply with_live_lives in F. simpl in F. left. destruct F as [F|[-> [it' [F ->]]]]; [exists it|exists it']; auto.
+    - cbn [step].
+      match goal with |- fine _ (with_live ?st' ?c ?f) => destruct (with_live_same st' c f) as [A [B [C _]]] end.
+      apply (fine_same n _ st); rewrite ?A, ?B, ?C; simpl; auto; try lia. intros c it F.
+      apply with_live_lives in F. simpl in F. left. destruct F as [F|[-> [it' [F ->]]]]; [exists it|exists it']; auto.
+    - apply (fine_same n _ st); cbn [step]; simpl; destruct (Map.find b (lives st)); simpl; auto; try lia;
+        intros c it F; left; exists it; auto.
+      destruct (Pos.eq_dec c b) as [->|N]; [rewrite Map.grs in F; discriminate|rewrite Map.gro in F by auto; auto].
+  Qed.
+
+  Lemma fine_start : fine 1 no_state.
+  Proof.
+    constructor; unfold no_state, sight_of; cbn [seen sights lives time];
+      intros; rewrite ?Map.gempty in *; try discriminate; cbn in *; try lia; try contradiction.
+    - rewrite Map.mem_find, Map.gempty in H. discriminate.
+    - intros a x b E. destruct a; discriminate.
+  Qed.
+
+  (** A launch of node [n], behind all that the stream waits for, is gained by the look that follows. *)
+  Lemma launch_is_gained : forall (n : node) st s (ds : list (node * kind)), fine n st -> In (n, ds) g ->
+    (forall t, In t (now (sight_of (sights st) s)) -> In t (List.map fst ds)) ->
+    let st2 := step deps any (step deps any st (NewNode n ds)) (Terminals s [n]) in
+    exists x, In x (gains (sight_of (sights st2) s)) /\ gained x = n /\ at_look x = time st2 /\
+      since_look x < time st2 /\ first_seen x = time st2 /\ last_break x = broken_at (sight_of (sights st) s).
+  Proof.
+    intros n st s ds G I All st2. subst st2. cbn [step]. unfold look.
+    cbn [time seen sights lives standing over sound].
+    assert (New : Map.mem n (behind (sight_of (sights st) s)) = false).
+    { destruct (Map.mem n (behind (sight_of (sights st) s))) eqn:M; auto. pose proof (behind_old _ _ G _ _ M). lia. }
+    destruct (walk deps 64 ([n], behind (sight_of (sights st) s), [])) as [[stack marks] fresh] eqn:Wk.
+    pose proof (walk_finds_root_of _ _ _ _ _ _ Wk New) as Found. cbn [snd time sights] in *.
+    assert (Wh : is_whole deps any (now (sight_of (sights st) s)) [n] fresh = true).
+    { unfold is_whole. apply orb_true_iff. left. apply orb_true_iff. right. apply existsb_exists. exists n. split; [exact Found|].
+      pose proof (deps_map_of _ _ I) as D.
+      match goal with |- context [match ?x with _ => _ end] => replace x with (Some ds) by (symmetry; exact D) end.
+      apply all_in_spec. intros t Ht. apply All. auto. }
+    rewrite Wh. rewrite sight_of_add. destruct (Pos.eq_dec s s) as [_|]; [|congruence]. cbn [gains].
+    set (seen' := fold_left (fun (m : map N) (v : positive) => if Map.mem v m then m else Map.add v (N.succ (N.succ (time st))) m)
+                            fresh (seen st)).
+    assert (S : Map.find n seen' = Some (N.succ (N.succ (time st)))).
+    { unfold seen'.
+      assert (K : forall l m, (In n l \/ Map.find n m = Some (N.succ (N.succ (time st)))) ->
+        (Map.find n m = None \/ Map.find n m = Some (N.succ (N.succ (time st)))) ->
+        Map.find n (fold_left (fun m v => if Map.mem v m then m else Map.add v (N.succ (N.succ (time st))) m) l m)
+        = Some (N.succ (N.succ (time st)))).
+      { induction l as [|y l IH]; intros m [J|J] O; simpl; auto; try contradiction.
+        - apply IH.
+          + destruct J as [->|J]; auto. right. rewrite Map.mem_find. destruct O as [O|O]; rewrite O; auto. apply Map.gss.
+          + destruct (Map.mem y m); auto. destruct (Pos.eq_dec n y) as [->|N]; [rewrite Map.gss|rewrite Map.gso by auto]; auto.
+        - apply IH; right; destruct (Map.mem y m); auto; destruct (Pos.eq_dec n y) as [->|N];
+            rewrite ?Map.gss, ?Map.gso by auto; auto. }
+      apply K; auto. left. destruct (Map.find n (seen st)) eqn:F; auto. pose proof (seen_old _ _ G _ _ F). lia. }
+    eexists. split; [apply in_or_app; left; apply in_map_iff; exists n; split; [reflexivity|exact Found]|].
+    cbn [gained at_look since_look first_seen last_break].
+    match goal with |- context [match ?x with _ => _ end] =>
+      replace x with (Some (N.succ (N.succ (time st)))) by (symmetry; exact S) end.
+    pose proof (looked_old _ _ G s). repeat split; auto. lia.
+  Qed.
+
+  (** Behind a launch: the block still lives, with what makes the node a user of it; or it is over, and the node is one. *)
+  Record target := Target { of_block : block; by_stream : stream; the_node : node; at_time : N; life_of : live; broke : N }.
+
+  Definition kept (z : target) (st : state) : Prop :=
+    at_time z <= time st /\
+    ((exists it, Map.find (of_block z) (lives st) = Some it /\ own it = own (life_of z) /\
+        allocated it = allocated (life_of z) /\ waited it = waited (life_of z) /\
+        (Map.find (by_stream z) (users_on it) = Some None \/
+         exists t m, Map.find (by_stream z) (users_on it) = Some (Some (t, m)) /\ at_time z <= t) /\
+        exists x, In x (gains (sight_of (sights st) (by_stream z))) /\ gained x = the_node z /\ at_look x = at_time z /\
+          since_look x < at_time z /\ first_seen x = at_time z /\ last_break x = broke z)
+     \/ exists l, In l (over st) /\ id l = of_block z /\ In (the_node z) (users l)).
+
+  Definition proper (z : target) : Prop :=
+    allocated (life_of z) < at_time z /\ after_all any (waited (life_of z)) (the_node z) = true /\
+    (own (life_of z) <> by_stream z \/ broke z <= allocated (life_of z)).
+
+  Lemma end_has : forall z n st it freed nodes, proper z -> fine n st -> at_time z <= time st ->
+    own it = own (life_of z) -> allocated it = allocated (life_of z) -> waited it = waited (life_of z) ->
+    (Map.find (by_stream z) (users_on it) = Some None \/
+         exists t m, Map.find (by_stream z) (users_on it) = Some (Some (t, m)) /\ at_time z <= t) ->
+    (exists x, In x (gains (sight_of (sights st) (by_stream z))) /\ gained x = the_node z /\ at_look x = at_time z /\
+          since_look x < at_time z /\ first_seen x = at_time z /\ last_break x = broke z) ->
+    In (the_node z) (users (end_of any st (of_block z) it freed nodes)).
+  Proof.
+    intros z n st it freed nodes [A [Af Own]] G T O Al Wa Us [x [I [Gx [Lx [Sx [Fx Bx]]]]]].
+    unfold end_of. cbn [users]. apply in_flat_map.
+    assert (Us' : exists used, Map.find (by_stream z) (users_on it) = Some used /\
+      at_time z <= match used with Some (t, _) => t | None => time st end).
+    { destruct Us as [F|[t [m [F L]]]]; eauto. }
+    destruct Us' as [used [F L]]. exists (by_stream z, used). split; [apply Map.elements_correct; auto|].
+    apply in_or_app. left. cbn [fst snd]. rewrite <- Gx. apply in_map. apply filter_In. split.
+    - apply gained_in_has; [apply (gains_fall _ _ G)|auto|lia|lia].
+    - unfold may_use. apply andb_true_iff. split; [apply N.ltb_lt; lia|].
+      rewrite Gx, Wa, O, Al, Bx.
+      destruct (Pos.eqb_spec (by_stream z) (own (life_of z))) as [E|E]; simpl; auto.
+      destruct (allocated (life_of z) <? broke z) eqn:B; auto. apply N.ltb_lt in B. destruct Own; [congruence|lia].
   Qed.
 End Uses.
