@@ -205,8 +205,15 @@ Section Check.
 
   Fixpoint chain_ok (l : list card) : bool :=
     match l with
-    | a :: (b :: _) as l' => (from (whose a) <? from (whose b)) && precedes_b a b && chain_ok l'
+    | a :: (b :: _) as l' => precedes_b a b && chain_ok l'
     | _ => true
+    end.
+
+  (** Whether blocks are named once. *)
+  Fixpoint once (named : map unit) (l : list card) : bool :=
+    match l with
+    | [] => true
+    | a :: l => negb (Map.mem (id (whose a)) named) && once (Map.add (id (whose a)) tt named) l
     end.
 
   (** What each block has of the chains. *)
@@ -275,7 +282,7 @@ Definition check_upper (j : judged) (c : certificate) : bool :=
   match all_some (chain_cards (by_id j)) (chains c) with
   | Some l =>
       let m := gives l in
-      forallb (fun chain => chain_ok (snd chain)) l
+      forallb (fun chain => chain_ok (snd chain) && once (Map.empty _) (snd chain)) l
       && forallb (fun k => negb (works_b k)
            || (match Map.find (id (whose k)) m with Some n => n | None => 0 end =? occupied (whose k))) (cards_of j)
       && (fold_right (fun chain sum => fst chain + sum) 0 l =? minimum c)
@@ -781,28 +788,21 @@ Section Theorems.
     - rewrite Map.gso by auto. auto.
   Qed.
 
-  Lemma chain_ok_later : forall l a, chain_ok (a :: l) = true -> forall b, In b l -> from (whose a) < from (whose b).
-  Proof.
-    induction l as [|x l IH]; intros a H b B; [destruct B|].
-    cbn [chain_ok] in H. apply andb_true_iff in H. destruct H as [H R].
-    apply andb_true_iff in H. destruct H as [T _]. apply N.ltb_lt in T.
-    destruct B as [->|B]; auto. specialize (IH _ R _ B). lia.
-  Qed.
-
   Lemma chain_ok_tail : forall a l, chain_ok (a :: l) = true -> chain_ok l = true.
   Proof. intros a [|b l] H; auto. cbn [chain_ok] in H. apply andb_true_iff in H. tauto. Qed.
 
-  Lemma chain_ok_once : forall l, (forall k, In k l -> In k (cards_of j)) -> chain_ok l = true ->
-    NoDup (List.map (fun k => id (whose k)) l).
+  Lemma once_spec : forall l named, once named l = true ->
+    NoDup (List.map (fun k => id (whose k)) l) /\ forall k, In k l -> Map.mem (id (whose k)) named = false.
   Proof.
-    destruct (judge_spec _ _ _ J) as [_ [_ [_ [_ [Cards [_ [Once _]]]]]]].
-    induction l as [|a l IH]; intros In_ H; simpl; constructor.
-    - intros I. apply in_map_iff in I. destruct I as [b [E B]].
-      pose proof (chain_ok_later _ _ H _ B) as T.
-      assert (whose b = whose a).
-      { eapply same_life; eauto; apply Cards; apply In_; simpl; auto. }
-      rewrite H0 in T. lia.
-    - apply IH; [intros k K; apply In_; simpl; auto|]. eapply chain_ok_tail; eauto.
+    induction l as [|a l IH]; intros named H; simpl in *; [split; [constructor|intros ? []]|].
+    apply andb_true_iff in H. destruct H as [N H]. apply negb_true_iff in N. destruct (IH _ H) as [D F].
+    split; [constructor; auto|].
+    - intros I. apply in_map_iff in I. destruct I as [b [E B]]. specialize (F _ B).
+      rewrite E, Map.mem_find, Map.gss in F. discriminate.
+    - intros k [->|K]; auto. specialize (F _ K). rewrite Map.mem_find in *.
+      destruct (Pos.eq_dec (id (whose k)) (id (whose a))) as [E|E].
+      + rewrite E, Map.gss in F. discriminate.
+      + rewrite Map.gso in F by auto. auto.
   Qed.
 
   Lemma chain_ok_sorted : forall l, (forall k, In k l -> In k (cards_of j)) -> chain_ok l = true ->
@@ -812,7 +812,7 @@ Section Theorems.
     induction l as [|a l IH]; intros In_ H; simpl; constructor.
     - apply IH; [intros k K; apply In_; simpl; auto|]. eapply chain_ok_tail; eauto.
     - destruct l as [|b l]; simpl; constructor. cbn [chain_ok] in H.
-      apply andb_true_iff in H. destruct H as [H _]. apply andb_true_iff in H. destruct H as [_ P].
+      apply andb_true_iff in H. destruct H as [P _].
       apply (precedes_spec p (nodes_of c) W a b); auto; apply Cards; apply In_; simpl; auto.
   Qed.
 
@@ -829,24 +829,27 @@ Section Theorems.
     destruct (all_some _ _) as [l|] eqn:L; [|discriminate]. destruct (all_some_in _ _ _ _ _ L) as [_ From].
     apply andb_true_iff in H. destruct H as [H Sum]. apply andb_true_iff in H. destruct H as [Ok Given].
     apply N.eqb_eq in Sum. rewrite forallb_forall in Ok, Given.
+    assert (Ok' : forall chain, In chain l -> chain_ok (snd chain) = true /\ NoDup (List.map (fun k => id (whose k)) (snd chain))).
+    { intros chain I. specialize (Ok _ I). apply andb_true_iff in Ok. destruct Ok as [C D]. split; [exact C|].
+      exact (proj1 (once_spec _ _ D)). }
     assert (In_ : forall chain, In chain l -> forall k, In k (snd chain) -> In k (cards_of j)).
     { intros chain I k K. destruct (From _ I) as [[n ids] [_ E]]. unfold chain_cards in E. simpl in E.
       destruct (all_some (fun b => Map.find b (by_id j)) ids) as [r|] eqn:R; [|discriminate]. injection E as <-.
       destruct (all_some_in _ _ _ _ _ R) as [_ F]. destruct (F _ K) as [b [_ Fb]]. apply (By _ _ Fb). }
     exists (List.map (fun chain => (fst chain, List.map whose (snd chain))) l). split; [split; [|split]|].
     - intros chain I. apply in_map_iff in I. destruct I as [ch [<- I]]. simpl. split.
-      + apply chain_ok_sorted; eauto.
+      + apply chain_ok_sorted; [eauto|]. apply Ok'. auto.
       + intros b B. apply in_map_iff in B. destruct B as [k [<- K]]. apply Cards. eauto.
     - intros b B Wb. destruct (All _ B) as [k [K <-]]. destruct (Cards _ K) as [_ Ck].
       specialize (Given _ K). apply (works_spec p (nodes_of c) W _ Ck) in Wb. rewrite Wb in Given. simpl in Given.
-      apply N.eqb_eq in Given. rewrite <- Given. clear - In_ Ok J. unfold given.
+      apply N.eqb_eq in Given. rewrite <- Given. clear - In_ Ok' J. unfold given.
       induction l as [|ch l IH]; simpl; [rewrite Map.gempty; auto|].
       rewrite give_all.
       + rewrite in_chain_ids. rewrite IH.
         * destruct (existsb _ _); auto.
-        * intros x X. apply Ok. simpl; auto.
+        * intros x X. apply Ok'. simpl; auto.
         * intros x X. apply In_. simpl; auto.
-      + apply chain_ok_once; [apply In_|apply Ok]; simpl; auto.
+      + apply Ok'. simpl; auto.
     - auto.
     - rewrite <- Sum. clear. unfold cover_bytes. induction l as [|ch l IH]; simpl; auto. rewrite IH. auto.
   Qed.

@@ -10,61 +10,66 @@ let draw = Random.State.make [| 31 |]
 let below n = Random.State.int draw n
 let any l = List.nth l (below (List.length l))
 
-(* Completed-before, and reaching, by walks from each node, as lists of all that is behind it. *)
+(* Completed-before, and reaching, by a walk from each node, as tables of all pairs. *)
 
-type paths = { completed : (positive * positive, unit) Hashtbl.t; reached : (positive * positive, unit) Hashtbl.t }
+type paths = { count : int; completed : Bytes.t; reached : Bytes.t; early : bool array }
+
+let node v = int_of (Npos v)
 
 let paths policy journal =
-  let into = Hashtbl.create 64 in
-  List.iter (function NewNode (v, deps) -> Hashtbl.replace into v deps | _ -> ()) journal;
-  let completed = Hashtbl.create 1024 and reached = Hashtbl.create 1024 in
+  let nodes = List.filter_map (function NewNode (v, deps) -> Some (node v, deps) | _ -> None) journal in
+  let named = List.concat_map (fun (v, deps) -> v :: List.map (fun (u, _) -> node u) deps) nodes in
+  let looked = List.concat_map (function Terminals (_, l) -> List.map node l | _ -> []) journal in
+  let count = 1 + List.fold_left max 0 (named @ looked) in
+  let into = Array.make count [] and early = Array.make count false in
+  let edge (u, kind) =
+    if kind = Programmatic then early.(node u) <- true;
+    (node u, proves policy kind)
+  in
+  List.iter (fun (v, deps) -> into.(v) <- List.map edge deps) nodes;
+  let completed = Bytes.make (count * count) ' ' and reached = Bytes.make (count * count) ' ' in
   let rec walk target full v =
     let known = if full then completed else reached in
-    if not (Hashtbl.mem known (v, target)) then begin
-      Hashtbl.replace known (v, target) ();
+    if Bytes.get known ((v * count) + target) = ' ' then begin
+      Bytes.set known ((v * count) + target) 'x';
       if full then walk target false v;
       List.iter
-        (fun (u, kind) ->
-          match proves policy kind with
-          | Some Full -> walk target true u
-          | Some Start -> walk target full u
-          | None -> ())
-        (Option.value (Hashtbl.find_opt into v) ~default:[])
+        (function u, Some Full -> walk target true u | u, Some Start -> walk target full u | _, None -> ())
+        into.(v)
     end
   in
-  Hashtbl.iter (fun v _ -> walk v false v) into;
-  { completed; reached }
+  List.iter (fun (v, _) -> walk v false v) nodes;
+  { count; completed; reached; early }
 
-let is_early journal t =
-  List.exists
-    (function NewNode (_, deps) -> List.exists (fun (u, kind) -> u = t && kind = Programmatic) deps | _ -> false)
-    journal
+let holds paths table x y = Bytes.get table ((x * paths.count) + y) = 'x'
 
-let known policy journal paths terminals x =
+let known policy paths terminals x =
   List.exists
     (fun t ->
-      let full =
-        match policy with Deny | Trust -> true | Lag -> false | Auto -> not (is_early journal t)
-      in
-      Hashtbl.mem paths.completed (x, t) || (full && Hashtbl.mem paths.reached (x, t)))
+      let full = match policy with Deny | Trust -> true | Lag -> false | Auto -> not paths.early.(t) in
+      holds paths paths.completed x t || (full && holds paths paths.reached x t))
     terminals
 
 let is_freed a = a.until <> None && not a.outside
 
-let precedes policy journal paths a b =
-  is_freed a
-  && List.for_all (known policy journal paths b.point) (a.markers @ a.own_gains @ a.other_gains @ a.point)
+let precedes policy paths a b =
+  let point = List.map node b.point in
+  let needed = a.markers @ a.own_gains @ a.other_gains @ a.point in
+  is_freed a && List.for_all (fun x -> known policy paths point (node x)) needed
 
 type placed = Own of life | Other of guest
 
 (* Whether blocks lie as they may, by the definition. *)
 let is_placed paths (read : Checker.capture) places =
   let place id = Option.map int_of (PositiveMap.find id places) in
+  let users = Hashtbl.create 64 in
+  List.iter (fun b -> Hashtbl.replace users b.id (List.map node b.users)) read.lives_of;
   let own = List.map (fun b -> (place b.id, int_of (occupied b), Own b)) read.lives_of in
   let others = List.map (fun it -> (place it.guest_id, int_of it.guest_bytes, Other it)) read.standing_of in
   let in_use a = a.outside || a.users <> [] in
   let ordered a b =
-    List.for_all (fun x -> List.for_all (fun y -> Hashtbl.mem paths.completed (x, y)) b.users) a.users
+    let later = Hashtbl.find users b.id in
+    List.for_all (fun x -> List.for_all (holds paths paths.completed x) later) (Hashtbl.find users a.id)
   in
   let follows a b =
     match a.until with
@@ -102,7 +107,7 @@ let must_refuse what places index capture said =
   | exception Bad _ -> incr refused
 
 (* Something that may be right. *)
-let must_agree what places index capture said =
+let must_agree ?(only_places = false) what places index capture said =
   incr tried;
   let read = read capture.journal in
   let paths = paths said.policy capture.journal in
@@ -113,17 +118,23 @@ let must_agree what places index capture said =
       if placed <> is_placed paths read places then
         wrong "%s: the check says %b of the places, a search of all paths says otherwise" what placed;
       let least =
+        only_places
+        ||
         match Judge.certificate_of judged said with
         | certificate -> check_lower said.policy judged certificate && check_upper judged certificate
         | exception Bad _ -> false
       in
-      let block id = List.find (fun b -> b.id = name id) read.lives_of in
-      let before a b = precedes said.policy capture.journal paths (block a) (block b) in
-      let is_wrong =
-        List.exists (fun (from, to_, _) -> not (before from to_)) said.passed
-        || List.exists (fun (a, _) -> List.exists (fun (b, _) -> a <> b && before a b) said.antichain) said.antichain
+      let by_id = Hashtbl.create 64 in
+      List.iter (fun b -> Hashtbl.replace by_id b.id b) read.lives_of;
+      let block id = Hashtbl.find by_id (name id) in
+      let before a b = precedes said.policy paths (block a) (block b) in
+      let is_wrong () =
+        (not only_places)
+        && List.exists (fun (from, to_, _) -> not (before from to_)) said.passed
+        || (not only_places)
+           && List.exists (fun (a, _) -> List.exists (fun (b, _) -> a <> b && before a b) said.antichain) said.antichain
       in
-      if least && is_wrong then wrong "%s: a minimum is accepted though a search of all paths refutes it" what;
+      if least && is_wrong () then wrong "%s: a minimum is accepted though a search of all paths refutes it" what;
       if not (placed && least) then incr refused;
       ignore index
 
@@ -179,7 +190,7 @@ let damage_places places index capture said =
     let id = (any read.lives_of).id and other = (any read.lives_of).id in
     let at id = Option.get (PositiveMap.find id places) in
     let moved id address = PositiveMap.add id address places in
-    let agree what places = must_agree what places index capture said in
+    let agree what places = must_agree ~only_places:true what places index capture said in
     must_refuse "a block without a place" (PositiveMap.remove id places) index capture said;
     agree "addresses swapped" (PositiveMap.add other (at id) (moved id (at other)));
     agree "a block where another lies" (moved id (at other));

@@ -264,7 +264,10 @@ let capture origin operations elsewhere =
           let own = now s in
           move s (own @ List.filter (fun u -> not (List.mem u own)) (now on))
         end
-    | RawTerminals (s, nodes) -> move s nodes
+    | RawTerminals (s, nodes) ->
+        (* The replay looks at the stream before it sets it back, and after. *)
+        move s (now s);
+        move s nodes
     | Alloc (id, bytes, s) ->
         lives_elsewhere elsewhere id bytes s;
         if is_inside s then begin
@@ -390,11 +393,9 @@ let certificate it =
   finish it;
   { of_capture; said_nodes; said_blocks; policy; least; antichain; at; passed }
 
-(* The chains of a cover: from the earliest block on, each passes on pieces of what it has. A piece that is passed on in
-   part becomes two. Blocks that need no memory have none. *)
+(* The chains of a cover: each block passes on pieces of what it has, once all have passed on to it. A piece that is passed
+   on in part becomes two. Blocks that need no memory have none. *)
 let chains judged passed =
-  let earlier a b = if a == b then 0 else if N.ltb a.whose.from b.whose.from then -1 else 1 in
-  let cards = List.sort earlier (List.filter works_b judged.cards_of) in
   let gives = Hashtbl.create 64 and had = Hashtbl.create 64 in
   List.iter
     (fun (from, to_, bytes) ->
@@ -415,17 +416,25 @@ let chains judged passed =
     Hashtbl.replace had (name from) left;
     taken
   in
-  List.iter
-    (fun card ->
-      let id = card.whose.id in
-      let got = List.concat_map (fun (from, bytes) -> take from bytes) (Hashtbl.find_all gives id) in
-      Hashtbl.remove gives id;
-      while Hashtbl.mem gives id do Hashtbl.remove gives id done;
-      let fresh = int_of (occupied card.whose) - List.fold_left (fun sum (some, _) -> sum + some) 0 got in
-      if fresh < 0 then bad "the cover passes more to a block than it occupies";
-      let pieces = if fresh > 0 then (fresh, []) :: got else got in
-      Hashtbl.replace had id (List.map (fun (some, path) -> (some, id :: path)) pieces))
-    cards;
-  if Hashtbl.length gives > 0 then bad "the cover passes memory to a block that needs none";
+  let works = Hashtbl.create 64 and state = Hashtbl.create 64 in
+  List.iter (fun card -> if works_b card then Hashtbl.replace works card.whose.id card) judged.cards_of;
+  let rec fill id =
+    match Hashtbl.find_opt state id with
+    | Some true -> ()
+    | Some false -> bad "the cover passes memory round in a circle"
+    | None ->
+        let card = match Hashtbl.find_opt works id with Some card -> card | None -> bad "the cover names a block that needs none" in
+        Hashtbl.replace state id false;
+        let into = Hashtbl.find_all gives id in
+        List.iter (fun (from, _) -> fill (name from)) into;
+        let got = List.concat_map (fun (from, bytes) -> take from bytes) into in
+        let fresh = int_of (occupied card.whose) - List.fold_left (fun sum (some, _) -> sum + some) 0 got in
+        if fresh < 0 then bad "the cover passes more to a block than it occupies";
+        let pieces = if fresh > 0 then (fresh, []) :: got else got in
+        Hashtbl.replace had id (List.map (fun (some, path) -> (some, id :: path)) pieces);
+        Hashtbl.replace state id true
+  in
+  List.iter (fun card -> if works_b card then fill card.whose.id) judged.cards_of;
+  Hashtbl.iter (fun id _ -> if not (Hashtbl.mem works id) then bad "the cover names a block that needs none") gives;
   Hashtbl.fold (fun _ pieces all -> List.rev_append pieces all) had []
   |> List.map (fun (some, path) -> (number some, List.rev path))
