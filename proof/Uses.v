@@ -1,4 +1,5 @@
-(** That the possible users are what they are called: whatever a stream launches while it uses a block is one of them. *)
+(** Towards the possible users being what they are called: whatever a stream launches is gained by the look behind the
+    launch, and is a possible user of each block that the stream still uses when that ends ([end_has]). *)
 
 From Coq Require Import List Arith NArith PArith Lia Bool FMapPositive.
 From Regraph Require Import Order Capture.
