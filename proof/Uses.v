@@ -369,23 +369,17 @@ Section Uses.
     pose proof (looked_old _ _ G s). repeat split; auto. lia.
   Qed.
 
-  (** Behind a launch: the block still lives, with what makes the node a user of it; or it is over, and the node is one. *)
+  (** A launch on a stream, at a look, and a block as it was then; and the stream's last broken step. *)
   Record target := Target { of_block : block; by_stream : stream; the_node : node; at_time : N; life_of : live; broke : N }.
 
-  Definition kept (z : target) (st : state) : Prop :=
-    at_time z <= time st /\
-    ((exists it, Map.find (of_block z) (lives st) = Some it /\ own it = own (life_of z) /\
-        allocated it = allocated (life_of z) /\ waited it = waited (life_of z) /\
-        (Map.find (by_stream z) (users_on it) = Some None \/
-         exists t m, Map.find (by_stream z) (users_on it) = Some (Some (t, m)) /\ at_time z <= t) /\
-        exists x, In x (gains (sight_of (sights st) (by_stream z))) /\ gained x = the_node z /\ at_look x = at_time z /\
-          since_look x < at_time z /\ first_seen x = at_time z /\ last_break x = broke z)
-     \/ exists l, In l (over st) /\ id l = of_block z /\ In (the_node z) (users l)).
-
+  (** The block was allocated before, the node comes after its allocation point, and its own stream was not set back
+      since. *)
   Definition proper (z : target) : Prop :=
     allocated (life_of z) < at_time z /\ after_all any (waited (life_of z)) (the_node z) = true /\
     (own (life_of z) <> by_stream z \/ broke z <= allocated (life_of z)).
 
+  (** If the stream still uses the block when that ends, or its last use came after the launch, the node is a possible
+      user. *)
   Lemma end_has : forall z n st it freed nodes, proper z -> fine n st -> at_time z <= time st ->
     own it = own (life_of z) -> allocated it = allocated (life_of z) -> waited it = waited (life_of z) ->
     (Map.find (by_stream z) (users_on it) = Some None \/
