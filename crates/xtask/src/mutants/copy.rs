@@ -1,64 +1,83 @@
 //! A copy of the source that mutants are written to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Mutant;
+use super::{switch, MUTANTS};
 
-/// A folder with the files of a workspace: those that git has, and those that it does not ignore.
-pub(super) struct Copy<'a> {
-    root: &'a Path,
+/// A folder with the files of a workspace: those that git has, and those that it does not ignore. All mutants are in
+/// them, behind switches.
+pub(super) struct Copy {
     pub folder: PathBuf,
-    files: Vec<PathBuf>,
+    /// With what they contain.
+    files: HashMap<PathBuf, Vec<u8>>,
 }
 
-impl<'a> Copy<'a> {
+impl Copy {
     /// Copies a workspace. A folder with a copy is brought up to date: files that are the same keep their times, so
     /// that they are not built again.
-    pub fn new(root: &'a Path, folder: &Path) -> Result<Self, Box<dyn Error>> {
+    pub fn new(root: &Path, folder: &Path) -> Result<Self, Box<dyn Error>> {
         let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
-        let files = listed.split('\0').map(PathBuf::from).filter(|file| root.join(file).is_file());
-        let copy = Self { root, folder: folder.to_owned(), files: files.collect() };
-        fs::create_dir_all(&copy.folder)?;
+        let roots: HashSet<PathBuf> = MUTANTS.iter().map(|it| root_of(it.file)).collect();
+        let mut files = HashMap::new();
+        for file in listed.split('\0').map(Path::new).filter(|file| root.join(file).is_file()) {
+            let mut contents = fs::read(root.join(file))?;
+            if MUTANTS.iter().any(|it| Path::new(it.file) == file) {
+                contents = switched(file, &String::from_utf8(contents)?)?.into_bytes();
+            }
+            if roots.contains(file) {
+                contents.extend(switch::FUNCTION.bytes());
+            }
+            files.insert(folder.join(file), contents);
+        }
+        fs::create_dir_all(folder)?;
+        let copy = Self { folder: folder.to_owned(), files };
         copy.restore()?;
         Ok(copy)
     }
 
-    /// Writes a mutant's file without the rule.
-    pub fn write(&self, mutant: &Mutant) -> Result<(), Box<dyn Error>> {
-        let source = fs::read_to_string(self.root.join(mutant.file))?;
-        Ok(fs::write(self.folder.join(mutant.file), mutant.apply(&source)?)?)
+    /// Makes the copy what it was: without what tests have written.
+    pub fn restore(&self) -> Result<(), Box<dyn Error>> {
+        for (file, contents) in &self.files {
+            if fs::read(file).ok().as_ref() != Some(contents) {
+                fs::create_dir_all(file.parent().unwrap_or(&self.folder))?;
+                fs::write(file, contents)?;
+            }
+        }
+        Ok(self.remove_others(&self.folder)?)
     }
 
-    /// Makes the copy what the workspace is: without a mutant, and without what its test has written.
-    pub fn restore(&self) -> Result<(), Box<dyn Error>> {
-        for file in &self.files {
-            let (from, to) = (self.root.join(file), self.folder.join(file));
-            let contents = fs::read(&from)?;
-            if fs::read(&to).ok().as_ref() == Some(&contents) {
-                continue;
+    fn remove_others(&self, folder: &Path) -> std::io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => self.remove_others(&path)?,
+                false if !self.files.contains_key(&path) => fs::remove_file(&path)?,
+                false => {}
             }
-            fs::create_dir_all(to.parent().unwrap_or(&self.folder))?;
-            fs::copy(&from, &to)?;
         }
-        let known = self.files.iter().map(|file| self.folder.join(file)).collect();
-        Ok(remove_others(&self.folder, &known)?)
+        Ok(())
     }
 }
 
-fn remove_others(folder: &Path, known: &HashSet<PathBuf>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => remove_others(&path, known)?,
-            false if !known.contains(&path) => fs::remove_file(&path)?,
-            false => {}
+/// A file with the switches of all mutants that are in it.
+pub(super) fn switched(file: &Path, source: &str) -> Result<String, String> {
+    let mut edits = Vec::new();
+    for (switch, mutant) in MUTANTS.iter().enumerate() {
+        if Path::new(mutant.file) == file {
+            edits.extend(mutant.edits(switch, source)?);
         }
     }
-    Ok(())
+    switch::switched(source, &edits).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The root of the crate that has a file.
+fn root_of(file: &str) -> PathBuf {
+    let (package, _) = file.split_once("src/").unwrap_or_default();
+    PathBuf::from(format!("{package}src/lib.rs"))
 }
 
 /// The name of the workspace's commit.

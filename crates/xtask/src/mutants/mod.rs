@@ -1,7 +1,8 @@
 //! `cargo xtask mutants`: takes safety rules out of a copy of the source, one at a time, and expects a test of the
-//! project to fail each time.
+//! project to fail each time. The copy is built once, with a switch for each rule.
 
 mod copy;
+mod switch;
 mod table;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use copy::Copy;
+use switch::Edit;
 pub use table::MUTANTS;
 
 /// How long one test may run. One that takes longer is to be replaced by a shorter program.
@@ -36,23 +38,21 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// The source file's text without the rule.
-    ///
-    /// # Errors
-    /// A text that the file does not contain exactly once, or that is replaced by itself.
-    pub fn apply(&self, source: &str) -> Result<String, String> {
-        let mut mutated = source.to_owned();
+    /// What a switch with a number changes in the mutant's file.
+    fn edits(&self, switch: usize, source: &str) -> Result<Vec<Edit>, String> {
+        let mut edits = Vec::new();
         for (text, instead) in self.edits {
-            let found = source.matches(text).count();
-            if found != 1 || mutated.matches(text).count() != 1 {
-                return Err(format!("{}: {} contains {found} times: {text}", self.name, self.file));
-            }
+            let mut found = source.match_indices(text);
+            let (Some((start, _)), None) = (found.next(), found.next()) else {
+                return Err(format!("{}: {} has not once: {text}", self.name, self.file));
+            };
             if text == instead {
                 return Err(format!("{}: nothing is changed: {text}", self.name));
             }
-            mutated = mutated.replacen(text, instead, 1);
+            let (at, instead) = (start..start + text.len(), (*instead).to_owned());
+            edits.push(Edit { switch, at, instead });
         }
-        Ok(mutated)
+        Ok(edits)
     }
 }
 
@@ -66,7 +66,7 @@ pub fn complaints(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     for (row, mutant) in MUTANTS.iter().enumerate() {
         let Mutant { name, file, test, .. } = mutant;
         let source = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
-        complaints.extend(mutant.apply(&source).err());
+        complaints.extend(copy::switched(file.as_ref(), &source).err());
         if MUTANTS[..row].iter().any(|other| other.name == *name) {
             complaints.push(format!("{name}: two mutants are called so"));
         }
@@ -108,29 +108,24 @@ pub struct Trial<'a> {
 pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
     let chosen = choose(trial)?;
     let copy = Copy::new(trial.root, &trial.folder.join("source"))?;
-    let cargo = Cargo { folder: &copy.folder, target: trial.folder.join("target") };
     let begin = Instant::now();
-    cargo.must_pass(&chosen)?;
-    println!(
-        "{:<28} without a mutant all tests pass {:>16.1} s",
-        "",
-        begin.elapsed().as_secs_f64()
-    );
-    println!("{:<28} {:<28} {:>8} {:>8}", "mutant", "", "build", "test");
+    let tests = Tests::build(&copy.folder, &trial.folder.join("target"))?;
+    println!("all mutants are built {:>35.1} s", begin.elapsed().as_secs_f64());
+    let begin = Instant::now();
+    tests.must_pass(&chosen)?;
+    println!("without a mutant all tests pass {:>25.1} s", begin.elapsed().as_secs_f64());
     let mut wrong = 0;
-    for mutant in &chosen {
+    for &(switch, mutant) in &chosen {
         let begin = Instant::now();
-        copy.write(mutant)?;
-        let built = cargo.build()?;
-        let (build, begin) = (begin.elapsed(), Instant::now());
-        let fate = match built {
-            true => cargo.test(mutant)?,
-            false => Fate::NotBuilt,
-        };
+        let fate = tests.run(switch, mutant)?;
         copy.restore()?;
         wrong += usize::from(fate != Fate::Noticed);
-        let (build, test) = (build.as_secs_f64(), begin.elapsed().as_secs_f64());
-        println!("{:<28} {:<28} {build:>6.1} s {test:>6.1} s", mutant.name, fate.text());
+        println!(
+            "{:<28} {:<20} {:>6.1} s",
+            mutant.name,
+            fate.text(),
+            begin.elapsed().as_secs_f64()
+        );
     }
     match wrong {
         0 => Ok(()),
@@ -143,7 +138,6 @@ pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
 enum Fate {
     Noticed,
     Survived,
-    NotBuilt,
     TooLong,
 }
 
@@ -151,17 +145,19 @@ impl Fate {
     fn text(self) -> &'static str {
         match self {
             Self::Noticed => "noticed",
-            Self::Survived => "SURVIVED its test",
-            Self::NotBuilt => "CANNOT BE BUILT",
-            Self::TooLong => "took its test TOO LONG",
+            Self::Survived => "SURVIVED",
+            Self::TooLong => "took TOO LONG",
         }
     }
 }
 
-fn choose(trial: &Trial<'_>) -> Result<Vec<Mutant>, Box<dyn Error>> {
-    let mut chosen = MUTANTS.to_vec();
+/// Mutants with the numbers of their switches.
+type Numbered = Vec<(usize, &'static Mutant)>;
+
+fn choose(trial: &Trial<'_>) -> Result<Numbered, Box<dyn Error>> {
+    let mut chosen: Numbered = MUTANTS.iter().enumerate().collect();
     if !trial.names.is_empty() {
-        let named = |name: &String| chosen.iter().find(|it| it.name == name).copied();
+        let named = |name: &String| chosen.iter().find(|it| it.1.name == name).copied();
         let known = |name| named(name).ok_or_else(|| format!("there is no mutant {name}"));
         chosen = trial.names.iter().map(known).collect::<Result<_, _>>()?;
     }
@@ -171,7 +167,7 @@ fn choose(trial: &Trial<'_>) -> Result<Vec<Mutant>, Box<dyn Error>> {
             None => copy::commit(trial.root)?,
         };
         println!("--sample {sample} --seed {seed}");
-        chosen.sort_by_key(|it| hash(&[&seed, it.name]));
+        chosen.sort_by_key(|it| hash(&[&seed, it.1.name]));
         chosen.truncate(sample);
     }
     Ok(chosen)
@@ -187,39 +183,50 @@ fn hash(texts: &[&str]) -> u64 {
         })
 }
 
-/// Builds the copy's tests and runs them.
-struct Cargo<'a> {
-    folder: &'a Path,
-    target: PathBuf,
+/// The tests of the copy, as one program.
+struct Tests {
+    program: PathBuf,
+    /// Where it is run.
+    folder: PathBuf,
 }
 
-impl Cargo<'_> {
+impl Tests {
+    fn build(folder: &Path, target: &Path) -> Result<Self, Box<dyn Error>> {
+        let cargo = std::env::var_os("CARGO");
+        let mut command = Command::new(cargo.as_deref().unwrap_or(OsStr::new("cargo")));
+        command.current_dir(folder).args(["test", "--quiet", "--test", "all", "--no-run"]);
+        command.args(["--message-format", "json-render-diagnostics"]);
+        command.env("CARGO_TARGET_DIR", target);
+        // Only whether a test fails is of interest.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        let output = command.output()?;
+        if !output.status.success() {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+            return Err(format!("{command:?}: {}", output.status).into());
+        }
+        let messages = String::from_utf8(output.stdout)?;
+        let built = messages.split("\"executable\":\"").skip(1).last();
+        let program = built.and_then(|it| it.split('"').next()).ok_or("no program was built")?;
+        Ok(Self { program: program.into(), folder: folder.to_owned() })
+    }
+
     /// Refuses tests that fail, or are not there, without a mutant: they would say nothing.
-    fn must_pass(&self, mutants: &[Mutant]) -> Result<(), Box<dyn Error>> {
-        let names: BTreeSet<&str> = mutants.iter().map(|it| it.test).collect();
+    fn must_pass(&self, mutants: &Numbered) -> Result<(), Box<dyn Error>> {
+        let names: BTreeSet<&str> = mutants.iter().map(|it| it.1.test).collect();
         let mut command = self.command();
-        let output = command.args(["--", "--exact"]).args(&names).output()?;
+        let output = command.args(&names).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() || !text.contains(&format!("ok. {} passed", names.len())) {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{text}\n{errors}\nnot without a mutant: {command:?}").into());
+            return Err(format!("{text}\nnot without a mutant: {command:?}").into());
         }
         Ok(())
     }
 
-    /// Builds the tests. What the compiler says is shown where that fails.
-    fn build(&self) -> Result<bool, Box<dyn Error>> {
-        let output = self.command().arg("--no-run").output()?;
-        if !output.status.success() {
-            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(output.status.success())
-    }
-
-    /// Runs a mutant's test, which is built.
-    fn test(&self, mutant: &Mutant) -> Result<Fate, Box<dyn Error>> {
+    /// Runs a mutant's test.
+    fn run(&self, switch: usize, mutant: &Mutant) -> Result<Fate, Box<dyn Error>> {
         let mut command = self.command();
-        command.args(["--", "--exact", mutant.test]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(mutant.test).env(switch::CHOSEN, switch.to_string());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         Ok(match limited(&mut command)? {
             None => Fate::TooLong,
             Some(status) if status.success() => Fate::Survived,
@@ -228,12 +235,8 @@ impl Cargo<'_> {
     }
 
     fn command(&self) -> Command {
-        let cargo = std::env::var_os("CARGO");
-        let mut command = Command::new(cargo.as_deref().unwrap_or(OsStr::new("cargo")));
-        command.current_dir(self.folder).args(["test", "--quiet", "--test", "all"]);
-        command.env("CARGO_TARGET_DIR", &self.target);
-        // What is built is run once, and only whether it fails is of interest.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUST_BACKTRACE", "0");
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.folder).arg("--exact").env("RUST_BACKTRACE", "0");
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
         command
@@ -249,7 +252,7 @@ fn limited(command: &mut Command) -> Result<Option<ExitStatus>, Box<dyn Error>> 
             return Ok(Some(status));
         }
         if begin.elapsed() > LIMIT {
-            // The test is cargo's child.
+            // With what the test has started.
             Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status()?;
             child.wait()?;
             return Ok(None);
