@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{switch, MUTANTS};
+use super::{switch, table};
 
 /// A folder with the files of a workspace: those that git has, and those that it does not ignore. All mutants are in
 /// them, behind switches.
@@ -21,11 +21,11 @@ impl Copy {
     /// that they are not built again.
     pub fn new(root: &Path, folder: &Path) -> Result<Self, Box<dyn Error>> {
         let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
-        let roots: HashSet<PathBuf> = MUTANTS.iter().map(|it| root_of(it.file)).collect();
+        let roots: HashSet<PathBuf> = table::all().map(|it| root_of(it.file)).collect();
         let mut files = HashMap::new();
         for file in listed.split('\0').map(Path::new).filter(|file| root.join(file).is_file()) {
             let mut contents = fs::read(root.join(file))?;
-            if MUTANTS.iter().any(|it| Path::new(it.file) == file) {
+            if table::all().any(|it| Path::new(it.file) == file) {
                 contents = switched(file, &String::from_utf8(contents)?)?.into_bytes();
             }
             if roots.contains(file) {
@@ -66,7 +66,7 @@ impl Copy {
 /// A file with the switches of all mutants that are in it.
 pub(super) fn switched(file: &Path, source: &str) -> Result<String, String> {
     let mut edits = Vec::new();
-    for (switch, mutant) in MUTANTS.iter().enumerate() {
+    for (switch, mutant) in table::all().enumerate() {
         if Path::new(mutant.file) == file {
             edits.extend(mutant.edits(switch, source)?);
         }

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use copy::Copy;
 use switch::Edit;
-pub use table::MUTANTS;
 
 /// How long one test may run. One that takes longer is to be replaced by a shorter program.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -63,11 +62,15 @@ impl Mutant {
 /// A file that cannot be read.
 pub fn complaints(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut complaints = Vec::new();
-    for (row, mutant) in MUTANTS.iter().enumerate() {
-        let Mutant { name, file, test, .. } = mutant;
+    let files: BTreeSet<&str> = table::all().map(|it| it.file).collect();
+    for file in files {
         let source = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
         complaints.extend(copy::switched(file.as_ref(), &source).err());
-        if MUTANTS[..row].iter().any(|other| other.name == *name) {
+    }
+    let mut names = BTreeSet::new();
+    for mutant in table::all() {
+        let Mutant { name, test, .. } = mutant;
+        if !names.insert(name) {
             complaints.push(format!("{name}: two mutants are called so"));
         }
         if !is_test(root, mutant) {
@@ -155,7 +158,7 @@ impl Fate {
 type Numbered = Vec<(usize, &'static Mutant)>;
 
 fn choose(trial: &Trial<'_>) -> Result<Numbered, Box<dyn Error>> {
-    let mut chosen: Numbered = MUTANTS.iter().enumerate().collect();
+    let mut chosen: Numbered = table::all().enumerate().collect();
     if !trial.names.is_empty() {
         let named = |name: &String| chosen.iter().find(|it| it.1.name == name).copied();
         let known = |name| named(name).ok_or_else(|| format!("there is no mutant {name}"));

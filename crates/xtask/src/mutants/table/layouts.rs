@@ -1,0 +1,68 @@
+//! Layouts that are learned from work outside captures.
+
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "laid-proof",
+        rule: "A block lies where a layout says only where the stream that asks proves what lay there.",
+        file: "src/heap/laid.rs",
+        edits: &[(
+            "if !self.may_take(at, requester, proof) {",
+            "if !self.may_take(at, requester, proof) && !self.ranges[at].state.is_free() {",
+        )],
+        test: "plans::learned::what_waits_for_what_outside_captures_is_a_guess_that_harms_nothing",
+    },
+    Mutant {
+        name: "laid-limit",
+        rule: "The memory of an arena counts against what its pool may hold.",
+        file: "src/heap/grow.rs",
+        edits: &[("if end - start > limit {", "if false {")],
+        test: "plans::heard::an_arena_takes_no_more_than_the_pool_may_hold",
+    },
+    Mutant {
+        name: "heard-order",
+        rule: "Requests that streams' caches note apart are heard in the order of the host's calls.",
+        file: "src/engine/stream_cache.rs",
+        edits: &[("turns.sort_by_key(|turn| turn.0);", "turns.sort_by_key(|_| 0);")],
+        test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
+    },
+    Mutant {
+        name: "heard-whole",
+        rule: "A run that the host marks is heard whole, however many threads ask in turns.",
+        file: "src/engine/heard.rs",
+        edits: &[(
+            "let may_rest = self.turns.most() != Hears::All.most();",
+            "let may_rest = true;",
+        )],
+        test: "plans::heard::a_run_that_the_host_marks_is_heard_whole_from_all_threads",
+    },
+    Mutant {
+        name: "heard-forgotten",
+        rule: "What was asked for outside captures is forgotten with what was learned.",
+        file: "src/engine/layout.rs",
+        edits: &[("drop(self.caches.take_heard());", "")],
+        test: "plans::heard::what_was_heard_can_be_forgotten",
+    },
+    Mutant {
+        name: "heard-alike",
+        rule: "Runs that differ in a few requests are runs.",
+        file: "crates/plan/src/layout/period.rs",
+        edits: &[("if lacks <= missing && unlike < least {", "if false {")],
+        test: "plans::heard::runs_that_differ_in_a_few_requests_are_runs",
+    },
+    Mutant {
+        name: "heard-weights",
+        rule: "What mostly stays in use is no run.",
+        file: "crates/plan/src/layout/period.rs",
+        edits: &[("2 * freed > sizes", "u64::MAX > sizes")],
+        test: "plans::heard::what_mostly_stays_in_use_is_no_run",
+    },
+    Mutant {
+        name: "heard-wrong",
+        rule: "A layout learned from work outside captures is given up once a part of the requests is not as foreseen.",
+        file: "src/engine/layout.rs",
+        edits: &[("elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS", "false")],
+        test: "plans::heard::another_work_that_begins_as_a_lesson_takes_little_more",
+    },
+];

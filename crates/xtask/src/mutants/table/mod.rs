@@ -1,0 +1,33 @@
+//! The rules that `cargo xtask mutants` takes out of the source, by what they are about.
+
+mod captures;
+mod checker;
+mod checkpoints;
+mod graphs;
+mod heap;
+mod layouts;
+mod lending;
+mod planned;
+mod plugin;
+mod reach;
+mod sleep;
+
+use super::Mutant;
+
+/// All of them. The place in it is the number of a mutant's switch.
+pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
+    let all = [
+        captures::MUTANTS,
+        heap::MUTANTS,
+        reach::MUTANTS,
+        planned::MUTANTS,
+        layouts::MUTANTS,
+        checkpoints::MUTANTS,
+        sleep::MUTANTS,
+        lending::MUTANTS,
+        graphs::MUTANTS,
+        plugin::MUTANTS,
+        checker::MUTANTS,
+    ];
+    all.into_iter().flatten()
+}

@@ -1,0 +1,5 @@
+//! The plug-in.
+
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[];

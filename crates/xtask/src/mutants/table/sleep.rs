@@ -1,0 +1,5 @@
+//! Pools and regions that sleep.
+
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[];
