@@ -144,6 +144,32 @@ fn another_thread_marks_what_it_has_done_or_the_host_waits() {
 }
 
 #[test]
+fn a_launch_comes_after_what_another_thread_has_marked() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    thread::scope(|scope| {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        let b = &b;
+        scope.spawn(move || {
+            let lending = b.pool.lend(t).unwrap();
+            let block = borrow(&lending, b, 8 * MIB);
+            b.write(t, &block, 9);
+            b.read(t, &block, 9);
+            drop((block, lending));
+            to_main.send(()).unwrap();
+            // The stream stays this thread's.
+            from_main.recv().unwrap();
+        });
+        from_other.recv().unwrap();
+        graph.launch(s).unwrap();
+        to_other.send(()).unwrap();
+    });
+    b.sound();
+}
+
+#[test]
 fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
     let b = bench();
     let [s, t] = [b.stream(), b.stream()];

@@ -322,6 +322,20 @@ pub const ROWS: &[Row] = &[
          s: c = 8M; s: launch; free c; s: d = 8M not c; s: launch; free d; s: end",
     )
     .with(|| Config::default().check(false)),
+    // Given up, the capture leaves memory to work outside captures, but not what a graph uses.
+    row(
+        "a block over memory of a graph and other memory is the graph's when its capture is given up",
+        "s: y = 4M; t: begin; t: a = 4M; t: launch; free a; t: end; complete; free y; trim; u: begin; u: b = 8M at y;
+         u: launch; u: abandon; free b; complete; trim; s: d = 4M not a; s: e = 8M not a",
+    ),
+    row(
+        "what a capture that was not announced uses may be used in any capture of the pool until that ends",
+        "t: begin; u: capture; s: a = 4M; u: record a; u: launch; free a; u: stop; t: x = 4M not a; t: launch; t: end",
+    ),
+    row(
+        "what was proven before launches could start early is proven anew",
+        "s: begin; s: a = 4M; s: launch; s: observe; free a; s: attempt Last; s: b = 4M not a; s: early; s: end",
+    ),
 ];
 
 /// Captures of any size are judged by a thread.

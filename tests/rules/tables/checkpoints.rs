@@ -107,4 +107,27 @@ pub const ROWS: &[Row] = &[
         "an empty pool can be suspended",
         "suspend; suspended 0; s: a = 1 !Pool \"Suspended\"; resume; reserved 0; s: a = 4M",
     ),
+    // What was done with the memory before the restoration may go on.
+    row(
+        "what is freed after a restoration waits for a stream that used the place before it",
+        "s: a = 4M; checkpoint x; t: record a; t: launch; free a; restore x; free a; empty; empty A; reserved 4M;
+         complete; empty; reserved 0",
+    ),
+    row(
+        "what is freed after a restoration waits for the stream that gave the place back, which is gone",
+        "s: a = 4M; checkpoint x; s: launch; free a; s: mark; s: retire; s: destroy; restore x; free a; empty; empty A;
+         reserved 4M",
+    ),
+    row(
+        "what a restoration frees waits for its stream, which is gone",
+        "checkpoint x; s: a = 4M; s: launch; s: retire; s: destroy; restore x; empty; empty A; reserved 4M",
+    ),
+    row(
+        "what a restoration frees in a pool without graphs is for work outside captures",
+        "checkpoint x; s: a = 4M; restore x; s: b = 4M at a",
+    ),
+    row(
+        "a checkpoint belongs to its pool",
+        "s: b = 4M; s: a = 4M in B; checkpoint x in B; restore x !Checkpoint; live b",
+    ),
 ];
