@@ -100,6 +100,35 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
     }
 }
 
+/// The driver gives the handle of a stream that is gone to the next one, while work of the first still runs.
+#[test]
+fn a_stream_made_again_comes_after_launches_on_the_one_before() {
+    let (driver, engine) = bench();
+    driver.give_streams_again();
+    let pool = new_pool(&engine);
+    let [captures, gone] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let capture = |tag| {
+        let body = |capture: &Capture<Driven>| {
+            let memory = capture.allocate(2 * MIB, captures)?;
+            write(&driver, captures, &[range(&memory, tag)]);
+            Ok::<_, Error>(memory.address())
+        };
+        engine.capture(captures, &pool, CaptureMode::Relaxed, body).unwrap()
+    };
+    let [(first, address), (second, same)] = [1, 2].map(capture);
+    assert_eq!(address, same);
+    first.launch(gone).unwrap();
+    driver.destroy_stream(gone).unwrap();
+    let again = driver.create_stream().unwrap();
+    assert_eq!(again, gone);
+    second.launch(again).unwrap();
+    // The first one's launch runs now, or only when all else is waited for.
+    driver.complete(again).unwrap();
+    driver.complete_all();
+    let tags = driver.read_tags(address, 2 * MIB).unwrap();
+    assert!(tags.iter().all(|&tag| tag == 2));
+}
+
 /// A host that makes the engine's calls itself has the same order, by a lease of the graph's id.
 #[test]
 fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
@@ -142,6 +171,53 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
     Lease::of(&engine, graph).unwrap().give_up();
     engine.release_graph(graph).unwrap();
     drop((pool, other));
+    assert_eq!(reserved(&engine), 0);
+}
+
+/// It may have been submitted before the host's own code panicked.
+#[test]
+fn a_launch_that_panicked_comes_before_the_next() {
+    for seed in 0..SEEDS {
+        let (driver, engine) = bench();
+        driver.set_schedule_seed(seed);
+        let pool = new_pool(&engine);
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let capture = engine.begin_capture(pool.id(), s).unwrap();
+        let block = engine.allocate(pool.id(), 2 * MIB, s).unwrap();
+        engine.free(block.id).unwrap();
+        let report = engine.end_capture(capture, driver.end_capture(s).unwrap()).unwrap();
+        let lease = Lease::of(&engine, report.graph).unwrap();
+        let other = graph(&engine, s, &[&pool], 2).unwrap();
+        let work = [Tagged { address: block.address, bytes: 2 * MIB, tag: 1 }];
+        let launched = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            lease.launch::<Error>(s, |stream| {
+                write(&driver, stream, &work);
+                read(&driver, stream, &work);
+                panic!("the host's own fault")
+            })
+        }));
+        assert!(launched.is_err());
+        other.launch(t).unwrap();
+        assert_eq!(wrong(&driver), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_graph_dropped_in_flight_that_keeps_its_pool_goes_with_it() {
+    let (driver, engine) = bench();
+    let stream = driver.create_stream().unwrap();
+    let pool = new_pool(&engine);
+    let body = |capture: &Capture<Driven>| {
+        capture.keep(pool.clone());
+        let memory = pool.allocate(2 * MIB, stream)?;
+        write(&driver, stream, &[range(&memory, 1)]);
+        Ok::<_, Error>(())
+    };
+    let (graph, ()) = engine.capture(stream, &pool, CaptureMode::Relaxed, body).unwrap();
+    graph.launch(stream).unwrap();
+    drop((graph, pool));
+    driver.synchronize().unwrap();
     assert_eq!(reserved(&engine), 0);
 }
 
@@ -272,6 +348,33 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
         write(&driver, s, &[range(&next, 8)]);
         assert_eq!(wrong(&driver), 0, "seed {seed}");
     }
+}
+
+/// No one event stands behind the filling and the launches before it then.
+#[test]
+fn a_filling_that_cannot_follow_loses_the_order() {
+    let loses = |n| {
+        let (driver, engine) = bench();
+        let pool = new_pool(&engine);
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        let mut callable =
+            Callable::new(&pool, Options::default(), |_, ()| pool.allocate(2 * MIB, s)).part(
+                |stage, (), input: &mut Memory<_>, (): &mut ()| {
+                    write(&driver, stage.stream(), &[range(input, 7)]);
+                    Ok(())
+                },
+            );
+        callable.call(s, &(), |_| Ok(())).unwrap();
+        let called = callable.call(t, &(), |_| {
+            driver.fail_host_nth(n, ErrorKind::OutOfMemory);
+            Err(Error::Stream { call: "join", stream: t, why: StreamRefusal::NotInCapture })
+        });
+        assert!(called.is_err());
+        driver.forget_failures();
+        let called = callable.call(s, &(), |_| Ok(()));
+        matches!(called, Err(Error::OrderLost { .. }))
+    };
+    assert!((0..4).any(loses));
 }
 
 #[test]

@@ -176,6 +176,49 @@ fn sleep_with_contents() {
     assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
 }
 
+/// A later graph's live block lies within a freed output: what is beside it there is kept as well.
+#[test]
+fn sleep_with_a_block_within_an_output() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    let (start, end) = (made.output, made.output + BYTES);
+    let body = |capture: &Capture<Sim>| {
+        let blocks: Result<Vec<_>, Error> =
+            (0..32).map(|_| capture.allocate(BYTES / 4 * 3 / 2, h.stream)).collect();
+        let within = |it: &Memory<Sim>| start < it.address() && it.address() + it.bytes() < end;
+        Ok::<_, Error>(blocks?.into_iter().find(within))
+    };
+    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let (_graph, within) = captured;
+    let within = within.unwrap();
+    assert!(h.holds(&made).output);
+    let regions = Regions::new(&h.engine);
+    regions.sleep(None).unwrap();
+    regions.wake(None).unwrap();
+    let behind = within.address() + within.bytes();
+    assert!(h.holds_at(start, within.address() - start) && h.holds_at(behind, end - behind));
+}
+
+/// What a planned graph's launch left in an output that was freed is there for another graph's.
+#[test]
+fn sleep_with_outputs_of_planned_graphs() {
+    let h = Host::planned(PlanChoice::Exact);
+    let body = |capture: &Capture<Sim>| {
+        let output = capture.allocate(BYTES, h.stream)?;
+        h.write(h.stream, output.address(), STATE);
+        Ok::<_, Error>(output)
+    };
+    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let (graph, output) = captured;
+    let address = output.address();
+    drop(output);
+    assert!(h.launch(&graph) && h.holds_at(address, BYTES));
+    let regions = Regions::new(&h.engine);
+    regions.sleep(None).unwrap();
+    regions.wake(None).unwrap();
+    assert!(h.holds_at(address, BYTES));
+}
+
 const NONE: Holds = Holds { live: false, temporary: false, output: false, input: false };
 
 #[test]
@@ -375,6 +418,35 @@ fn compaction() {
     assert!(h.pool.compact().unwrap() > 0);
     assert!(h.holds_at(live, BYTES));
     assert!(!graphs.iter().all(|(graph, _)| h.launch(graph)));
+}
+
+/// What is fixed of a planned graph stays where it is in a compaction, freed or not.
+#[test]
+fn compaction_beside_fixed_memory() {
+    let h = Host::planned(PlanChoice::Exact);
+    let capture = |blocks: usize| {
+        let body = |capture: &Capture<Sim>| {
+            let fixed = capture.allocate_fixed(BYTES, h.stream)?;
+            let planned: Result<Vec<_>, Error> =
+                (0..blocks).map(|_| capture.allocate(BYTES, h.stream)).collect();
+            for block in &planned? {
+                h.write(h.stream, block.address(), 1);
+            }
+            h.fill(fixed.address());
+            h.read(fixed.address());
+            Ok::<_, Error>(fixed.address())
+        };
+        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap()
+    };
+    let gone = capture(8);
+    let (graph, fixed) = capture(2);
+    let (other, _) = capture(3);
+    drop(gone);
+    h.driver.complete_all();
+    h.pool.collect();
+    h.pool.compact().unwrap();
+    assert!(h.holds_at(fixed, BYTES));
+    assert!(h.launch(&other) && h.launch(&graph));
 }
 
 #[test]

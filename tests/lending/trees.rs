@@ -6,10 +6,11 @@ use std::sync::Mutex;
 use std::thread;
 
 use crate::plugin::host::{self, filter, host_with};
-use regraph::driver::{CaptureMode, ExecutableHandle, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, ExecutableHandle, HostApi, StreamHandle};
 
 use regraph::engine::{self, Config, Lent};
 use regraph_plugin::{Error, PoolKey};
+use regraph_sim::Call;
 use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
@@ -259,6 +260,59 @@ fn what_another_thread_has_borrowed_is_marked_or_waited_for() {
     assert!(is_refused(&h.launch(step.graphs[0], h.stream)));
     h.free(output);
     h.replay(&step);
+    h.sound();
+}
+
+/// The thread is still there, and its stream its own; the device is not waited for, as something captures.
+#[test]
+fn a_launch_comes_after_what_another_thread_has_borrowed() {
+    let h = Host::new();
+    let (graph, output) = h.graph();
+    h.driver.complete_all();
+    let side = h.driver.create_stream().unwrap();
+    thread::scope(|scope| {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        let h = &h;
+        scope.spawn(move || {
+            let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+            assert!(h.borrow_once(side, 9));
+            h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+        });
+        from_other.recv().unwrap();
+        let captures = h.driver.create_stream().unwrap();
+        h.begin_in(CaptureMode::Relaxed, captures, (9, 9));
+        let block = h.plugin.allocate(BYTES, 0, captures).unwrap();
+        h.launch(graph, h.stream).unwrap();
+        h.free(block);
+        h.end(captures, (9, 9));
+        to_other.send(()).unwrap();
+    });
+    h.work(&[at(output, 2)], &[]);
+    h.sound();
+}
+
+/// It is not known when it ends, but that it does when the device is waited for.
+#[test]
+fn nothing_is_lent_after_a_launch_that_could_not_be_marked() {
+    let h = Host::new();
+    let side = h.driver.create_stream().unwrap();
+    let (graph, output) = h.graph();
+    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    let mut launch = h.plugin.begin_launch(POOL, "replay").unwrap();
+    launch.follow(h.stream).unwrap();
+    h.driver.replay(graph, h.stream).unwrap();
+    h.driver.fail_nth(Call::CreateEvent, 0, ErrorKind::OutOfMemory);
+    drop(launch);
+    h.driver.forget_failures();
+    assert!(!h.borrow_once(side, 70));
+    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    assert!(h.borrow_once(side, 80));
+    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+    h.work(&[at(output, 2)], &[]);
     h.sound();
 }
 

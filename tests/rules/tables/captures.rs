@@ -336,6 +336,29 @@ pub const ROWS: &[Row] = &[
         "what was proven before launches could start early is proven anew",
         "s: begin; s: a = 4M; s: launch; s: observe; free a; s: attempt Last; s: b = 4M not a; s: early; s: end",
     ),
+    row(
+        "a stream's use behind its last use holds the block",
+        "s: begin; s: a = 4M; s: launch; t <- s; t: last a; t: launch; t: record a; free a; s: b = 4M not a; s: launch;
+         t: launch; s <- t; s: end",
+    ),
+    row(
+        "what waits and is used in a capture is its graph's",
+        "s: a = 4M; t: begin; t: x = 4M; t: record a; t: launch; free a; t: end; complete; s: b = 4M not a",
+    ),
+    row(
+        "what waits beside a capture is not its graph's",
+        "s: a = 4M; u: record a; u: launch; free a; t: begin; t: x = 4M not a; t: launch; t: end; complete;
+         s: b = 4M at a",
+    ),
+    row(
+        "what waits and is used in a capture that is given up is no graph's",
+        "t: graph 4M; s: a = 4M; t: begin; t: record a; t: launch; free a; t: abandon; complete; s: b = 4M at a",
+    ),
+    row(
+        "a capture that is given up leaves no graph's memory where the last graph went meanwhile",
+        "t: begin; t: x = 4M; t: launch; free x; t: end; u: begin; u: y = 1K; u: launch; free y; t: release; u: abandon;
+         complete; s: b = 4M at x",
+    ),
 ];
 
 /// Captures of any size are judged by a thread.

@@ -83,4 +83,8 @@ pub const ROWS: &[Row] = &[
         "s: graph 8M; l: replay s; t <- l; t: a = 8M lent all; u: graph 8M; l: replay u; t <- l; l: follow; t: use a;
          t: use a; free a; passed; l: replay s",
     ),
+    row(
+        "what one stream gave back is lent to all once a launch has come after it",
+        "s: graph 8M; s: a = 8M lent; s: launch; free a; u: replay s; t: b = 8M lent at a; t: launch; free b",
+    ),
 ];
