@@ -36,6 +36,19 @@ pub struct Mutant {
     pub test: &'static str,
 }
 
+/// A rule that can be taken out of the source, and why that changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Argued {
+    /// The rule, as the source has it.
+    pub rule: &'static str,
+    /// The file, seen from the root of the workspace.
+    pub file: &'static str,
+    /// A text with the rule in it, that the file contains once.
+    pub text: &'static str,
+    /// Why no test can notice.
+    pub because: &'static str,
+}
+
 impl Mutant {
     /// What a switch with a number changes in the mutant's file.
     fn edits(&self, switch: usize, source: &str) -> Result<Vec<Edit>, String> {
@@ -66,6 +79,11 @@ pub fn complaints(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     for file in files {
         let source = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
         complaints.extend(copy::switched(file.as_ref(), &source).err());
+    }
+    for Argued { rule, file, text, .. } in table::argued() {
+        if fs::read_to_string(root.join(file))?.matches(text).count() != 1 {
+            complaints.push(format!("{rule} {file} has not once: {text}"));
+        }
     }
     let mut names = BTreeSet::new();
     for mutant in table::all() {

@@ -54,7 +54,10 @@ pub(super) fn switched(source: &str, edits: &[Edit]) -> Result<String, String> {
     let mut text = String::new();
     let end = write(source, 0..source.len(), &mut switches.as_slice(), &mut text);
     text.push_str(&source[end..]);
-    Ok(text)
+    match syn::parse_file(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("with switches it is no Rust: {error}")),
+    }
 }
 
 /// Writes the switches that lie in a range, and what stands between them. Returns where the last one ends.
@@ -107,8 +110,15 @@ enum Form {
 #[derive(Debug, Default)]
 struct Places {
     places: Vec<(Range<usize>, Form)>,
-    /// By block, with its statements.
-    blocks: Vec<(Range<usize>, Vec<(Range<usize>, bool)>)>,
+    blocks: Vec<Between>,
+}
+
+/// What stands between a block's braces.
+#[derive(Debug)]
+struct Between {
+    at: Range<usize>,
+    /// With whether each is known behind it, as a variable or an item is.
+    statements: Vec<(Range<usize>, bool)>,
 }
 
 impl Places {
@@ -123,9 +133,9 @@ impl Places {
             _ => holds(at),
         };
         let mut all: Vec<_> = self.places.iter().filter(fits).cloned().collect();
-        let blocks = self.blocks.iter().filter(|it| holds(&it.0));
-        let between = blocks.filter(|(_, statements)| {
-            statements.iter().all(|(at, is_local)| {
+        let blocks = self.blocks.iter().filter(|it| holds(&it.at));
+        let between = blocks.filter(|block| {
+            block.statements.iter().all(|(at, is_local)| {
                 let within = edit.at.start <= at.start && at.end <= edit.at.end;
                 let beside = at.end <= edit.at.start || edit.at.end <= at.start;
                 beside || within && !is_local
@@ -196,7 +206,7 @@ impl<'a> Visit<'a> for Places {
             .map(|it| (it.span().byte_range(), matches!(it, Stmt::Local(_) | Stmt::Item(_))))
             .collect();
         let all = block.span().byte_range();
-        self.blocks.push((all.start + 1..all.end - 1, statements));
+        self.blocks.push(Between { at: all.start + 1..all.end - 1, statements });
         visit::visit_block(self, block);
     }
 

@@ -54,4 +54,211 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("if self.state.pools.heap(heap).free_pieces().0 > 0 {", "if false {")],
         test: "random::many_graphs::compaction_takes_nothing_that_is_needed",
     },
+    Mutant {
+        name: "freed-elsewhere",
+        rule: "What a capture that another thread has begun may use is not asked about from here.",
+        file: "src/engine/free.rs",
+        edits: &[("capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)", "capture_state.proof.stream(stream).is_some()")],
+        test: "checker::late_uses::a_use_behind_the_last_use_is_found",
+    },
+    Mutant {
+        name: "pool-joins",
+        rule: "A capture belongs to a pool once it may use a block that is freed into it.",
+        file: "src/engine/free.rs",
+        edits: &[("self.join_pool(slot, pool);", "")],
+        test: "captures::hard_cases::a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block",
+    },
+    Mutant {
+        name: "ruined-free",
+        rule: "A block whose free finds the capture ruined goes back outside captures.",
+        file: "src/engine/free.rs",
+        edits: &[("self.free_outside(block);
+        self.forget_graphs(pool);", "
+        self.forget_graphs(pool);")],
+        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+    },
+    Mutant {
+        name: "ruined-refuses",
+        rule: "A capture takes no block over that others may use.",
+        file: "src/engine/free.rs",
+        edits: &[("is_inside
+            || block.tenure.asked_of().is_some()
+            || block.gone.is_some()
+            || !block.uses.is_empty()", "false")],
+        test: "checker::early_reads::blocks_that_something_else_may_have_filled_come_first",
+    },
+    Mutant {
+        name: "graph-counted",
+        rule: "A capture that is accepted is a graph of each of its pools.",
+        file: "src/engine/end.rs",
+        edits: &[("if let Some(pool) = self.pools.get_mut(pool) {
+                pool.add_graph();
+            }", "")],
+        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+    },
+    Mutant {
+        name: "end-settles",
+        rule: "What a capture freed is settled when it ends.",
+        file: "src/heap/mod.rs",
+        edits: &[("self.settle(id, users);
+            }", "
+            }")],
+        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+    },
+    Mutant {
+        name: "seen-streams",
+        rule: "Who asks for memory in a capture may look at all its streams.",
+        file: "src/engine/captures.rs",
+        edits: &[("!self.state.captures_here(self.state.captures.get(slot))", "false")],
+        test: "captures::handed_over::who_asks_for_memory_in_a_capture_may_look_at_all_its_streams",
+    },
+    Mutant {
+        name: "waits-captures",
+        rule: "A block in use by a capture under way waits for its end.",
+        file: "src/engine/waits.rs",
+        edits: &[("captures.push(capture);", "")],
+        test: "captures::beside::a_graph_s_memory_stays_its_own_though_a_question_failed_and_the_driver_ended_first",
+    },
+    Mutant {
+        name: "waits-joins",
+        rule: "A pool whose block a capture uses belongs to that capture.",
+        file: "src/engine/waits.rs",
+        edits: &[("if let Some(slot) = self.state.captures.slot(capture) {
+                    self.join_pool(slot, pool);
+                }", "")],
+        test: "captures::beside::a_pool_whose_block_a_graph_uses_belongs_to_it_though_a_question_failed",
+    },
+    Mutant {
+        name: "waits-unannounced",
+        rule: "A block that a capture uses which was not announced is no one else's afterwards.",
+        file: "src/engine/waits.rs",
+        edits: &[("*unannounced = Unannounced::Yes;", "")],
+        test: "rules::of_eager_work",
+    },
+    Mutant {
+        name: "held-ordered",
+        rule: "What a stream gave back waits for it when a capture begins in the pool.",
+        file: "src/engine/waits.rs",
+        edits: &[("for (range, (timeline, position), users) in held {
+                self.state.timelines.fence(self.driver, timeline);
+                let number = self.state.blocks.number();
+                let mark = Position { timeline, position };
+                let waiting = Wait::new((pool, heap), range, number, users);
+                let positions = std::iter::once(mark).collect();
+                self.state.waiting.add(Wait { positions, ..waiting });
+            }", "")],
+        test: "plans::plan_safety::a_planned_block_beyond_the_limit_lies_in_memory_that_the_pool_holds",
+    },
+    Mutant {
+        name: "held-while-captured",
+        rule: "What a stream gave back is no one's while a capture begins.",
+        file: "src/heap/place.rs",
+        edits: &[("self.hold(id);", "")],
+        test: "threads::many::threads_share_an_engine",
+    },
+    Mutant {
+        name: "query-error",
+        rule: "An error of the driver's says nothing of whether work has completed.",
+        file: "src/graphs/order.rs",
+        edits: &[("matches!(self.engine.driver().query_event(self.handle), Ok(true))", "true")],
+        test: "graphs::lives::what_moved_into_the_parts_of_a_callable_outlives_its_launches",
+    },
+    Mutant {
+        name: "fence-owed",
+        rule: "A stream owes an event only where one is wanted that could not be recorded.",
+        file: "src/engine/streams.rs",
+        edits: &[("row.wanted && !row.owes && row.life == Life::Used && !self.record(driver, timeline)", "true")],
+        test: "blocks::eager::an_event_that_a_capture_overtook_is_not_asked_about",
+    },
+    Mutant {
+        name: "parked-once",
+        rule: "What waits no more is not looked at when its mark is reached.",
+        file: "src/engine/streams.rs",
+        edits: &[("parked.retain(|&it| it != number);", "")],
+        test: "random::lending::hosts_wait_for_what_pools_do_not_know_of",
+    },
+    Mutant {
+        name: "owed-elsewhere",
+        rule: "A wait for the device covers its own streams, and not those of another.",
+        file: "src/engine/streams.rs",
+        edits: &[("owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));", "")],
+        test: "blocks::eager::a_wait_for_the_device_covers_its_own_streams",
+    },
+    Mutant {
+        name: "retired-row",
+        rule: "A row of streams is used again only for a stream that is retired.",
+        file: "src/engine/streams.rs",
+        edits: &[("row.life == Life::Retired && row.fences.is_empty() && !row.owes", "!row.owes")],
+        test: "blocks::basics::a_full_pool_says_so_and_the_capture_goes_on",
+    },
+    Mutant {
+        name: "mine-alone",
+        rule: "Memory that is mapped ahead stays while another thread captures into the pool.",
+        file: "src/engine/planned.rs",
+        edits: &[("self.state.has_premapped(pool)
+            && self.state.may_exchange(pool)
+            && self.state.is_mine_alone(pool, None)", "true")],
+        test: "blocks::growth::another_thread_s_capture_is_not_pulled_from_under_it",
+    },
+    Mutant {
+        name: "may-exchange",
+        rule: "Memory that is mapped ahead stays behind the blocks of a capture that may run.",
+        file: "src/engine/planned.rs",
+        edits: &[("self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture))", "self.state.is_mine_alone(pool, Some(capture))")],
+        test: "blocks::growth::a_capture_that_may_run_keeps_what_is_behind_its_blocks",
+    },
+    Mutant {
+        name: "waits-concurrent",
+        rule: "What a capture uses that was not announced waits for the captures of the pool.",
+        file: "src/engine/waits.rs",
+        edits: &[("}
+                        wait_for(&concurrent);
+                    }", "}
+                        
+                    }")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "use-after-foreign-last-use",
+        rule: "A use that is recorded after another stream's last use takes back that it was the last.",
+        file: "src/engine/free.rs",
+        edits: &[("Some(used) => used.last = None,", "Some(_) => {}")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "waits-graphs",
+        rule: "What waits and is used in a capture is its graph's.",
+        file: "src/engine/end.rs",
+        edits: &[("for waiting in self.state.waiting.iter_mut() {
+            let used_in = waiting.used_in.len();
+            waiting.used_in.retain(|&mut capture| capture != id);
+            if accepted && waiting.used_in.len() < used_in {
+                waiting.give_to_graph();
+            }
+        }", "")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "waits-beside",
+        rule: "What waits beside a capture is not its graph's.",
+        file: "src/engine/end.rs",
+        edits: &[("accepted && waiting.used_in.len() < used_in", "accepted")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "waits-given-up",
+        rule: "What waits and is used in a capture that is given up is no graph's.",
+        file: "src/engine/end.rs",
+        edits: &[("accepted && waiting.used_in.len() < used_in", "waiting.used_in.len() < used_in")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "given-up-last",
+        rule: "Memory of graphs is work outside captures' once a capture is given up that outlived the last of them.",
+        file: "src/engine/end.rs",
+        edits: &[("for &pool in &pools {
+                self.forget_graphs(pool);
+            }", "")],
+        test: "rules::of_captures",
+    },
 ];

@@ -42,4 +42,91 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("find(|&node| is_fresh(node) && depends(node))", "find(|&node| is_fresh(node))")],
         test: "checker::check::stream_order_is_no_proof_after_a_set_back",
     },
+    Mutant {
+        name: "judge-binding-end",
+        rule: "No binding lies beyond the end of its memory.",
+        file: "crates/check/src/bindings.rs",
+        edits: &[("range.offset + (range.end - range.start) > bytes", "true")],
+        test: "checker::check::memory::contradictory_bindings_are_refused",
+    },
+    Mutant {
+        name: "judge-binding-empty",
+        rule: "What lies behind addresses is what is bound there, and no more.",
+        file: "crates/check/src/bindings.rs",
+        edits: &[("range.start < end", "true")],
+        test: "captures::attempts::a_plan_knows_which_launches_start_early",
+    },
+    Mutant {
+        name: "judge-compacted-strange",
+        rule: "After a compaction memory lies behind no address that had none.",
+        file: "crates/check/src/compaction.rs",
+        edits: &[("Some(extent.bytes) != bytes || !it.graph.launches || it.graph.beside", "it.graph.beside")],
+        test: "checker::check::compaction::no_memory_may_come_where_none_was_or_some_is",
+    },
+    Mutant {
+        name: "judge-compacted-size",
+        rule: "New memory of a compaction is mapped whole.",
+        file: "crates/check/src/compaction.rs",
+        edits: &[("Some(extent.bytes) != bytes || !it.graph.launches", "!it.graph.launches")],
+        test: "checker::check::compaction::no_memory_may_come_where_none_was_or_some_is",
+    },
+    Mutant {
+        name: "judge-pairs-first",
+        rule: "No node comes before itself or an earlier one.",
+        file: "crates/check/src/order.rs",
+        edits: &[("x < y && self.holds(clocks, x, y)", "self.holds(clocks, x, y)")],
+        test: "checker::check::a_last_use_cuts_the_users_short",
+    },
+    Mutant {
+        name: "judge-set-back",
+        rule: "A step depends on all that its stream waited for before it.",
+        file: "crates/check/src/steps.rs",
+        edits: &[("|| before.iter().all(|&node| edges.iter().any(|edge| edge.from() == node))", "|| before.iter().all(|&node| edges.iter().any(|edge| true))")],
+        test: "checker::check::a_block_used_across_a_set_back_has_all_the_launches",
+    },
+    Mutant {
+        name: "judge-late-named",
+        rule: "A late use is of the last block at the address whose life began before.",
+        file: "crates/check/src/uses/judge.rs",
+        edits: &[("if precedes {
+                before.insert(row);", "if false {
+                before.insert(row);")],
+        test: "checker::late_uses::the_right_one_of_many_blocks_at_an_address_is_named",
+    },
+    Mutant {
+        name: "judge-looks",
+        rule: "A terminal that a stream lost is asked for at each look.",
+        file: "crates/check/src/uses/judge.rs",
+        edits: &[("rows.push((number as u32, stream.entry(look)));", "")],
+        test: "checker::late_uses::a_use_behind_the_last_use_is_found",
+    },
+    Mutant {
+        name: "judge-standing",
+        rule: "A value that points to memory from before the capture is no use of a block.",
+        file: "crates/check/src/uses/touches.rs",
+        edits: &[("for &NodePointer { address, access } in pointers {
+            let behind = address.saturating_add(1);
+            if map.standing.overlapping(address, behind).any(|&here| here > 0) {
+                continue;
+            }
+            let Some(&block) = map.last.overlapping(address, behind).next() else { continue };
+            let known = self.all[first..].last_mut().filter(|it| it.block == block);
+            let at_end = end == Some(address) && access == Access::Unknown;
+            if let Some(known) = known {
+                known.does.add(access);
+                if known.end && !at_end {
+                    (known.address, known.end) = (address, false);
+                }
+                continue;
+            }
+            if !at_end {
+                end = Some(blocks[block as usize].end);
+            }
+            let live = map.live.overlapping(address, behind).next() == Some(&block);
+            let mut does = Does::default();
+            does.add(access);
+            self.all.push(Touch { node, address, block, live, does, end: at_end });
+        }", "")],
+        test: "checker::early_reads::blocks_that_something_else_may_have_filled_come_first",
+    },
 ];

@@ -2,10 +2,75 @@
 
 use crate::mutants::Mutant;
 
-pub(super) const MUTANTS: &[Mutant] = &[Mutant {
-    name: "whole-blocks",
-    rule: "Blocks of pools that do not split have segments of their own.",
-    file: "src/engine/pools.rs",
-    edits: &[("whole: config.no_split,", "whole: false,")],
-    test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
-}];
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "whole-blocks",
+        rule: "Blocks of pools that do not split have segments of their own.",
+        file: "src/engine/pools.rs",
+        edits: &[("whole: config.no_split,", "whole: false,")],
+        test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
+    },
+    Mutant {
+        name: "carve-tries",
+        rule: "A search for neighbours begins anew behind one that may not be taken.",
+        file: "src/heap/place.rs",
+        edits: &[("missing = bytes;", "")],
+        test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
+    },
+    Mutant {
+        name: "closed-neighbours",
+        rule: "What is left over of a hole joins what is free above it.",
+        file: "src/heap/grow.rs",
+        edits: &[("matches!(self.ranges[it].state, RangeState::Idle { .. })", "false")],
+        test: "blocks::growth::what_is_left_over_of_a_hole_joins_what_is_free_above_it",
+    },
+    Mutant {
+        name: "segment-own",
+        rule: "A block that was allocated by the driver is freed by it.",
+        file: "src/heap/segment.rs",
+        edits: &[(
+            "orphans: &mut Vec<MemoryHandle>,
+    ) -> Result<(), DriverError> {
+        if self.allocated {
+            return self.free(driver);
+        }",
+            "orphans: &mut Vec<MemoryHandle>,
+    ) -> Result<(), DriverError> {
+        if false {
+            return self.free(driver);
+        }",
+        )],
+        test: "blocks::eager::without_caching_every_block_is_an_allocation_of_its_own",
+    },
+    Mutant {
+        name: "cached-count",
+        rule: "What a stream cache takes back is counted within what it may keep.",
+        file: "src/engine/stream_cache.rs",
+        edits: &[(
+            "!self.counts || self.counted.rise(count).give(bytes, row.requested)",
+            "!self.counts",
+        )],
+        test: "blocks::eager::a_block_comes_at_an_address_that_is_free_for_its_stream",
+    },
+    Mutant {
+        name: "cached-stranger",
+        rule: "A use of a stream cache's block is noted in that cache.",
+        file: "src/engine/free.rs",
+        edits: &[("block.engine != self.number || block.cache == NO_CACHE", "true")],
+        test: "blocks::eager::a_retired_streams_block_can_be_used_by_the_next_of_that_name",
+    },
+    Mutant {
+        name: "carved-graphs",
+        rule: "A block over several free parts is a graph's where one of them was.",
+        file: "src/heap/place.rs",
+        edits: &[("users = users.or_graphs(users_of(state).are_graphs());", "")],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "forgets-graphs",
+        rule: "A heap whose pool has no graph any more knows none of their memory.",
+        file: "src/engine/end.rs",
+        edits: &[("self.state.pools.heap_mut(heap).forget_graphs();", "")],
+        test: "rules::of_captures",
+    },
+];

@@ -65,4 +65,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS", "false")],
         test: "plans::heard::another_work_that_begins_as_a_lesson_takes_little_more",
     },
+    Mutant {
+        name: "heard-since",
+        rule: "What was heard before the latest forgetting alone is forgotten.",
+        file: "src/engine/stream_cache.rs",
+        edits: &[("next.1 <= self.forgotten", "true")],
+        test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
+    },
+    Mutant {
+        name: "heard-nothing",
+        rule: "A block lies where a layout has a place for it.",
+        file: "src/engine/allocate.rs",
+        edits: &[("laid.is_some()", "false")],
+        test: "captures::attempts::a_closure_that_is_captured_twice_is_planned_by_its_launches",
+    },
 ];

@@ -308,4 +308,105 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("row.end_lending();", "return;")],
         test: "rules::of_lending",
     },
+    Mutant {
+        name: "poisoned",
+        rule: "What graphs do not keep is filled before their first launch, where that is asked for.",
+        file: "src/engine/lending.rs",
+        edits: &[("for (address, bytes) in locked.state.pools.heap(heap).temporary_places() {
+                    self.driver.fill(address, bytes, BYTE, stream)?;
+                }", "")],
+        test: "graphs::state::poison_before_the_first_launch",
+    },
+    Mutant {
+        name: "passed-once",
+        rule: "What a stream gave back of a loan is for others only behind a launch.",
+        file: "src/engine/lending.rs",
+        edits: &[("self.state.pool(pool, CALL)?.take_passed()", "true")],
+        test: "lending::trees::threads_launch_while_others_begin_to_borrow",
+    },
+    Mutant {
+        name: "lent-told",
+        rule: "A pool lends once all launches before are over.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("self.known = Known::All;", "")],
+        test: "lending::trees::a_loan_ends_on_any_thread",
+    },
+    Mutant {
+        name: "lent-handle",
+        rule: "A pool lends nothing once a graph of it may be launched unseen.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("private.launches.lose_sight(key, Unseen::GivenAway);", "")],
+        test: "lending::trees::nothing_is_lent_where_graphs_may_be_launched_without_a_word",
+    },
+    Mutant {
+        name: "lent-handle-waits",
+        rule: "A graph that may be launched unseen comes after all work on what was lent.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("device.engine.follow_lent(private.pool, device.idle_stream()?)?;", "")],
+        test: "lending::trees::nothing_is_lent_where_graphs_may_be_launched_without_a_word",
+    },
+    Mutant {
+        name: "lent-after",
+        rule: "A borrower comes after the latest launch, though its stream has the handle of that launch's.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("driver.wait_for_event(stream, event)?;", "")],
+        test: "lending::trees::a_stream_with_the_handle_of_another_comes_after_its_launch",
+    },
+    Mutant {
+        name: "lent-missed",
+        rule: "A launch that was not marked ends lending until the device has been waited for.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("private.launches.miss();", "")],
+        test: "lending::trees::nothing_is_lent_while_a_graph_is_launched",
+    },
+    Mutant {
+        name: "lent-event",
+        rule: "An event that cannot be recorded behind a launch stands behind none.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("if let Err(error) = driver.record_event(event, stream) {
+            let _ = driver.destroy_event(event);
+            return Err(error.into());
+        }", "")],
+        test: "lending::trees::a_stream_with_the_handle_of_another_comes_after_its_launch",
+    },
+    Mutant {
+        name: "lent-marked-early",
+        rule: "What a thread has marked as it ends a loan a launch on another comes after.",
+        file: "src/engine/lending.rs",
+        edits: &[("locked.state.timelines.fence(locked.driver, timeline);", "")],
+        test: "lending::launches::a_launch_comes_after_what_another_thread_has_marked",
+    },
+    Mutant {
+        name: "lent-borrowers",
+        rule: "A launch comes after what another thread has borrowed and given back, once that marked it.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("for stream in private.launches.borrowers.drain(..) {
+            // What cannot be marked now, the next launch marks or waits for.
+            let _ = self.engine.mark_borrower(private.pool, stream);
+        }", "")],
+        test: "lending::trees::a_launch_comes_after_what_another_thread_has_borrowed",
+    },
+    Mutant {
+        name: "lent-borrower",
+        rule: "A stream that borrows is known as one until it is marked.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("launches.borrowers.push(stream);", "")],
+        test: "lending::trees::a_launch_comes_after_what_another_thread_has_borrowed",
+    },
+    Mutant {
+        name: "lent-unmarked-launch",
+        rule: "A launch behind which no event can be recorded ends lending until the device has been waited for.",
+        file: "crates/plugin/src/lending.rs",
+        edits: &[("Err(_) => private.launches.miss(),", "Err(_) => {}")],
+        test: "lending::trees::nothing_is_lent_after_a_launch_that_could_not_be_marked",
+    },
+    Mutant {
+        name: "lent-passed-on",
+        rule: "What streams gave back is free for all that borrow once a launch has come after it.",
+        file: "src/engine/lending.rs",
+        edits: &[("for heap in self.state.pools.heaps_of(Some(pool)) {
+                self.state.pools.heap_mut(heap).free_lent();
+            }", "")],
+        test: "rules::of_lending",
+    },
 ];

@@ -1,5 +1,6 @@
 //! The rules that `cargo xtask mutants` takes out of the source, by what they are about.
 
+mod argued;
 mod captures;
 mod checker;
 mod checkpoints;
@@ -12,7 +13,7 @@ mod plugin;
 mod reach;
 mod sleep;
 
-use super::Mutant;
+use super::{Argued, Mutant};
 
 /// All of them. The place in it is the number of a mutant's switch.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
@@ -30,4 +31,9 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
         checker::MUTANTS,
     ];
     all.into_iter().flatten()
+}
+
+/// Those that no test can notice.
+pub(super) fn argued() -> &'static [Argued] {
+    argued::ARGUED
 }

@@ -17,4 +17,92 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("output.freed.max(*page)", "output.freed.map(|_| 0).max(*page)")],
         test: "plans::compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
     },
+    Mutant {
+        name: "fixed-shared",
+        rule: "Memory that is fixed is shared with no later graph.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("it.fixed.is_none() && !lasts[row] && stays[row]", "it.fixed.is_none() && !lasts[row]")],
+        test: "plans::plan_safety::what_could_not_be_unmapped_is_not_shared",
+    },
+    Mutant {
+        name: "lasting-shared",
+        rule: "Memory with a live block is shared with no later graph.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("for bound in &planned.bound {
+                lasts[bound.piece] |= planned.is_live((bound.address, bound.bytes));
+            }", "")],
+        test: "graphs::state::plan_exact",
+    },
+    Mutant {
+        name: "unused-shared",
+        rule: "Memory that only captures have which are over is not shared.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("it.fixed.is_none() && !lasts[row] && stays[row]", "stays[row]")],
+        test: "graphs::state::plan_exact",
+    },
+    Mutant {
+        name: "compacted-fixed",
+        rule: "A compaction moves memory that is fixed nowhere.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();", "every.clone().map(|row| there(row).is_some_and(|it| false)).collect();")],
+        test: "graphs::state::compaction",
+    },
+    Mutant {
+        name: "compacted-beside",
+        rule: "A compaction leaves a graph alone that was captured beside others.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("planned.owner == Owner::Graph && !planned.beside", "planned.owner == Owner::Graph")],
+        test: "plans::compact::graphs_of_captures_beside_each_other_share_nothing",
+    },
+    Mutant {
+        name: "beside-noted",
+        rule: "A graph that was captured beside others is known as such.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("planned.beside = beside;", "")],
+        test: "plans::compact::graphs_of_captures_beside_each_other_share_nothing",
+    },
+    Mutant {
+        name: "compacted-told",
+        rule: "The checker is told what is fixed, and so what may move.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())", "bindings.pieces[bound.piece].as_ref().is_some_and(|piece| true)")],
+        test: "graphs::state::compaction",
+    },
+    Mutant {
+        name: "room",
+        rule: "A fixed block has its memory at once where limits and device have room for it.",
+        file: "src/engine/planned.rs",
+        edits: &[("if !self.can_bind(slot, pool, bytes) {
+            return Ok(None);", "if false {
+            return Ok(None);")],
+        test: "plans::plan_safety::a_block_beyond_the_capacity_is_refused_without_a_call_for_memory",
+    },
+    Mutant {
+        name: "unmapped-kept",
+        rule: "A plan leaves fixed blocks mapped.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("kept || (there && driver.unmap(address, bytes).is_err())", "(there && driver.unmap(address, bytes).is_err())")],
+        test: "plans::plan_safety::a_fixed_block_outlives_a_plan_that_is_mapped_twice",
+    },
+    Mutant {
+        name: "beneath",
+        rule: "A block over several free parts knows the markers of all of them.",
+        file: "src/heap/planned/space.rs",
+        edits: &[("within.for_each(|idle| add(&mut beneath, idle.pages.given()));", "")],
+        test: "rules::of_plans",
+    },
+    Mutant {
+        name: "unshared",
+        rule: "Planned memory is not kept for other processes.",
+        file: "src/engine/sharing.rs",
+        edits: &[("return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };", "return if false { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };")],
+        test: "sharing::blocks::planned_memory_is_not_kept_for_others",
+    },
+    Mutant {
+        name: "compacted-fixed-kept",
+        rule: "What is fixed stays where it is in a compaction.",
+        file: "src/heap/planned/bind.rs",
+        edits: &[("every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();", "every.clone().map(|row| there(row).is_some_and(|it| true)).collect();")],
+        test: "graphs::state::compaction_beside_fixed_memory",
+    },
 ];

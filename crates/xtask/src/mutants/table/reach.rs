@@ -27,4 +27,57 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("pages.drain().for_each(|(page, _)| recent.forget(page));", "pages.clear();")],
         test: "reports::names::ended_captures_are_remembered_by_their_streams_alone",
     },
+    Mutant {
+        name: "proven-by-start",
+        rule: "One set suffices while every edge is full.",
+        file: "crates/reach/src/reach.rs",
+        edits: &[("self.two_sets && self.reached.put(bit)", "self.reached.put(bit)")],
+        test: "captures::hard_cases::launch_order_proves_nothing_under_any_policy",
+    },
+    Mutant {
+        name: "rows-next",
+        rule: "A row of edges ends where the next one begins.",
+        file: "crates/reach/src/rows.rs",
+        edits: &[("row + 1", "row")],
+        test: "captures::attempts::a_fault_that_is_not_the_launches_is_not_captured_again",
+    },
+    Mutant {
+        name: "proven-anew",
+        rule: "What was proven before launches could start early is proven anew.",
+        file: "crates/reach/src/reach.rs",
+        edits: &[(
+            "self.forget();
+        }",
+            "
+        }",
+        )],
+        test: "rules::of_captures",
+    },
+    Mutant {
+        name: "stale-windows",
+        rule: "A node's window is known while it is among the latest.",
+        file: "crates/reach/src/windows.rs",
+        edits: &[("node + KEPT < self.nodes", "false")],
+        test: "captures::windows::full_edges",
+    },
+    Mutant {
+        name: "window-ends",
+        rule: "What lies behind a window is walked where not all of it is proven.",
+        file: "crates/reach/src/reach.rs",
+        edits: &[(
+            "let mut left = if ends { 0 } else { new & dag.rows().far(word, first) };",
+            "let mut left = if true { 0 } else { new & dag.rows().far(word, first) };",
+        )],
+        test: "captures::windows::full_edges",
+    },
+    Mutant {
+        name: "window-missing",
+        rule: "What lies behind a window is walked while an old terminal was not met.",
+        file: "crates/reach/src/reach.rs",
+        edits: &[(
+            "self.complete >= first && found.missing.is_empty()",
+            "found.missing.is_empty()",
+        )],
+        test: "captures::windows::full_edges",
+    },
 ];

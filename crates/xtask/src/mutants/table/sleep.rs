@@ -2,4 +2,133 @@
 
 use crate::mutants::Mutant;
 
-pub(super) const MUTANTS: &[Mutant] = &[];
+pub(super) const MUTANTS: &[Mutant] = &[    Mutant {
+        name: "kept-asleep",
+        rule: "Sleep keeps what graphs keep between launches.",
+        file: "src/engine/suspend.rs",
+        edits: &[("live.extend(self.pools.heap(heap).kept_places());", "")],
+        test: "graphs::state::sleep_with_contents",
+    },
+    Mutant {
+        name: "kept-asleep-planned",
+        rule: "Sleep keeps the freed outputs of planned graphs.",
+        file: "src/engine/suspend.rs",
+        edits: &[("live.extend(self.pools.planned(heap).freed_outputs());", "")],
+        test: "graphs::state::sleep_with_outputs_of_planned_graphs",
+    },
+    Mutant {
+        name: "woken-apart",
+        rule: "Pieces that are no neighbours are not joined when they come back.",
+        file: "src/heap/suspend.rs",
+        edits: &[("!last.is_held() && start + last.bytes == address && joined <= JOINED", "joined <= JOINED")],
+        test: "sleep::pools::pieces_on_both_sides_of_a_hole_come_back_where_they_were",
+    },
+    Mutant {
+        name: "woken-joined",
+        rule: "Pieces are joined up to a size.",
+        file: "src/heap/suspend.rs",
+        edits: &[("!last.is_held() && start + last.bytes == address && joined <= JOINED", "true")],
+        test: "sleep::pools::small_pieces_come_back_joined",
+    },
+    Mutant {
+        name: "asleep-history",
+        rule: "To the history what a suspended pool's blocks held is gone.",
+        file: "src/engine/suspend.rs",
+        edits: &[("self.record_occupants(heaps, |_| &[EventKind::FreeCompleted]);", "")],
+        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+    },
+    Mutant {
+        name: "asleep-error",
+        rule: "A sleep that the driver refuses says so.",
+        file: "src/engine/suspend.rs",
+        edits: &[("done?;
+        Ok(before - self.state.pools.reserved(pool))", "
+        Ok(before - self.state.pools.reserved(pool))")],
+        test: "sleep::regions::what_sleeps_in_spite_of_an_error_is_said",
+    },
+    Mutant {
+        name: "asleep-short",
+        rule: "A pool that is short of a part is no suspended one.",
+        file: "src/engine/suspend.rs",
+        edits: &[("state.pools.is_shut(pool) && !state.pools.is_suspended(pool)", "!state.pools.is_suspended(pool)")],
+        test: "blocks::growth::what_lives_in_a_pool_outlasts_failed_exchanges",
+    },
+    Mutant {
+        name: "woken-planned",
+        rule: "A compaction that could not map all again maps it when the error is told.",
+        file: "src/engine/suspend.rs",
+        edits: &[("planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok()", "planned.is_whole()")],
+        test: "plans::compact::a_pool_waits_for_its_graphs",
+    },
+    Mutant {
+        name: "asleep-pieces",
+        rule: "All pieces of a segment go to sleep.",
+        file: "src/heap/suspend.rs",
+        edits: &[("for address in addresses {
+            if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
+                keeper.leaving(address, bytes)?;
+                driver.unmap(address, bytes)?;
+                self.remove_piece(address);
+                self.absent.insert(address, Absent { bytes, stage: AbsentStage::Unmapped(memory) });
+            }
+            let Some(absent) = self.absent.get_mut(&address) else { continue };
+            if absent.lower(driver, keeper, address)? {
+                gone.push((address, absent.bytes));
+            }
+        }", "")],
+        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+    },
+    Mutant {
+        name: "woken-heaps",
+        rule: "All heaps of a pool wake.",
+        file: "src/engine/suspend.rs",
+        edits: &[("for &heap in heaps {
+                    came = came.and_then(|()| {
+                        with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))
+                    });
+                }", "")],
+        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+    },
+    Mutant {
+        name: "woken-later",
+        rule: "A wake that waits for errands is no shortage of memory.",
+        file: "src/engine/suspend.rs",
+        edits: &[("self.errands.is_postponed()", "false")],
+        test: "sleep::pools::without_memory_a_pool_stays_suspended",
+    },
+    Mutant {
+        name: "asleep-own",
+        rule: "Blocks of graphs that are gone keep their pool awake.",
+        file: "src/engine/end.rs",
+        edits: &[("block.origin = Origin::Past;", "")],
+        test: "sleep::pools::live_blocks_that_no_graph_owns_keep_their_pool",
+    },
+    Mutant {
+        name: "woken-copies",
+        rule: "Copies stay on the host only where that is asked for.",
+        file: "src/regions/mod.rs",
+        edits: &[("came.is_ok() && state.retains", "false")],
+        test: "sleep::regions::what_is_kept_can_stay_when_it_wakes",
+    },
+    Mutant {
+        name: "region-forgotten",
+        rule: "A region with live blocks is not forgotten.",
+        file: "crates/plugin/src/regions.rs",
+        edits: &[("blocks += live;", "")],
+        test: "sleep::regions::a_region_is_forgotten_when_nothing_is_in_it",
+    },
+    Mutant {
+        name: "kept-asleep-within",
+        rule: "A block within what graphs keep does not cut short what is kept of that.",
+        file: "src/engine/suspend.rs",
+        edits: &[("(*bytes).max(*next + *more - *start)", "*next + *more - *start")],
+        test: "graphs::state::sleep_with_a_block_within_an_output",
+    },
+    Mutant {
+        name: "region-copies",
+        rule: "Copies of what is gone from a region do not stay on the host.",
+        file: "src/regions/kept.rs",
+        edits: &[("self.retained.retain(|&pool, contents| stays(contents, retained(pool)));", "")],
+        test: "sleep::regions::what_is_kept_can_stay_when_it_wakes",
+    },
+];
