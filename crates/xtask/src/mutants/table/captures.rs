@@ -261,4 +261,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }", "")],
         test: "rules::of_captures",
     },
+    Mutant {
+        name: "held-at-end",
+        rule: "What a capture gave back waits for the captures beside it.",
+        file: "src/heap/mod.rs",
+        edits: &[("if hold {", "if false {")],
+        test: "rules::of_captures",
+    },
 ];

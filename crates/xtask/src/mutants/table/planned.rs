@@ -21,8 +21,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "fixed-shared",
         rule: "Memory that is fixed is shared with no later graph.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("it.fixed.is_none() && !lasts[row] && stays[row]", "it.fixed.is_none() && !lasts[row]")],
-        test: "plans::plan_safety::what_could_not_be_unmapped_is_not_shared",
+        edits: &[("it.fixed.is_none() && !lasts[row]", "!lasts[row]")],
+        test: "graphs::state::plan_exact",
     },
     Mutant {
         name: "lasting-shared",
@@ -37,8 +37,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "unused-shared",
         rule: "Memory that only captures have which are over is not shared.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("it.fixed.is_none() && !lasts[row] && stays[row]", "stays[row]")],
-        test: "graphs::state::plan_exact",
+        edits: &[("it.fixed.is_none() && !lasts[row] && stays[row]", "it.fixed.is_none() && !lasts[row]")],
+        test: "plans::plan_safety::what_could_not_be_unmapped_is_not_shared",
     },
     Mutant {
         name: "compacted-fixed",
