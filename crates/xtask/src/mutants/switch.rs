@@ -1,8 +1,8 @@
 //! All mutants in one source: what stands with the rule and what stands without it, behind a switch.
 //!
-//! A mutant's edit is widened to the smallest part of a function that can be written twice: a statement, what a variable
-//! is set to, a condition, an arm of a match, a closure's or a field's value. The source with all switches is built
-//! once, and each run of its tests turns one on.
+//! A mutant's edit is widened to the smallest part of a function that can be written twice: statements, what a
+//! variable is set to, a condition, an arm of a match, a closure's or a field's value, a call that it is an inner part of. The
+//! source with all switches is built once, and each run of its tests turns one on.
 
 use std::ops::Range;
 

@@ -20,8 +20,8 @@ pub(super) const ARGUED: &[Argued] = &[
         rule: "A launch that was not marked leaves what was lent to be followed by the next.",
         file: "src/graphs/lease.rs",
         text: "if done.is_ok() {",
-        because: "What cannot be marked is waited for, with all work on what was lent; where it cannot be waited for, the \
-                  pool launches nothing any more.",
+        because: "What cannot be marked is waited for, with all work on what was lent; where it cannot be waited for, \
+                  the pool launches nothing any more.",
     },
     Argued {
         rule: "A stream that is made to come after a mark waits for the event that is behind it already.",
