@@ -18,6 +18,7 @@ mod graphs;
 mod lending;
 mod plans;
 mod plugin;
+mod protocol;
 mod random;
 mod reports;
 mod rules;
