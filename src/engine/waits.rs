@@ -122,7 +122,8 @@ impl Wait {
             StreamStatus::Inside(capture) => {
                 // Where all streams were in captures that were announced when the block was freed, another one that a
                 // stream is in now has begun since: its graph cannot use the block.
-                let may_use = first || *unannounced != Unannounced::No || used_in.contains(&capture);
+                let may_use =
+                    first || *unannounced != Unannounced::No || used_in.contains(&capture);
                 match under_way.phase(capture, timelines) {
                     CapturePhase::UnderWay if !may_use => {}
                     CapturePhase::UnderWay => {

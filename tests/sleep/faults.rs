@@ -149,6 +149,43 @@ fn every_call_may_fail_once() {
     }
 }
 
+/// Each call says that the driver failed, or that what it needs is away; what is left goes without a word.
+#[test]
+fn of_a_lost_device_each_call_says_what_happened() {
+    let told = |result: Result<u64, Error>| match result {
+        Ok(_) => {}
+        Err(Error::OrderLost { .. }) => {}
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. } | PoolRefusal::Runs, .. }) => {}
+        Err(error) => assert!(error.to_string().contains("the device is lost"), "{error}"),
+    };
+    let (mut lost, mut sleeping) = (0, 0);
+    for n in 0.. {
+        let Model { driver, engine, regions, stream, weights, blocks, graphs } = Model::new();
+        driver.lose_device_at(n, ErrorKind::Other("the device is lost".into()));
+        let (slept, woken) = (regions.sleep(None), regions.wake(None));
+        if slept.is_ok() && woken.is_ok() {
+            break;
+        }
+        lost += 1;
+        let asleep = ["weights", "graphs"].map(|tag| regions.is_asleep(tag).unwrap());
+        sleeping += usize::from(asleep.contains(&true));
+        assert!(woken.is_err() || !asleep.contains(&true), "{n}: awake, and nothing woke it");
+        told(slept);
+        told(woken);
+        told(regions.try_sleep(None));
+        told(regions.wake(None));
+        told(weights.compact());
+        for graph in &graphs {
+            assert!(graph.launch(stream).map_err(|error| told(Err(error))).is_err(), "{n}");
+        }
+        assert!(weights.allocate(64 * MIB, stream).map_err(|error| told(Err(error))).is_err());
+        assert_eq!(["weights", "graphs"].map(|tag| regions.is_asleep(tag).unwrap()), asleep);
+        engine.verify().unwrap();
+        drop((blocks, graphs, weights, regions, engine));
+    }
+    assert!(lost > 50 && sleeping > 10, "{lost} lost, {sleeping} asleep");
+}
+
 #[test]
 fn every_two_calls_near_each_other_may_fail() {
     for n in (0..160).step_by(7) {

@@ -3,6 +3,7 @@
 
 mod header;
 mod installed;
+mod layout;
 mod programs;
 mod support;
 mod symbols;

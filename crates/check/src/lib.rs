@@ -87,6 +87,7 @@
 //!   when they were freed; that the memory of two numbers is two memories.
 //! - That the driver answers truly, and that the graph is not edited after the check.
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
+#![forbid(unsafe_code)]
 
 mod bindings;
 mod clocks;

@@ -1,5 +1,6 @@
 //! The parts of the `regraph` command: they run traces, make random captures, and draw what they
 //! came to.
+#![forbid(unsafe_code)]
 
 mod random;
 

@@ -1,4 +1,5 @@
 //! The `regraph` command.
+#![forbid(unsafe_code)]
 
 mod command;
 

@@ -9,6 +9,7 @@
 //!
 //! None of it calls a driver. No part of [regraph](https://docs.rs/regraph)'s interface but what that crate
 //! exports: the rest may change in any release.
+#![forbid(unsafe_code)]
 
 pub mod cover;
 pub mod layout;

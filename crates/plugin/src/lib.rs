@@ -16,6 +16,7 @@
 //!
 //! A pool that its graphs have let go of keeps its memory until the cache is emptied or memory is
 //! short, and goes then, after a wait for the device: a graph may still run when its owner drops it.
+#![forbid(unsafe_code)]
 
 mod addresses;
 mod captures;

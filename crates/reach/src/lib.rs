@@ -11,6 +11,7 @@
 //!
 //! A [`Proof`] is the one proof of the engine: nothing is handed out in a capture unless it covers every
 //! marker.
+#![forbid(unsafe_code)]
 
 mod dag;
 mod foresight;

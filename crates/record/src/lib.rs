@@ -5,6 +5,7 @@
 //! has the choices on which both sides draw conclusions of their own. [`index`] and [`recent`] are tables.
 //!
 //! No part of regraph's interface but what that crate exports: the rest may change in any release.
+#![forbid(unsafe_code)]
 
 pub mod index;
 pub mod journal;

@@ -29,6 +29,7 @@
 //!
 //! All calls go through one lock, but for one: that a stream does not capture is answered without
 //! it, so that threads which ask about streams of their own do not slow each other down.
+#![forbid(unsafe_code)]
 
 mod capture;
 mod contents;

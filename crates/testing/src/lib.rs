@@ -1,4 +1,5 @@
 //! What fuzz targets, property tests and Miri share.
+#![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, reason = "locks of one program")]
 
 mod eager;
@@ -15,7 +16,8 @@ pub use eager::{eager, eager_with_checkpoints, flawed_eager, named, named_with_u
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
 pub use graphs::{graphs, run_lending, Features};
 pub use readers::{
-    certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,
+    certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
+    snapshot_reader, texts,
 };
 pub use traces::{trace_reader, trace_text};
 

@@ -1,11 +1,17 @@
 //! The readers of files and settings on any input: it is read or refused, and what was read means
 //! the same when it is written and read again.
 
+use std::ffi::OsString;
 use std::num::NonZeroU64;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
+use regraph::engine::Config;
 use regraph::settings::Settings;
 use regraph::snapshot::Snapshot;
+use regraph_plugin::Plugin;
+use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::certify::{check, Certificate, CertifiedBlock, Threshold};
 use regraph_trace::Trace;
 
@@ -60,11 +66,42 @@ pub fn settings_reader(data: &[u8]) {
     assert_eq!(settings.to_string(), again.to_string(), "a round trip changes nothing");
 }
 
+/// Reads any bytes as the environment's two variables, which a line feed parts.
+///
+/// # Panics
+/// Where values are taken that are not allowed, or an error does not name its variable.
+pub fn environment_reader(data: &[u8]) {
+    let end = data.iter().position(|&byte| byte == b'\n').unwrap_or(data.len());
+    let value = |name: &str| {
+        let bytes = if name == "REGRAPH_ALLOC_CONF" { &data[..end] } else { data.get(end + 1..)? };
+        Some(OsString::from_vec(bytes.to_vec()))
+    };
+    match Settings::from_variables(value) {
+        Ok(settings) => settings.validate().expect("what was read is allowed"),
+        Err(error) => assert!(error.to_string().contains("REGRAPH_"), "{error}"),
+    }
+}
+
+/// Opens any bytes as another process's handle of memory, from a process that there is not.
+///
+/// # Panics
+/// Where memory is mapped.
+pub fn handle_reader(data: &[u8]) {
+    let mut handle = data.to_vec();
+    if let Some(process) = handle.get_mut(24..28) {
+        process.fill(0);
+    }
+    let device = || Arc::new(SimDriver::new(SimConfig::default()));
+    let plugin = Plugin::new(Config::default(), move |_| Ok(device()));
+    let opened = plugin.open_shared(0, &handle);
+    assert!(opened.is_err(), "{opened:?}");
+}
+
 /// A fuzz target, and some text that it takes.
 pub type Reader = (fn(&[u8]), Vec<u8>);
 
 /// Some text that each of the readers takes, for [`edited`].
-pub fn texts() -> [Reader; 4] {
+pub fn texts() -> [Reader; 6] {
     let mut certificate = Certificate::new(0, (2, 2), Default::default());
     certificate.minimum_bytes = 512;
     certificate.antichain = vec![CertifiedBlock { id: 0, bytes: 512 }];
@@ -75,12 +112,24 @@ pub fn texts() -> [Reader; 4] {
     let mut snapshot = Vec::new();
     Snapshot::default().write_json(&mut snapshot).expect("writing into memory succeeds");
     let csv = "id,lower,upper,size\na,0,3,4\nb,1,5,7\nc,-3,1,2\n";
+    // Of one piece: magic and version, secret, process and board, count; size, serial number, descriptor.
+    let numbers = [
+        &[0; 4][..],
+        &[0xff; 4],
+        &[1, 0, 0, 0],
+        &(2_u64 << 20).to_le_bytes(),
+        &1_u64.to_le_bytes(),
+        &[3, 0, 0, 0],
+    ];
+    let handle = [&b"regraph\x01"[..], &[7; 16], &numbers.concat()].concat();
     let settings = "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4],caching:true";
     [
         (certificate_reader, certificates),
         (csv_reader, csv.into()),
         (snapshot_reader, snapshot),
         (settings_reader, settings.into()),
+        (environment_reader, format!("{settings}\n1").into()),
+        (handle_reader, handle),
     ]
 }
 

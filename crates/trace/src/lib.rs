@@ -3,6 +3,7 @@
 //! A [`Trace`] is valid by construction: whether read from a file, built from operations or taken
 //! from a journal, every operation has passed the rules of the format. With the feature `graph` its captures are
 //! graphs of `petgraph`'s, and pictures (`graph`).
+#![forbid(unsafe_code)]
 
 pub mod certify;
 #[cfg(feature = "graph")]

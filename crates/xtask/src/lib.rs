@@ -1,4 +1,5 @@
 //! The project's own tasks.
+#![forbid(unsafe_code)]
 
 mod install;
 pub mod mutants;

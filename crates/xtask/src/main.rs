@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask install` builds the C library and installs it with its headers;
 //! `cargo xtask house` says whether the code got harder to read; `cargo xtask mutants` takes safety rules out of the
 //! source and expects tests to fail.
+#![forbid(unsafe_code)]
 
 mod house;
 

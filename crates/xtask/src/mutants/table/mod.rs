@@ -10,6 +10,7 @@ mod layouts;
 mod lending;
 mod planned;
 mod plugin;
+mod protocol;
 mod reach;
 mod sleep;
 
@@ -28,6 +29,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
         lending::MUTANTS,
         graphs::MUTANTS,
         plugin::MUTANTS,
+        protocol::MUTANTS,
         checker::MUTANTS,
     ];
     all.into_iter().flatten()
