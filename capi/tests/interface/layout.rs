@@ -78,7 +78,9 @@ fn structures_lie_as_compilers_have_them() {
         }
     }
     let named = |name: &str| LAYOUTS.iter().any(|it| it.0 == name);
-    for (name, field) in declared() {
+    let declared = declared();
+    assert!(declared.len() > 100, "{} fields were found", declared.len());
+    for (name, field) in declared {
         let seen = known.contains(&(name.clone(), field.clone()));
         assert!(
             seen || named(&name) && UNSEEN.contains(&&*field),
