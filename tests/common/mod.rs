@@ -1,6 +1,8 @@
 //! An engine on a simulated device, and the calls that tests make all the time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod noted;
+
 use std::sync::Arc;
 
 use regraph::driver::{

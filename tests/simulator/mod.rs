@@ -1,4 +1,5 @@
 //! The simulated driver.
 
 mod driver;
+mod executables;
 mod gates;

@@ -57,6 +57,9 @@ pub enum ErrorKind {
     /// The capture is ended by a thread that did not begin it.
     #[error("wrong thread for this capture")]
     CaptureWrongThread,
+    /// An executable cannot take over what a graph has in another way than what it was made of. It is as it was.
+    #[error("the executable cannot be updated by this graph")]
+    UpdateRefused,
     /// There is no driver on this machine.
     #[error("no CUDA driver: {0}")]
     NoDriver(String),

@@ -77,6 +77,9 @@ macro_rules! forward_host_api {
             wait_for_event(stream: $crate::StreamHandle, event: $crate::EventHandle) -> $crate::Result<()>;
             destroy_graph(graph: $crate::GraphHandle) -> $crate::Result<()>;
             instantiate(graph: $crate::GraphHandle) -> $crate::Result<$crate::ExecutableHandle>;
+            update(executable: $crate::ExecutableHandle, graph: $crate::GraphHandle) -> $crate::Result<()>;
+            node_shape(node: $crate::NodeHandle) -> $crate::Result<$crate::NodeShape>;
+            executable_bytes(shape: &$crate::GraphShape) -> u64;
             upload(executable: $crate::ExecutableHandle, stream: $crate::StreamHandle) -> $crate::Result<()>;
             replay(executable: $crate::ExecutableHandle, stream: $crate::StreamHandle) -> $crate::Result<()>;
             fill(address: u64, bytes: u64, value: u8, stream: $crate::StreamHandle) -> $crate::Result<()>;

@@ -1,6 +1,8 @@
 //! What a host program does besides allocating: the calls that the engine itself never makes.
 
-use super::{Driver, EventHandle, GraphHandle, Result, StreamHandle};
+use super::{
+    Driver, EventHandle, GraphHandle, GraphShape, NodeHandle, NodeShape, Result, StreamHandle,
+};
 
 /// Which other calls a capture forbids (`CUstreamCaptureMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,31 @@ pub trait HostApi: Driver + 'static {
     /// # Errors
     /// What the driver answers.
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle>;
+
+    /// Gives an executable graph what the nodes of another graph of its shape have: kernels, parameters, launch
+    /// dimensions. Launches that were made before run with what it had then, also those that have not begun. No other
+    /// call may use the executable meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UpdateRefused`](super::ErrorKind::UpdateRefused) where the graphs differ in more than that, or the
+    /// driver cannot: the executable is as it was. After any other error nothing is known of it.
+    fn update(&self, executable: ExecutableHandle, graph: GraphHandle) -> Result<()>;
+
+    /// What a node of a graph that is not under capture has that an update of an executable does not change. The
+    /// default knows of none.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn node_shape(&self, node: NodeHandle) -> Result<NodeShape> {
+        Ok(NodeShape::unknown(self.node_kind(node)?))
+    }
+
+    /// The device memory that an executable of a graph of this shape will take, in bytes, as far as that can be told
+    /// before it is made. The default tells nothing: 0.
+    fn executable_bytes(&self, shape: &GraphShape) -> u64 {
+        let _ = shape;
+        0
+    }
 
     /// Puts on the device what an executable graph needs there, so that its first launch does not.
     ///

@@ -11,6 +11,7 @@ mod error;
 mod forward;
 mod handle;
 mod host;
+mod shape;
 mod source;
 mod transfer;
 
@@ -24,6 +25,7 @@ pub use handle::{
     NodePointer, StreamHandle,
 };
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
+pub use shape::{Functions, GraphShape, NodeShape};
 pub use source::Source;
 pub use transfer::{HostPlace, Transfer};
 

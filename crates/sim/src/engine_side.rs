@@ -71,11 +71,7 @@ impl Driver for SimDriver {
 
     #[inline]
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind> {
-        self.call(Call::NodeKind, |state| {
-            let kind = state.graphs.kind(node)?;
-            let work = state.graphs.work(node)?.filter(|_| kind == NodeKind::KERNEL);
-            Ok(work.map_or(kind, |work| state.graphs.kernel(work).1.kind()))
-        })
+        self.call(Call::NodeKind, |state| Ok(state.graphs.told(node)?.0))
     }
 
     fn pointers(&self, node: NodeHandle, pointers: &mut Vec<NodePointer>) -> Result<()> {

@@ -8,9 +8,9 @@
 
 use super::contents::Contents;
 use super::graph::Graphs;
-use super::kernel::KernelMemory;
+use super::kernel::{Kernel, KernelMemory};
 use super::memory::Memory;
-use regraph::driver::{Dependency, EdgeData};
+use regraph::driver::{Dependency, EdgeData, NodeKind};
 
 /// A piece of work, by its number since the driver was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +72,24 @@ pub(super) struct Execution {
 pub(super) struct PlanStep {
     work: Option<u32>,
     before: Vec<(usize, Order)>,
+    /// `None` for the end of a conditional node.
+    bound: Option<Bound>,
+}
+
+/// What an update does not change of a node.
+#[derive(Debug, PartialEq, Eq)]
+struct Bound {
+    kind: NodeKind,
+    attributes: u64,
+    edges: Vec<(usize, EdgeData)>,
 }
 
 /// An instantiated graph.
 #[derive(Debug)]
 pub(super) struct Executable {
     plan: Vec<PlanStep>,
+    /// The device whose memory it takes, and how much.
+    pub(super) memory: (u32, u64),
     /// The end of its last launch: launches of one executable do not overlap.
     last: Option<Step>,
 }
@@ -87,7 +99,33 @@ impl Executable {
     pub(super) fn new(graphs: &Graphs, graph: usize) -> Self {
         let mut plan = Vec::new();
         flatten(graphs, graph, None, &mut plan);
-        Self { plan, last: None }
+        Self { plan, memory: (0, 0), last: None }
+    }
+
+    /// The end of its last launch.
+    pub(super) fn last(&self) -> Option<Step> {
+        self.last
+    }
+
+    /// Takes over what another executable does, if it has the same nodes with the same attributes and edges.
+    pub(super) fn update(&mut self, by: &Self) -> bool {
+        let same = |(one, other): (&PlanStep, &PlanStep)| one.bound == other.bound;
+        let like = self.plan.len() == by.plan.len() && self.plan.iter().zip(&by.plan).all(same);
+        if like {
+            self.update_first(by, self.plan.len());
+        }
+        like
+    }
+
+    /// Takes over what the first half of another one's steps do.
+    pub(super) fn update_half(&mut self, by: &Self) {
+        self.update_first(by, by.plan.len().div_ceil(2));
+    }
+
+    fn update_first(&mut self, by: &Self, steps: usize) {
+        for (step, by) in self.plan.iter_mut().zip(&by.plan).take(steps) {
+            step.work = by.work;
+        }
     }
 
     /// Whether all that it touches is mapped now.
@@ -115,6 +153,7 @@ fn flatten(
         plan.push(PlanStep {
             work: graphs.work(*node).unwrap_or(None),
             before: entry.map(|entry| (entry, Order::Full)).into_iter().collect(),
+            bound: None,
         });
         let mut end = begin;
         if let Ok(Some(body)) = graphs.body(*node) {
@@ -124,6 +163,7 @@ fn flatten(
             plan.push(PlanStep {
                 work: None,
                 before: inner.into_iter().map(|step| (step, Order::Full)).collect(),
+                bound: None,
             });
         }
         spans.insert(*node, (begin, end));
@@ -131,12 +171,17 @@ fn flatten(
     }
     for node in graphs.nodes(graph) {
         let dependencies: &[Dependency] = graphs.dependencies(*node).unwrap_or_default();
-        for dependency in dependencies {
-            if let Some(order) = Order::of(dependency.edge) {
-                let earlier = spans[&dependency.node].1;
-                plan[spans[node].0].before.push((earlier, order));
-            }
+        let place = |it: &Dependency| (spans[&it.node].1, it.edge);
+        let step = &mut plan[spans[node].0];
+        let edges: Vec<_> = dependencies.iter().map(place).collect();
+        for &(earlier, edge) in &edges {
+            step.before.extend(Order::of(edge).map(|order| (earlier, order)));
         }
+        step.bound = graphs.told(*node).ok().map(|(kind, kernel)| Bound {
+            kind,
+            attributes: kernel.map_or(0, Kernel::attributes),
+            edges,
+        });
     }
     ends
 }

@@ -129,6 +129,13 @@ impl Graphs {
         Ok(self.node(node)?.work)
     }
 
+    /// A node's kind as the driver tells it, and what it does.
+    pub(super) fn told(&self, node: NodeHandle) -> Fallible<(NodeKind, Option<&dyn Kernel>)> {
+        let (kind, work) = (self.kind(node)?, self.work(node)?);
+        let kernel = work.filter(|_| kind == NodeKind::KERNEL).map(|work| self.kernel(work).1);
+        Ok((kernel.map_or(kind, Kernel::kind), kernel))
+    }
+
     /// Keeps what a node does, if it does anything.
     pub(super) fn store(&mut self, device: u32, kernel: Option<Arc<dyn Kernel>>) -> Option<u32> {
         self.works.push(Work { device, kernel: kernel? });

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::execute::Executable;
 use super::graph::NewNode;
 use super::kernel::{Kernel, KernelMemory, Launch};
 use super::refusal::{Fallible, Refusal};
 use super::{slots, InWaits, SimDriver, State};
 use regraph::driver::{
     Access, CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle,
-    HostApi, NodeHandle, NodeKind, NodePointer, Result, StreamHandle,
+    GraphShape, HostApi, NodeHandle, NodeKind, NodePointer, NodeShape, Result, StreamHandle,
 };
 
 /// A fill, which happens at its end.
@@ -85,53 +84,6 @@ impl State {
         Ok(())
     }
 
-    fn instantiate(&mut self, graph: GraphHandle) -> Fallible<ExecutableHandle> {
-        let graph = self.graph(graph)?;
-        if self.graphs.any_capturing(graph) {
-            return Err(ErrorKind::InvalidValue.into());
-        }
-        let executable = Executable::new(&self.graphs, graph);
-        if self.refuse_unmapped && !executable.is_mapped(&self.graphs, &self.memory) {
-            return Err(ErrorKind::InvalidValue.into());
-        }
-        self.executables.push(Some(executable));
-        Ok(slots::executable(self.executables.len() - 1))
-    }
-
-    fn upload(&mut self, executable: ExecutableHandle, stream: StreamHandle) -> Fallible<()> {
-        let slot = self.used_stream(stream)?;
-        let found =
-            self.executables.get(slots::of_executable(executable)).is_some_and(Option::is_some);
-        match (found, self.streams[slot].is_capturing()) {
-            (true, false) => Ok(()),
-            (true, true) => Err(ErrorKind::CaptureUnsupported.into()),
-            (false, _) => Err(ErrorKind::InvalidValue.into()),
-        }
-    }
-
-    fn replay(&mut self, executable: ExecutableHandle, stream: StreamHandle) -> Fallible<()> {
-        let slot = self.used_stream(stream)?;
-        let executable = match self.executables.get_mut(slots::of_executable(executable)) {
-            Some(Some(executable)) => executable,
-            _ => return Err(ErrorKind::InvalidValue.into()),
-        };
-        let last = self.streams[slot].last;
-        if self.streams[slot].is_capturing() {
-            return Err(ErrorKind::CaptureUnsupported.into());
-        }
-        let end = self.execution.replay(executable, last);
-        self.streams[slot].follow(end);
-        Ok(())
-    }
-
-    fn destroy_executable(&mut self, executable: ExecutableHandle) -> Fallible<()> {
-        let slot = slots::of_executable(executable);
-        match self.executables.get_mut(slot).and_then(Option::take) {
-            Some(_) => Ok(()),
-            None => Err(ErrorKind::InvalidValue.into()),
-        }
-    }
-
     fn synchronize(&mut self, device: u32) -> Fallible<()> {
         self.forbid_captures_on(device)?;
         let streams = self.streams.iter().filter(|stream| stream.device == device);
@@ -198,7 +150,19 @@ impl HostApi for SimDriver {
     }
 
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {
-        self.program("cuGraphInstantiate", |state| state.instantiate(graph))
+        self.program("cuGraphInstantiate", |state| state.instantiate(self.device, graph))
+    }
+
+    fn update(&self, executable: ExecutableHandle, graph: GraphHandle) -> Result<()> {
+        self.program("cuGraphExecUpdate", |state| state.update(executable, graph))
+    }
+
+    fn node_shape(&self, node: NodeHandle) -> Result<NodeShape> {
+        self.program("cuGraphNodeGetParams", |state| state.node_shape(node))
+    }
+
+    fn executable_bytes(&self, shape: &GraphShape) -> u64 {
+        self.lock().executables.bytes(shape.nodes())
     }
 
     fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {

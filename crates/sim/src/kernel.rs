@@ -27,6 +27,17 @@ pub trait Kernel: fmt::Debug + Send + Sync {
         self.ranges().into_iter().map(unknown).collect()
     }
 
+    /// Which function it is: by default all kernels of one type are of one.
+    fn function(&self) -> usize {
+        let name = std::any::type_name::<Self>().bytes();
+        name.fold(0, |sum: usize, byte| sum.rotate_left(5).wrapping_mul(31) ^ usize::from(byte))
+    }
+
+    /// What its nodes have that an update of an executable does not change, such as whether it is cooperative.
+    fn attributes(&self) -> u64 {
+        0
+    }
+
     /// What it does first.
     fn start(&self, memory: &mut KernelMemory<'_>);
 

@@ -36,6 +36,7 @@ mod contents;
 mod devices;
 mod engine_side;
 mod events;
+mod executables;
 mod execute;
 mod faults;
 mod gates;
@@ -55,7 +56,8 @@ use std::sync::Arc;
 use capture::{Capture, Stream};
 use devices::Reach;
 use events::Event;
-use execute::{Executable, Execution};
+use executables::Executables;
+use execute::Execution;
 use faults::Faults;
 use gates::Gates;
 use graph::Graphs;
@@ -122,7 +124,7 @@ struct State {
     memory: Memory,
     host: HostMemory,
     execution: Execution,
-    executables: Vec<Option<Executable>>,
+    executables: Executables,
     relaxed_calls: u64,
     refuse_unmapped: bool,
     in_waits: Option<InWaits>,
@@ -206,7 +208,7 @@ impl SimDriver {
             memory,
             host: HostMemory::default(),
             execution: Execution::new(),
-            executables: Vec::new(),
+            executables: Executables::default(),
             relaxed_calls: 0,
             refuse_unmapped: false,
             in_waits: None,
@@ -360,6 +362,7 @@ impl SimDriver {
     pub fn forget_failures(&self) {
         let mut state = self.lock();
         state.faults.forget();
+        state.executables.forget_fault();
         state.set_all_gates();
     }
 

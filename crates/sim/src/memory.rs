@@ -486,15 +486,21 @@ impl Memory {
     }
 
     fn take(&mut self, device: u32, bytes: u64) -> Fallible<usize> {
+        self.use_up(device, bytes)?;
+        let new =
+            Physical { device, bytes, handles: 1, mappings: 0, exportable: false, origin: None };
+        self.physical.push(new);
+        Ok(self.physical.len() - 1)
+    }
+
+    /// Counts memory of a device as used.
+    pub(super) fn use_up(&mut self, device: u32, bytes: u64) -> Fallible<()> {
         let stock = &mut self.stocks[device as usize];
         if bytes > stock.total - stock.used {
             return Err(ErrorKind::OutOfMemory.into());
         }
         stock.used += bytes;
-        let new =
-            Physical { device, bytes, handles: 1, mappings: 0, exportable: false, origin: None };
-        self.physical.push(new);
-        Ok(self.physical.len() - 1)
+        Ok(())
     }
 
     fn held(&self, memory: MemoryHandle) -> Fallible<usize> {

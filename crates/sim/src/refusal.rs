@@ -64,6 +64,7 @@ impl From<ErrorKind> for Refusal {
             ErrorKind::CaptureImplicit => 906,
             ErrorKind::CapturedEvent => 907,
             ErrorKind::CaptureWrongThread => 908,
+            ErrorKind::UpdateRefused => 910,
             // `Other`, and kinds that the simulated driver never gives.
             _ => 999,
         };

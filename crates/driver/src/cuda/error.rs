@@ -43,6 +43,7 @@ fn known(code: u32) -> Option<ErrorKind> {
         906 => ErrorKind::CaptureImplicit,
         907 => ErrorKind::CapturedEvent,
         908 => ErrorKind::CaptureWrongThread,
+        910 => ErrorKind::UpdateRefused,
         _ => return None,
     })
 }

@@ -4,11 +4,21 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use super::super::{
-    CaptureMode, Driver, EventHandle, ExecutableHandle, GraphHandle, HostApi, Result, StreamHandle,
+    CaptureMode, Driver, EventHandle, ExecutableHandle, GraphHandle, GraphShape, HostApi,
+    NodeHandle, NodeShape, Result, StreamHandle,
 };
 use super::error::{failure, nonsense};
-use super::raw::{self, Pointer};
+use super::raw::{self, Pointer, UpdateOutcome};
 use super::{symbols, CudaDriver};
+
+/// What an executable takes on the device, in bytes, measured on an H200 under driver 580 by graphs of 1 to 2,000 kernels
+/// with parameters of 16 bytes to 4 KiB: by itself, more where nodes run side by side, and for each node, whose
+/// parameters are free up to 1 KiB. Kernels with more to keep there, such as those of cuBLAS, take up to four times as
+/// much.
+const EXECUTABLE_BYTES: u64 = 128 << 10;
+const FORK_BYTES: u64 = 144 << 10;
+const NODE_BYTES: u64 = 2_560;
+const FREE_PARAMETERS: u64 = 1 << 10;
 
 impl HostApi for CudaDriver {
     fn create_stream(&self) -> Result<StreamHandle> {
@@ -79,6 +89,28 @@ impl HostApi for CudaDriver {
         // SAFETY: the graph is the caller's and alive; writes one handle.
         unsafe { self.symbols.instantiate(&mut executable, graph.as_raw(), 0) }?;
         Ok(ExecutableHandle(executable as usize))
+    }
+
+    fn update(&self, executable: ExecutableHandle, graph: GraphHandle) -> Result<()> {
+        let mut outcome = UpdateOutcome::none();
+        let _relaxed = self.enter()?;
+        // SAFETY: both handles are the caller's and alive, and nothing else uses the executable; writes one structure.
+        unsafe {
+            self.symbols.executable_update(executable.0 as Pointer, graph.as_raw(), &mut outcome)
+        }
+    }
+
+    fn node_shape(&self, node: NodeHandle) -> Result<NodeShape> {
+        let kind = self.node_kind(node)?;
+        let _relaxed = self.enter()?;
+        let shape = self.inspection.shape(node.as_raw(), kind);
+        shape.map_err(|(call, code)| failure(&self.symbols, call, code))
+    }
+
+    fn executable_bytes(&self, shape: &GraphShape) -> u64 {
+        let fork = if shape.is_forked() { FORK_BYTES } else { 0 };
+        let node = |bytes: u64| NODE_BYTES + bytes.saturating_sub(FREE_PARAMETERS) * 5 / 2;
+        EXECUTABLE_BYTES + fork + shape.parameter_bytes().into_iter().map(node).sum::<u64>()
     }
 
     fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {

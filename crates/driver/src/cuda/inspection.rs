@@ -11,7 +11,11 @@ use std::ffi::{c_char, CStr};
 use std::mem::size_of;
 use std::ptr::null_mut;
 
-use super::raw::{CopyNodeParams, FillNodeParams, KernelNodeParams, Pointer};
+use super::super::{GraphHandle, NodeKind, NodeShape};
+use super::raw::{
+    AttributeValue, CopyNodeParams, FillNodeParams, HostNodeParams, KernelNodeParams, Pointer,
+    DEVICE_UPDATABLE, NODE_ATTRIBUTES,
+};
 use super::symbols::library;
 
 /// More parameters than any kernel has: they take at most 32,764 bytes.
@@ -57,6 +61,9 @@ optional_symbols! {
     kernel_params = "cuGraphKernelNodeGetParams_v2"(Pointer, *mut KernelNodeParams);
     copy_params = "cuGraphMemcpyNodeGetParams"(Pointer, *mut CopyNodeParams);
     fill_params = "cuGraphMemsetNodeGetParams"(Pointer, *mut FillNodeParams);
+    host_params = "cuGraphHostNodeGetParams"(Pointer, *mut HostNodeParams);
+    kernel_attribute =
+        "cuGraphKernelNodeGetAttribute"(Pointer, u32, *mut AttributeValue);
     child_graph = "cuGraphChildGraphNodeGetGraph"(Pointer, *mut Pointer);
     function_param = "cuFuncGetParamInfo"(Pointer, usize, *mut usize, *mut usize);
     kernel_param = "cuKernelGetParamInfo"(Pointer, usize, *mut usize, *mut usize);
@@ -92,17 +99,11 @@ impl Inspection {
             }
             // The source first.
             Inspected::Copy => {
-                let Some(ask) = self.copy_params else { return Ok(()) };
-                let mut params = CopyNodeParams::default();
-                // SAFETY: writes one structure of the type's layout.
-                answer("cuGraphMemcpyNodeGetParams", unsafe { ask(node, &mut params) })?;
+                let Some(params) = self.copy(node)? else { return Ok(()) };
                 values.extend([params.source(), params.destination()]);
             }
             Inspected::Fill => {
-                let Some(ask) = self.fill_params else { return Ok(()) };
-                let mut params = FillNodeParams::default();
-                // SAFETY: writes one structure of the type's layout.
-                answer("cuGraphMemsetNodeGetParams", unsafe { ask(node, &mut params) })?;
+                let Some(params) = self.fill(node)? else { return Ok(()) };
                 values.push(params.start);
             }
         }
@@ -138,12 +139,106 @@ impl Inspection {
         Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
+    /// What a node has that an update of an executable does not change. The thread is relaxed and its context current.
+    pub fn shape(&self, node: Pointer, kind: NodeKind) -> Result<NodeShape, Failure> {
+        let shape = NodeShape::new(kind);
+        let known = match kind {
+            NodeKind::KERNEL => match (self.kernel(node)?, self.attributes(node)) {
+                (Some(params), Some(attributes)) => {
+                    let handles = [params.function, params.kernel, params.context];
+                    let parameters = self.parameters(&params);
+                    Some(
+                        shape.function(handles.map(|it| it as usize), parameters).fixed(attributes),
+                    )
+                }
+                _ => None,
+            },
+            NodeKind::COPY => {
+                let memory = self.copy(node)?.and_then(|params| params.memory());
+                memory.map(|kinds| shape.fixed(kinds.to_vec()))
+            }
+            NodeKind::FILL => self.fill(node)?.map(|params| shape.fixed(params.fixed())),
+            NodeKind::HOST => match self.host_params {
+                Some(ask) => {
+                    let mut params = HostNodeParams::default();
+                    // SAFETY: writes one structure of the type's layout.
+                    answer("cuGraphHostNodeGetParams", unsafe { ask(node, &mut params) })?;
+                    Some(shape.function([params.function], Vec::new()))
+                }
+                None => None,
+            },
+            NodeKind::CHILD_GRAPH => {
+                self.child(node)?.map(|graph| NodeShape::child(GraphHandle::from_raw(graph)))
+            }
+            NodeKind::EMPTY => Some(shape),
+            // Memory, events, semaphores, conditions, and what is newer.
+            _ => None,
+        };
+        Ok(known.unwrap_or_else(|| NodeShape::unknown(kind)))
+    }
+
+    /// A kernel node's attributes, each with the driver's answer; `None` where they cannot be told, or kernels may
+    /// change the node themselves.
+    fn attributes(&self, node: Pointer) -> Option<Vec<u64>> {
+        let ask = self.kernel_attribute?;
+        let mut words = Vec::new();
+        for attribute in NODE_ATTRIBUTES {
+            let mut value = AttributeValue::default();
+            // SAFETY: writes one union of the type's size.
+            let code = unsafe { ask(node, attribute, &mut value) };
+            if attribute == DEVICE_UPDATABLE && code == 0 && value != AttributeValue::default() {
+                return None;
+            }
+            words.push(u64::from(attribute) << 32 | u64::from(code));
+            // The rest is zero.
+            let used = value.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+            words.push(used as u64);
+            words.extend(&value[..used]);
+        }
+        Some(words)
+    }
+
+    fn copy(&self, node: Pointer) -> Result<Option<CopyNodeParams>, Failure> {
+        let Some(ask) = self.copy_params else { return Ok(None) };
+        let mut params = CopyNodeParams::default();
+        // SAFETY: writes one structure of the type's layout.
+        answer("cuGraphMemcpyNodeGetParams", unsafe { ask(node, &mut params) })?;
+        Ok(Some(params))
+    }
+
+    fn fill(&self, node: Pointer) -> Result<Option<FillNodeParams>, Failure> {
+        let Some(ask) = self.fill_params else { return Ok(None) };
+        let mut params = FillNodeParams::default();
+        // SAFETY: writes one structure of the type's layout.
+        answer("cuGraphMemsetNodeGetParams", unsafe { ask(node, &mut params) })?;
+        Ok(Some(params))
+    }
+
     fn kernel(&self, node: Pointer) -> Result<Option<KernelNodeParams>, Failure> {
         let Some(ask) = self.kernel_params else { return Ok(None) };
         let mut params = KernelNodeParams::none();
         // SAFETY: writes one structure of the type's layout.
         answer("cuGraphKernelNodeGetParams_v2", unsafe { ask(node, &mut params) })?;
         Ok(Some(params))
+    }
+
+    /// Offset and size in bytes of each of a kernel's parameters.
+    fn parameters(&self, params: &KernelNodeParams) -> Vec<(usize, usize)> {
+        let (ask, of) = match params.function.is_null() {
+            false => (self.function_param, params.function),
+            true => (self.kernel_param, params.kernel),
+        };
+        let mut parameters = Vec::new();
+        let Some(ask) = ask.filter(|_| !of.is_null()) else { return parameters };
+        for index in 0..MOST_PARAMETERS {
+            let (mut offset, mut bytes) = (0, 0);
+            // SAFETY: the handle is the node's own; writes two sizes.
+            if unsafe { ask(of, index, &mut offset, &mut bytes) } != 0 || bytes > MOST_BYTES {
+                break;
+            }
+            parameters.push((offset, bytes));
+        }
+        parameters
     }
 
     /// # Safety
@@ -153,20 +248,10 @@ impl Inspection {
             // SAFETY: the driver's own list, which ends as its documentation says.
             unsafe { extra_values(params.extra, values) };
         }
-        let (ask, of) = match params.function.is_null() {
-            false => (self.function_param, params.function),
-            true => (self.kernel_param, params.kernel),
-        };
-        let Some(ask) = ask else { return };
-        if of.is_null() || params.parameters.is_null() {
+        if params.parameters.is_null() {
             return;
         }
-        for index in 0..MOST_PARAMETERS {
-            let (mut offset, mut bytes) = (0, 0);
-            // SAFETY: the handle is the node's own; writes two sizes.
-            if unsafe { ask(of, index, &mut offset, &mut bytes) } != 0 || bytes > MOST_BYTES {
-                return;
-            }
+        for (index, (offset, bytes)) in self.parameters(params).into_iter().enumerate() {
             // SAFETY: the kernel has a parameter of this index, so the array has an entry.
             let parameter = unsafe { *params.parameters.add(index) };
             if parameter.is_null() {

@@ -195,6 +195,39 @@ impl KernelNodeParams {
     }
 }
 
+/// `CUgraphExecUpdateResultInfo`
+#[repr(C)]
+pub(super) struct UpdateOutcome {
+    result: u32,
+    node: Pointer,
+    from: Pointer,
+}
+
+impl UpdateOutcome {
+    /// What the driver is to write over.
+    pub fn none() -> Self {
+        Self { result: 0, node: std::ptr::null_mut(), from: std::ptr::null_mut() }
+    }
+}
+
+/// `CUDA_HOST_NODE_PARAMS`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct HostNodeParams {
+    pub function: usize,
+    data: usize,
+}
+
+/// `CUlaunchAttributeValue`
+pub(super) type AttributeValue = [u64; 8];
+/// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`
+pub(super) const DEVICE_UPDATABLE: u32 = 13;
+/// Those of `CUlaunchAttributeID` that a kernel node may have, and the numbers behind the last one of CUDA 13.0.
+pub(super) const NODE_ATTRIBUTES: [u32; 14] =
+    [1, 2, 4, 5, 8, 9, 10, 11, DEVICE_UPDATABLE, 14, 15, 16, 17, 18];
+/// `CU_MEMORYTYPE_ARRAY`
+const MEMORY_ARRAY: u32 = 3;
+
 /// One end of a copy in `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -242,6 +275,12 @@ impl CopyNodeParams {
     pub fn destination(&self) -> u64 {
         self.to.start()
     }
+
+    /// The kinds of memory that it reads and writes (`CUmemorytype`); `None` where one is an array.
+    pub fn memory(&self) -> Option<[u64; 2]> {
+        let kinds = [self.from.memory, self.to.memory];
+        (!kinds.contains(&MEMORY_ARRAY)).then_some(kinds.map(u64::from))
+    }
 }
 
 /// `CUDA_MEMSET_NODE_PARAMS`
@@ -255,6 +294,17 @@ pub(super) struct FillNodeParams {
     element_bytes: u32,
     width: usize,
     height: usize,
+}
+
+impl FillNodeParams {
+    /// What an update leaves as it is: of one row the size of an element, of several all but the start and the value.
+    pub fn fixed(&self) -> Vec<u64> {
+        let mut fixed = vec![u64::from(self.element_bytes)];
+        if self.height > 1 {
+            fixed.extend([self.pitch, self.width, self.height].map(|it| it as u64));
+        }
+        fixed
+    }
 }
 
 // The layouts of the 64-bit ABI. The driver is there for no other.
@@ -283,6 +333,8 @@ const _: () = {
     assert!(size_of::<CopyNodeParams>() == 200);
     assert!(offset_of!(CopyNodeParams, to) == 88);
     assert!(offset_of!(CopyNodeParams, width_bytes) == 176);
+    assert!(size_of::<UpdateOutcome>() == 24);
+    assert!(size_of::<HostNodeParams>() == 16);
     assert!(size_of::<FillNodeParams>() == 40);
     assert!(offset_of!(FillNodeParams, value) == 16);
     assert!(offset_of!(FillNodeParams, width) == 24);

@@ -11,7 +11,7 @@ use libloading::Library;
 
 use super::super::{DriverError, ErrorKind, Result};
 use super::error::failure;
-use super::raw::{AccessDesc, AllocationProp, IpcHandle, Pointer, RawEdge};
+use super::raw::{AccessDesc, AllocationProp, IpcHandle, Pointer, RawEdge, UpdateOutcome};
 
 macro_rules! symbols {
     ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {
@@ -106,6 +106,11 @@ symbols! {
         executable: *mut Pointer,
         graph: Pointer,
         flags: u64,
+    );
+    executable_update = "cuGraphExecUpdate_v2"(
+        executable: Pointer,
+        graph: Pointer,
+        outcome: *mut UpdateOutcome,
     );
     graph_upload = "cuGraphUpload"(executable: Pointer, stream: Pointer);
     graph_launch = "cuGraphLaunch"(executable: Pointer, stream: Pointer);
