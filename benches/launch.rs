@@ -125,7 +125,7 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
     println!("{device}");
 
     let (tiny, _output) = chain(&pool(), streams, 1, false)?;
-    let by_hand = || Ok(driver.replay(tiny.executable(), streams[0])?);
+    let by_hand = || Ok(driver.replay(tiny.executable().expect("it has its own"), streams[0])?);
     let guarded = || tiny.launch(streams[0]);
     let times = compare(&*driver, (TURNS, LAUNCHES), &[&by_hand, &guarded], false)?;
     println!(

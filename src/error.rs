@@ -521,6 +521,20 @@ pub enum PoolRefusal {
         "was dropped while the capture that uses it was ended; keep the pool until the graph is there"
     )]
     Going,
+    /// The graph's executable does not fit into the pool's budget for executables, beside what is pinned. Nothing was
+    /// launched.
+    #[error(
+        "has a budget of {budget} bytes for executables, of which {pinned} are pinned, and this graph's takes {bytes}; \
+         raise the budget, or pin fewer"
+    )]
+    NoExecutable {
+        /// What the executable takes, in bytes, as the driver foresees it.
+        bytes: u64,
+        /// What pinned ones take.
+        pinned: u64,
+        /// The budget.
+        budget: u64,
+    },
     /// The pool belongs to another engine than the call.
     #[error("belongs to another engine; give a pool that was made with this one")]
     Foreign,

@@ -1,6 +1,6 @@
 //! Graphs: the order of their launches, and the least memory that they need.
 
-use regraph::driver::CaptureMode;
+use regraph::driver::{CaptureMode, ExecutableHandle};
 
 use crate::arguments::{changed, put_if_wanted};
 use crate::captures::regraph_capture_report;
@@ -209,7 +209,8 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
     call!(engine, {
         let (found, instantiated) = engine.handles(graph.into())?;
         put_if_wanted(handle, raw_graph(found));
-        put_if_wanted(executable, raw_executable(instantiated));
+        let none = ExecutableHandle(0);
+        put_if_wanted(executable, raw_executable(instantiated.unwrap_or(none)));
     })
 }
 

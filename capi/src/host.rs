@@ -254,8 +254,11 @@ impl<D: Transfer> Host<D> {
         })
     }
 
-    /// The graph and the executable that the library made of a capture.
-    pub(crate) fn handles(&self, graph: GraphId) -> Fallible<(GraphHandle, ExecutableHandle)> {
+    /// The graph that the library made of a capture, and its executable if no other graph may use that.
+    pub(crate) fn handles(
+        &self,
+        graph: GraphId,
+    ) -> Fallible<(GraphHandle, Option<ExecutableHandle>)> {
         self.read(graph, "handles", |held| match held {
             Held::Graph(graph) => Ok((graph.handle(), graph.executable())),
             Held::Lease(..) => Err(Failure::NotInstantiated),

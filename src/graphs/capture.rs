@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::executables::Captured;
 use super::graph::Graph;
 use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
@@ -15,8 +16,7 @@ use super::order::Kept;
 use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{
-    AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
-    StreamHandle,
+    AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
 };
 use crate::engine::{Attempt, CaptureReport, Engine};
 
@@ -165,7 +165,8 @@ impl<D: HostApi> Capture<D> {
     }
 
     /// Ends the capture: the checker judges it on a thread of its own while the graph is instantiated,
-    /// and the graph is put on the device.
+    /// and the graph is put on the device. Where its first pool [keeps executables](Pool::keep_executables) both come
+    /// with the first launch.
     ///
     /// # Errors
     /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
@@ -177,27 +178,21 @@ impl<D: HostApi> Capture<D> {
     /// For a capture that was [adopted](Capture::adopt): its host ends it.
     pub fn finish(mut self) -> Result<Graph<D>, Error> {
         assert!(self.begun, "a capture that the host has begun is ended by the host; see `accept`");
-        let engine = self.engine();
+        let home = self.pools.borrow()[0].clone();
         let graph = self.graph_under_capture()?;
         let judging = self.close_all(graph)?;
-        let driver = engine.driver();
+        let driver = home.engine().driver();
         let graph = driver.end_capture(self.stream)?;
-        let before = driver.memory_info().ok();
-        let discard = |executable: Option<ExecutableHandle>| {
-            if let Some(executable) = executable {
-                let _ = driver.destroy_executable(executable);
-            }
+        let lazily = home.order().executables().are_lazy();
+        let captured = Captured::new(driver, graph, lazily).inspect_err(|_| {
             let _ = driver.destroy_graph(graph);
-        };
-        let executable = driver.instantiate(graph).inspect_err(|_| discard(None))?;
+        });
+        let mut captured = captured?;
         let verdict = judging.verdict().map_err(|error| named(error, driver));
-        let (lease, report) = verdict.inspect_err(|_| discard(Some(executable)))?;
-        let uploaded = driver.upload(executable, self.stream);
-        uploaded.inspect_err(|_| discard(Some(executable)))?;
-        let after = driver.memory_info().ok();
-        let free = before.zip(after).map(|(before, after)| (before.free, after.free));
-        let spent = free.map_or(0, |(before, after)| before.saturating_sub(after));
-        Ok(Graph::new(lease, graph, executable, report, spent))
+        let (lease, report) = verdict.inspect_err(|_| captured.discard(driver))?;
+        let uploaded = captured.upload(driver, self.stream, report.nodes);
+        uploaded.inspect_err(|_| captured.discard(driver))?;
+        Ok(Graph::new(lease, home, captured, report))
     }
 
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use super::lease::Lease;
+use super::executables::Captured;
+use super::lease::{Lease, Owned};
+use super::order::Launched;
+use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
-use crate::sync::Ordering;
 
 /// An executable graph that owns the lease on its memory.
 ///
@@ -20,25 +22,22 @@ use crate::sync::Ordering;
 /// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: HostApi> {
     lease: Lease<D>,
-    graph: GraphHandle,
-    executable: ExecutableHandle,
     report: CaptureReport,
-    driver_bytes: u64,
 }
 
 impl<D: HostApi> Graph<D> {
     pub(super) fn new(
         mut lease: Lease<D>,
-        graph: GraphHandle,
-        executable: ExecutableHandle,
+        home: Pool<D>,
+        captured: Captured,
         report: CaptureReport,
-        driver_bytes: u64,
     ) -> Self {
-        lease.own(graph, executable);
-        if let Some(pool) = lease.pools().next() {
-            pool.spent().fetch_add(driver_bytes, Ordering::Relaxed);
-        }
-        Self { lease, graph, executable, report, driver_bytes }
+        lease.own(home, captured);
+        Self { lease, report }
+    }
+
+    fn owned(&self) -> &Owned<D> {
+        self.lease.owned().expect("a graph's lease owns it")
     }
 
     /// Launches the graph on a stream that does not capture: after every earlier launch of a graph
@@ -47,15 +46,49 @@ impl<D: HostApi> Graph<D> {
     /// What its nodes use lives until it has finished: its blocks do, and what was
     /// [kept](super::Capture::keep); for all else the program answers, as it promised with the driver.
     ///
-    /// Costs one event record, and one wait where the stream is another than the pool's last.
+    /// Costs one event record, and one wait where the stream is another than the pool's last. Where the pool shares
+    /// executables, one that holds another graph's parameters is updated first, or made ([`Graph::prepare`]).
     ///
     /// # Errors
-    /// As [`Lease::launch`].
+    /// As [`Lease::launch`]; [`PoolRefusal::NoExecutable`](crate::PoolRefusal::NoExecutable).
     pub fn launch(&self, stream: impl AsStream) -> Result<(), Error> {
-        self.lease.launch(stream, |stream| {
-            let Some(pool) = self.lease.pools().next() else { return Ok(()) };
-            Ok(pool.engine().driver().replay(self.executable, stream)?)
+        self.lease.launch_owned(stream)
+    }
+
+    /// Does what the next launch would have to do first: makes the graph's executable and puts it on the device, or
+    /// updates the one that it shares. `stream` is one that does not capture. Nothing is left to do then, until another
+    /// graph that shares it is launched, or it has to go. Launches of the pool on other threads wait meanwhile.
+    ///
+    /// # Errors
+    /// As [`Graph::launch`].
+    pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
+        let owned = self.owned();
+        let launched = Launched::on(owned.home().engine().driver(), stream)?;
+        let mut order = owned.home().order();
+        order.must_launch()?;
+        order.with_executables("prepare", |executables, means| {
+            match executables.ready(owned.member(), means)? {
+                (executable, true) => Ok(means.driver.upload(executable, launched.stream())?),
+                (_, false) => Ok(()),
+            }
         })
+    }
+
+    /// Says whether the graph's executable stays where the pool's budget for executables is short. At first it does
+    /// not. One that graphs share stays if one of those that were launched by it is pinned.
+    pub fn pin(&self, pinned: bool) {
+        self.owned().home().order().executables().pin(self.owned().member(), pinned);
+    }
+
+    /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
+    /// tell. Found when it is first asked for.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn foreseen_bytes(&self) -> Result<u64, Error> {
+        let home = self.owned().home();
+        let driver = home.engine().driver();
+        home.order().executables().bytes_of(self.owned().member(), driver)
     }
 
     /// What its capture came to.
@@ -80,28 +113,22 @@ impl<D: HostApi> Graph<D> {
 
     /// The device memory that the driver took to instantiate and upload the graph, in bytes: by how
     /// much its free memory shrank meanwhile. What others did on the device in that time counts too,
-    /// and the driver takes memory in large pieces, so single figures say less than their sum.
+    /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for one that never had
+    /// an executable made of it.
     pub fn driver_bytes(&self) -> u64 {
-        self.driver_bytes
+        self.owned().home().order().executables().measured_of(self.owned().member())
     }
 
     /// The graph, for reading. It is destroyed with this value.
     pub fn handle(&self) -> GraphHandle {
-        self.graph
+        self.owned().graph()
     }
 
     /// The executable graph, for parameter updates between launches. A launch by any other way than
-    /// [`Graph::launch`] is not ordered among the graphs of the pool.
-    pub fn executable(&self) -> ExecutableHandle {
-        self.executable
-    }
-}
-
-impl<D: HostApi> Drop for Graph<D> {
-    fn drop(&mut self) {
-        if let Some(pool) = self.lease.pools().next() {
-            pool.spent().fetch_sub(self.driver_bytes, Ordering::Relaxed);
-        }
+    /// [`Graph::launch`] is not ordered among the graphs of the pool. `None` where the pool
+    /// [keeps executables](Pool::keep_executables): it may hold another graph's parameters then, or go.
+    pub fn executable(&self) -> Option<ExecutableHandle> {
+        self.owned().home().order().executables().own(self.owned().member())
     }
 }
 
@@ -110,7 +137,6 @@ impl<D: HostApi> fmt::Debug for Graph<D> {
         f.debug_struct("Graph")
             .field("lease", &self.lease)
             .field("report", &self.report)
-            .field("driver_bytes", &self.driver_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::executables::{Captured, Member};
 use super::order::{retire, Kept, Launched, Order, Retired};
 use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
@@ -19,7 +20,7 @@ use crate::sync::{AtomicBool, MutexGuard, Ordering};
 pub struct Lease<D: HostApi> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: Accepted<D>,
-    handles: Option<(GraphHandle, ExecutableHandle)>,
+    owned: Option<Owned<D>>,
     kept: Kept,
     /// Whether memory is to be filled before the next launch ([`Settings::poison`](crate::Settings::poison)).
     poison: AtomicBool,
@@ -29,7 +30,7 @@ impl<D: HostApi> Lease<D> {
     pub(super) fn new(mut pools: Accepted<D>, kept: Kept) -> Self {
         pools.sort_by_key(|(pool, _)| pool.place());
         let poison = pools.iter().any(|(pool, _)| pool.engine().poisons());
-        Self { pools, handles: None, kept, poison: AtomicBool::new(poison) }
+        Self { pools, owned: None, kept, poison: AtomicBool::new(poison) }
     }
 
     /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those
@@ -53,9 +54,29 @@ impl<D: HostApi> Lease<D> {
         self.pools.clear();
     }
 
-    /// Makes the lease destroy the graph with itself.
-    pub(super) fn own(&mut self, graph: GraphHandle, executable: ExecutableHandle) {
-        self.handles = Some((graph, executable));
+    /// Makes the lease destroy the graph with itself. Its executable is one of a pool's.
+    pub(super) fn own(&mut self, home: Pool<D>, captured: Captured) {
+        let graph = captured.graph();
+        let member = home.order().executables().add(home.engine().driver(), captured);
+        self.owned = Some(Owned { home, graph, member });
+    }
+
+    /// The graph that it destroys.
+    pub(super) fn owned(&self) -> Option<&Owned<D>> {
+        self.owned.as_ref()
+    }
+
+    /// Launches the graph that it owns.
+    pub(super) fn launch_owned(&self, stream: impl AsStream) -> Result<(), Error> {
+        let Some(Owned { home, member, .. }) = &self.owned else { return Ok(()) };
+        let place = self.pools().position(|pool| pool.is(home));
+        self.launch_among(stream, |orders, stream| {
+            let Some(order) = place.and_then(|place| orders.get_mut(place)) else { return Ok(()) };
+            order.with_executables("launch", |executables, means| {
+                let (executable, _) = executables.ready(*member, means)?;
+                Ok(means.driver.replay(executable, stream)?)
+            })
+        })
     }
 
     pub(super) fn pools(&self) -> impl Iterator<Item = &Pool<D>> {
@@ -80,7 +101,18 @@ impl<D: HostApi> Lease<D> {
         stream: impl AsStream,
         launch: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
+        self.launch_among(stream, |_, stream| launch(stream))
+    }
+
+    /// Launches as [`Lease::launch`]; `launch` gets the orders of the pools too.
+    fn launch_among<E: From<Error>>(
+        &self,
+        stream: impl AsStream,
+        launch: impl FnOnce(&mut [MutexGuard<'_, Order<D>>], StreamHandle) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some((first, _)) = self.pools.first() else {
+            return launch(&mut [], stream.as_stream());
+        };
         let launched = Launched::on(first.engine().driver(), stream)?;
         let stream = launched.stream();
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
@@ -95,9 +127,10 @@ impl<D: HostApi> Lease<D> {
         }
         let mut marks = Marks { orders, launched, pending: true };
         let result = match self.poison.load(Ordering::Relaxed) {
-            true => self.poison(stream).map_err(E::from).and_then(|()| launch(stream)),
-            false => launch(stream),
+            true => self.poison(stream).map_err(E::from),
+            false => Ok(()),
         };
+        let result = result.and_then(|()| launch(&mut marks.orders, stream));
         let marked = marks.set();
         let finished: SmallVec<[_; 1]> =
             marks.orders.iter_mut().flat_map(|order| order.finished()).collect();
@@ -117,6 +150,32 @@ impl<D: HostApi> Lease<D> {
         }
         self.poison.store(!filled, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// A graph that is destroyed with its lease, and the pool whose executables it is launched by.
+pub(super) struct Owned<D: HostApi> {
+    home: Pool<D>,
+    graph: GraphHandle,
+    member: Member,
+}
+
+impl<D: HostApi> Owned<D> {
+    pub(super) fn home(&self) -> &Pool<D> {
+        &self.home
+    }
+
+    pub(super) fn graph(&self) -> GraphHandle {
+        self.graph
+    }
+
+    pub(super) fn member(&self) -> Member {
+        self.member
+    }
+
+    /// The graph, with its executable where no other uses that.
+    pub(super) fn give_up(self) -> (GraphHandle, Option<ExecutableHandle>) {
+        (self.graph, self.home.order().executables().remove(self.member))
     }
 }
 
@@ -172,7 +231,7 @@ impl<D: HostApi> Drop for Marks<'_, D> {
 
 impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
-        retire(&self.pools, self.handles.take(), std::mem::take(&mut self.kept));
+        retire(&self.pools, self.owned.take(), std::mem::take(&mut self.kept));
     }
 }
 

@@ -12,6 +12,8 @@
 //! * [`Graph`]: an executable graph with the [`Lease`] on its memory: no other work gets that while the
 //!   graph lives or runs.
 //!
+//! * [`Pool::keep_executables`]: graphs of one shape share an executable, within a budget.
+//!
 //! ```
 //! use std::sync::Arc;
 //!
@@ -39,6 +41,7 @@
 //! ```
 
 mod capture;
+mod executables;
 mod graph;
 mod lease;
 mod lending;
@@ -49,6 +52,7 @@ mod submit;
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 pub use capture::{Capture, Judging};
+pub use executables::{ExecutableFigures, ExecutableOptions};
 pub use graph::Graph;
 pub use lease::Lease;
 pub use lending::Lending;

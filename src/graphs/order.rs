@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::executables::{Executables, Means};
+use super::lease::Owned;
 use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal};
 use crate::driver::{
@@ -96,6 +98,7 @@ pub(super) struct Order<D: HostApi> {
     suspended: bool,
     /// Graphs that were dropped while they may have been running.
     retired: Vec<Retired<D>>,
+    executables: Executables,
 }
 
 impl<D: HostApi> Order<D> {
@@ -110,6 +113,7 @@ impl<D: HostApi> Order<D> {
             lends: engine.lends(pool),
             suspended: false,
             retired: Vec::new(),
+            executables: Executables::default(),
         }
     }
 
@@ -210,6 +214,27 @@ impl<D: HostApi> Order<D> {
         Ok(last.filter(|event| !event.is_completed()).cloned())
     }
 
+    /// The executables of the pool's graphs.
+    pub(super) fn executables(&mut self) -> &mut Executables {
+        &mut self.executables
+    }
+
+    /// The executables, with what they need of the pool to change.
+    pub(super) fn with_executables<R>(
+        &mut self,
+        call: &'static str,
+        change: impl FnOnce(&mut Executables, &Means<'_, D>) -> R,
+    ) -> R {
+        let Self { engine, pool, last, lost, executables, .. } = self;
+        let idle = || match &*last {
+            _ if *lost => Err(Error::OrderLost { pool: *pool }),
+            Some((_, event)) => Ok(event.synchronize()?),
+            None => Ok(()),
+        };
+        let refuse = |why| engine.refuse(*pool, call, why);
+        change(executables, &Means { driver: engine.driver(), idle: &idle, refuse: &refuse })
+    }
+
     pub(super) fn is_suspended(&self) -> bool {
         self.suspended
     }
@@ -234,8 +259,8 @@ impl<D: HostApi> Order<D> {
 pub(super) struct Retired<D: HostApi> {
     /// Its name in each engine.
     claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,
-    /// Where the graph is ours to destroy.
-    handles: Option<(GraphHandle, ExecutableHandle)>,
+    /// Where the graph is ours to destroy, with the executable that no other graph uses.
+    handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
     /// Its pools but for the one that it is put aside in. That is the first by address, so that no
     /// two keep each other.
@@ -250,7 +275,9 @@ impl<D: HostApi> Retired<D> {
         if let (Some((graph, executable)), Some((engine, _))) = (self.handles, self.claims.first())
         {
             // A handle that the driver refuses to destroy is lost; the memory is not in use by it.
-            let _ = engine.driver().destroy_executable(executable);
+            if let Some(executable) = executable {
+                let _ = engine.driver().destroy_executable(executable);
+            }
             let _ = engine.driver().destroy_graph(graph);
         }
         for (engine, graph) in &self.claims {
@@ -269,10 +296,11 @@ impl<D: HostApi> Retired<D> {
 /// and when it has finished otherwise.
 pub(super) fn retire<D: HostApi>(
     pools: &[(Pool<D>, GraphId)],
-    handles: Option<(GraphHandle, ExecutableHandle)>,
+    owned: Option<Owned<D>>,
     kept: Kept,
 ) {
     let (claims, others, events) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let handles = owned.map(|owned| owned.give_up());
     let mut retired = Retired { claims, handles, kept, others, events };
     for (pool, graph) in pools {
         // An engine knows the graph by one name, however many of its pools that uses.

@@ -4,12 +4,13 @@ use std::fmt;
 use std::slice;
 use std::sync::{Arc, Weak};
 
+use super::executables::{ExecutableFigures, ExecutableOptions};
 use super::memory::Memory;
 use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
@@ -26,8 +27,6 @@ struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
-    /// What the driver itself spent on the executables of graphs that live, in bytes.
-    driver_bytes: AtomicU64,
 }
 
 impl<D: HostApi> Drop for PoolCore<D> {
@@ -46,7 +45,6 @@ impl<D: HostApi> Pool<D> {
             engine: engine.clone(),
             id,
             order: Mutex::new(Rank::Order, Order::new(engine, id)),
-            driver_bytes: AtomicU64::new(0),
         });
         // For captures that use the pool without having joined it.
         let owner: Weak<PoolCore<D>> = Arc::downgrade(&shared);
@@ -73,10 +71,6 @@ impl<D: HostApi> Pool<D> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
         self.0.order.lock()
-    }
-
-    pub(super) fn spent(&self) -> &AtomicU64 {
-        &self.0.driver_bytes
     }
 
     /// The engine that the pool was made with.
@@ -129,7 +123,74 @@ impl<D: HostApi> Pool<D> {
     ///
     /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
     pub fn driver_bytes(&self) -> u64 {
-        self.0.driver_bytes.load(Ordering::Relaxed)
+        self.executables().measured
+    }
+
+    /// What the executables of the pool's graphs come to. They are the driver's memory and none of [`Pool::reserved`].
+    pub fn executables(&self) -> ExecutableFigures {
+        self.order().executables().figures()
+    }
+
+    /// From now on an executable is made when its graph is launched first, or [prepared](super::Graph::prepare), graphs
+    /// share executables as `options` says, and where the budget is short the one goes that was asked for longest ago
+    /// and is not [pinned](super::Graph::pin).
+    ///
+    /// Without this call each graph has an executable of its own, from the end of its capture on.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use regraph::driver::{CaptureMode, Functions, HostApi};
+    /// # use regraph::graphs::ExecutableOptions;
+    /// # use regraph::{Config, Engine, Error, Pool, PoolConfig};
+    /// # use regraph_sim::{Launch, SimConfig, SimDriver};
+    /// # fn main() -> Result<(), Error> {
+    /// # let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    /// # let pool = Pool::new(&engine, PoolConfig::default());
+    /// # let stream = engine.driver().create_stream()?;
+    /// pool.keep_executables(ExecutableOptions::default().sharing(Functions::Same).budget(8 << 20))?;
+    /// let mut graphs = Vec::new();
+    /// for _batch in [1, 2, 4, 8] {
+    ///     let (graph, ()) = engine.capture(stream, &pool, CaptureMode::Relaxed, |_| {
+    ///         engine.driver().launch_kernel(stream, Launch::default())?; // over so many rows
+    ///         Ok::<_, Error>(())
+    ///     })?;
+    ///     graphs.push(graph);
+    /// }
+    /// for graph in &graphs {
+    ///     graph.launch(stream)?; // what was launched before runs on with its own parameters
+    /// }
+    /// assert_eq!((pool.executables().executables, pool.executables().updates), (1, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Whether two graphs are of one shape is proven by their nodes and edges ([`GraphShape::is_like`]), which are read at
+    /// the end of a capture, in some microseconds a node. The budget counts what the driver foresees for each executable,
+    /// and more where it was measured to take more ([`ExecutableFigures::counted`]). A driver gives a device nothing back
+    /// for an executable that goes: the next one gets that memory. Where one has to go that may run, the host waits for
+    /// the pool's launches so far, in the launch that needs the room.
+    ///
+    /// [`GraphShape::is_like`]: crate::driver::GraphShape::is_like
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the driver's: then some executables may be too many still.
+    pub fn keep_executables(&self, options: ExecutableOptions) -> Result<(), Error> {
+        let mut order = self.order();
+        order.with_executables("keep_executables", |executables, means| {
+            executables.keep(options, means)
+        })
+    }
+
+    /// Destroys the executables that are not pinned, after a wait for the pool's graphs, and returns how many bytes were
+    /// foreseen for them. Each comes back when its graph is launched: while this pool sleeps, others can have the memory.
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the driver's.
+    pub fn release_executables(&self) -> Result<u64, Error> {
+        let mut order = self.order();
+        order.with_executables("release_executables", |executables, means| {
+            executables.evict_all(means)
+        })
     }
 
     /// The pool's figures.

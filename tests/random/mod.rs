@@ -2,6 +2,7 @@
 
 mod attempts;
 mod eager_programs;
+mod executables;
 mod fuzz_smoke;
 mod graphs;
 mod lending;

@@ -55,7 +55,7 @@ fn launches_without_an_order_show<P: Device>(driver: &Arc<P>) {
             })
             .collect();
         for round in 0..20 {
-            let executable = graphs[round % 4].0.executable();
+            let executable = graphs[round % 4].0.executable().unwrap();
             bench.driver.replay(executable, streams[round % 3]).unwrap();
         }
         bench.wrong() > 0

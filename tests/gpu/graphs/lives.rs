@@ -155,7 +155,7 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
         let graph = driver.end_capture(u).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             lease.launch(s, |on| {
-                driver.replay(slow.executable(), on).unwrap();
+                driver.replay(slow.executable().unwrap(), on).unwrap();
                 panic!("the host's own fault");
                 #[allow(unreachable_code, reason = "it tells the type")]
                 Ok::<_, Error>(())

@@ -1,0 +1,491 @@
+//! The executables of a pool's graphs: which graphs use which, whose parameters each holds, and which goes where the
+//! budget is short.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Error, PoolRefusal};
+use crate::driver::{
+    DriverError, ErrorKind, ExecutableHandle, Functions, GraphHandle, GraphShape, HostApi,
+    StreamHandle,
+};
+
+/// How a pool keeps the executables of its graphs ([`Pool::keep_executables`](super::Pool::keep_executables)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExecutableOptions {
+    /// The most that they may take together, in bytes; `None` means as much as the device gives. Default: `None`.
+    pub budget: Option<u64>,
+    /// Which graphs share one: those of one shape ([`GraphShape::is_like`]) with the same functions, or with any; `None`
+    /// means that each graph has its own. Default: `None`.
+    pub sharing: Option<Functions>,
+}
+
+impl ExecutableOptions {
+    /// Sets the most that they may take together, in bytes.
+    #[must_use]
+    pub fn budget(mut self, bytes: u64) -> Self {
+        self.budget = Some(bytes);
+        self
+    }
+
+    /// Lets graphs of one shape share an executable, which is updated when another of them is launched.
+    #[must_use]
+    pub fn sharing(mut self, functions: Functions) -> Self {
+        self.sharing = Some(functions);
+        self
+    }
+}
+
+/// What the executables of a pool's graphs come to ([`Pool::executables`](super::Pool::executables)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExecutableFigures {
+    /// Graphs that live.
+    pub graphs: usize,
+    /// Nodes of them.
+    pub graph_nodes: usize,
+    /// What their executables would take if each had its own, in bytes, as the driver foresees it. 0 for graphs of pools
+    /// that keep executables as by default.
+    pub graph_bytes: u64,
+    /// Executables that there are.
+    pub executables: usize,
+    /// Nodes of them.
+    pub nodes: usize,
+    /// What they take, in bytes, as the driver foresees it for each; 0 as above.
+    pub bytes: u64,
+    /// What they took when they were made, in bytes: by how much the device's free memory shrank meanwhile.
+    pub measured: u64,
+    /// What counts against the budget, in bytes: what is foreseen, and more where the pool's executables have been
+    /// measured to take more.
+    pub counted: u64,
+    /// How many were made, updated, and destroyed while their graphs lived; and how many updates the driver refused.
+    pub made: u64,
+    /// See [`ExecutableFigures::made`].
+    pub updates: u64,
+    /// See [`ExecutableFigures::made`].
+    pub evicted: u64,
+    /// See [`ExecutableFigures::made`].
+    pub refused: u64,
+}
+
+/// A graph's name among those of its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Member(u64);
+
+/// A graph that was captured, and what there is of it so far.
+pub(super) struct Captured {
+    graph: GraphHandle,
+    nodes: usize,
+    executable: Option<ExecutableHandle>,
+    shape: Option<GraphShape>,
+    /// What was free of the device before the executable was made, and what that took, in bytes.
+    before: Option<u64>,
+    measured: u64,
+}
+
+impl Captured {
+    /// Makes the executable, unless it comes with the first launch: then the shape is read.
+    pub(super) fn new<D: HostApi>(
+        driver: &D,
+        graph: GraphHandle,
+        lazily: bool,
+    ) -> Result<Self, DriverError> {
+        let (executable, shape, before) = match lazily {
+            true => (None, Some(GraphShape::of(driver, graph)?), None),
+            false => {
+                let before = free(driver);
+                (Some(driver.instantiate(graph)?), None, before)
+            }
+        };
+        Ok(Self { graph, nodes: 0, executable, shape, before, measured: 0 })
+    }
+
+    /// Puts on the device what the executable needs there.
+    pub(super) fn upload<D: HostApi>(
+        &mut self,
+        driver: &D,
+        stream: StreamHandle,
+        nodes: usize,
+    ) -> Result<(), DriverError> {
+        self.nodes = nodes;
+        let Some(executable) = self.executable else { return Ok(()) };
+        driver.upload(executable, stream)?;
+        self.measured = taken(driver, self.before);
+        Ok(())
+    }
+
+    pub(super) fn discard<D: HostApi>(&self, driver: &D) {
+        if let Some(executable) = self.executable {
+            let _ = driver.destroy_executable(executable);
+        }
+        let _ = driver.destroy_graph(self.graph);
+    }
+
+    pub(super) fn graph(&self) -> GraphHandle {
+        self.graph
+    }
+}
+
+/// What is free of the device, in bytes, where it tells that.
+fn free<D: HostApi>(driver: &D) -> Option<u64> {
+    driver.memory_info().ok().map(|info| info.free)
+}
+
+/// By how much that has become less, in bytes; 0 where it does not tell.
+fn taken<D: HostApi>(driver: &D, before: Option<u64>) -> u64 {
+    before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
+}
+
+/// The most that a driver was seen to take of the device for executables at once, in bytes.
+const DRIVER_PIECE: u64 = 10 << 20;
+
+/// A graph that lives.
+struct Use {
+    graph: GraphHandle,
+    nodes: usize,
+    shape: Option<Arc<GraphShape>>,
+    /// What an executable of it takes, in bytes: foreseen, and measured when it was made.
+    bytes: u64,
+    measured: u64,
+    pinned: bool,
+    /// The one that it was launched by last, if that is there still.
+    executable: Option<usize>,
+}
+
+struct Executable {
+    handle: ExecutableHandle,
+    /// Of the graph that it was made of, whose nodes it has for good.
+    shape: Option<Arc<GraphShape>>,
+    nodes: usize,
+    bytes: u64,
+    measured: u64,
+    /// The graph whose parameters it holds; `None` where that is not known.
+    holds: Option<Member>,
+    /// When it was last asked for.
+    asked: u64,
+}
+
+/// The executables of a pool's graphs.
+#[derive(Default)]
+pub(super) struct Executables {
+    options: Option<ExecutableOptions>,
+    graphs: BTreeMap<Member, Use>,
+    places: Vec<Option<Executable>>,
+    /// Counts graphs, and requests for executables.
+    clock: u64,
+    /// What the driver was measured to take for them in all, in bytes: it takes none twice, and gives none back. With
+    /// the most that was foreseen for those that were there at one time.
+    taken: u64,
+    peak: u64,
+    counts: ExecutableFigures,
+}
+
+/// What an update or a new executable needs of the pool.
+pub(super) struct Means<'a, D: HostApi> {
+    pub(super) driver: &'a D,
+    /// Waits until no graph of the pool runs.
+    pub(super) idle: &'a dyn Fn() -> Result<(), Error>,
+    pub(super) refuse: &'a dyn Fn(PoolRefusal) -> Error,
+}
+
+impl Executables {
+    /// Whether executables are made at the first launch.
+    pub(super) fn are_lazy(&self) -> bool {
+        self.options.is_some()
+    }
+
+    /// Sets how they are kept, and destroys those that are too many by that.
+    pub(super) fn keep<D: HostApi>(
+        &mut self,
+        options: ExecutableOptions,
+        means: &Means<'_, D>,
+    ) -> Result<(), Error> {
+        for (&member, used) in &mut self.graphs {
+            let shape = used.shape_by(means.driver)?;
+            let mut own = self.places.iter_mut().flatten().filter(|it| it.holds == Some(member));
+            if let Some(it) = own.find(|it| it.shape.is_none()) {
+                (it.shape, it.nodes, it.bytes) = (Some(shape), used.nodes, used.bytes);
+            }
+        }
+        self.options = Some(options);
+        let live = self.bytes();
+        self.peak = self.peak.max(live);
+        if let Some(budget) = options.budget {
+            while self.counted(self.bytes()) > budget && self.evict(means)? {}
+        }
+        Ok(())
+    }
+
+    /// Takes a graph in.
+    pub(super) fn add<D: HostApi>(&mut self, driver: &D, captured: Captured) -> Member {
+        self.clock += 1;
+        let member = Member(self.clock);
+        let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
+        let bytes = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
+        let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
+        let shape = shape.map(Arc::new);
+        let mut used =
+            Use { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
+        if let Some(handle) = executable {
+            used.executable = Some(self.place(handle, &used, member, measured));
+        }
+        self.graphs.insert(member, used);
+        member
+    }
+
+    /// Lets a graph go, and returns its executable if no other graph uses that.
+    pub(super) fn remove(&mut self, member: Member) -> Option<ExecutableHandle> {
+        let place = self.graphs.remove(&member)?.executable?;
+        self.take_unused(place)
+    }
+
+    /// The executable that holds a graph's parameters, and whether it is new: the one that did last time, or one that
+    /// is updated, or made.
+    pub(super) fn ready<D: HostApi>(
+        &mut self,
+        member: Member,
+        means: &Means<'_, D>,
+    ) -> Result<(ExecutableHandle, bool), Error> {
+        self.clock += 1;
+        let place = self.graphs[&member].executable;
+        if let Some(it) = place.and_then(|place| self.places[place].as_mut()) {
+            it.asked = self.clock;
+            if it.holds == Some(member) {
+                return Ok((it.handle, false));
+            }
+        }
+        let alike = self.alike(member);
+        for place in place.into_iter().chain(alike.into_iter().filter(|&it| Some(it) != place)) {
+            if let Some(handle) = self.update(place, member, means)? {
+                return Ok((handle, false));
+            }
+        }
+        Ok((self.make(member, means)?, true))
+    }
+
+    /// Executables that a graph may update, the one first that was asked for longest ago.
+    fn alike(&self, member: Member) -> Vec<usize> {
+        let functions = self.options.and_then(|options| options.sharing);
+        let (Some(functions), Some(shape)) = (functions, &self.graphs[&member].shape) else {
+            return Vec::new();
+        };
+        let like = |it: &Executable| {
+            it.shape.as_ref().is_some_and(|other| shape.is_like(other, functions))
+        };
+        let places = self.places.iter().enumerate();
+        let present = places.filter_map(|(place, it)| Some((it.as_ref()?, place)));
+        let mut alike: Vec<_> = present.filter(|(it, _)| like(it)).collect();
+        alike.sort_by_key(|(it, _)| it.asked);
+        alike.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Gives an executable a graph's parameters; `None` where the driver refuses that.
+    fn update<D: HostApi>(
+        &mut self,
+        place: usize,
+        member: Member,
+        means: &Means<'_, D>,
+    ) -> Result<Option<ExecutableHandle>, Error> {
+        let Some(it) = self.places[place].as_mut() else { return Ok(None) };
+        let used = self.graphs.get_mut(&member).expect("the graph lives");
+        let (handle, before) = (it.handle, used.executable);
+        // Until it is known, it holds nobody's: a call that fails may have got half way.
+        it.holds = None;
+        match means.driver.update(handle, used.graph) {
+            Ok(()) => {
+                (it.holds, it.asked) = (Some(member), self.clock);
+                used.executable = Some(place);
+                self.counts.updates += 1;
+                Ok(Some(handle))
+            }
+            Err(error) if error.kind == ErrorKind::UpdateRefused => {
+                self.counts.refused += 1;
+                if before == Some(place) {
+                    used.executable = None;
+                    // It may run.
+                    (means.idle)()?;
+                    if let Some(unused) = self.take_unused(place) {
+                        let _ = means.driver.destroy_executable(unused);
+                    }
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes an executable of a graph. Where the budget or the device has no room, others go for it.
+    fn make<D: HostApi>(
+        &mut self,
+        member: Member,
+        means: &Means<'_, D>,
+    ) -> Result<ExecutableHandle, Error> {
+        let driver = means.driver;
+        let used = self.graphs.get_mut(&member).expect("the graph lives");
+        if self.options.is_some() {
+            used.shape_by(driver)?;
+        }
+        let (graph, bytes) = (used.graph, used.bytes);
+        if let Some(budget) = self.options.and_then(|options| options.budget) {
+            let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
+            let pinned = pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.bytes).sum();
+            if bytes.saturating_add(pinned) > budget {
+                return Err((means.refuse)(PoolRefusal::NoExecutable { bytes, pinned, budget }));
+            }
+            while self.counted(self.bytes() + bytes) > budget && self.evict(means)? {}
+        }
+        let before = free(driver);
+        let handle = loop {
+            match driver.instantiate(graph) {
+                Ok(handle) => break handle,
+                Err(error)
+                    if error.is_out_of_memory() && self.are_lazy() && self.evict(means)? => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let measured = taken(driver, before);
+        let mut used = self.graphs.remove(&member).expect("the graph lives");
+        used.measured = measured;
+        used.executable = Some(self.place(handle, &used, member, measured));
+        self.graphs.insert(member, used);
+        Ok(handle)
+    }
+
+    /// Takes an executable in that was made of a graph.
+    fn place(
+        &mut self,
+        handle: ExecutableHandle,
+        used: &Use,
+        member: Member,
+        measured: u64,
+    ) -> usize {
+        let made = Executable {
+            handle,
+            shape: used.shape.clone(),
+            nodes: used.nodes,
+            bytes: used.bytes,
+            measured,
+            holds: Some(member),
+            asked: self.clock,
+        };
+        let place = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
+        match self.places.get_mut(place) {
+            Some(vacant) => *vacant = Some(made),
+            None => self.places.push(Some(made)),
+        }
+        self.counts.made += 1;
+        self.peak = self.peak.max(self.bytes());
+        // What is more than that others have taken meanwhile.
+        self.taken = (self.taken + measured).min(8 * self.peak + DRIVER_PIECE);
+        place
+    }
+
+    fn is_pinned(&self, place: usize) -> bool {
+        self.graphs.values().any(|it| it.pinned && it.executable == Some(place))
+    }
+
+    /// Takes an executable out if no graph uses it.
+    fn take_unused(&mut self, place: usize) -> Option<ExecutableHandle> {
+        let used = self.graphs.values().any(|it| it.executable == Some(place));
+        if used {
+            return None;
+        }
+        self.places[place].take().map(|it| it.handle)
+    }
+
+    /// Destroys the one that was asked for longest ago and is not pinned; false where there is none.
+    fn evict<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<bool, Error> {
+        let places = self.places.iter().enumerate();
+        let present = places.filter_map(|(place, it)| Some((it.as_ref()?.asked, place)));
+        let Some((_, place)) = present.filter(|&(_, place)| !self.is_pinned(place)).min() else {
+            return Ok(false);
+        };
+        // It may run.
+        (means.idle)()?;
+        for used in self.graphs.values_mut().filter(|it| it.executable == Some(place)) {
+            used.executable = None;
+        }
+        if let Some(it) = self.places[place].take() {
+            let _ = means.driver.destroy_executable(it.handle);
+            self.counts.evicted += 1;
+        }
+        Ok(true)
+    }
+
+    /// Destroys all that are not pinned, and returns what is foreseen for them, in bytes.
+    pub(super) fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
+        let before = self.bytes();
+        while self.evict(means)? {}
+        Ok(before - self.bytes())
+    }
+
+    pub(super) fn pin(&mut self, member: Member, pinned: bool) {
+        if let Some(used) = self.graphs.get_mut(&member) {
+            used.pinned = pinned;
+        }
+    }
+
+    /// The executable of a graph that no other can have.
+    pub(super) fn own(&self, member: Member) -> Option<ExecutableHandle> {
+        let place = self.graphs.get(&member)?.executable.filter(|_| !self.are_lazy())?;
+        self.places[place].as_ref().map(|it| it.handle)
+    }
+
+    /// What was foreseen and what was measured for a graph's executable, in bytes.
+    pub(super) fn bytes_of<D: HostApi>(
+        &mut self,
+        member: Member,
+        driver: &D,
+    ) -> Result<u64, Error> {
+        let used = self.graphs.get_mut(&member).expect("the graph lives");
+        used.shape_by(driver)?;
+        Ok(used.bytes)
+    }
+
+    pub(super) fn measured_of(&self, member: Member) -> u64 {
+        self.graphs.get(&member).map_or(0, |it| it.measured)
+    }
+
+    /// What is foreseen for those that there are, in bytes.
+    fn bytes(&self) -> u64 {
+        self.places.iter().flatten().map(|it| it.bytes).sum()
+    }
+
+    /// What counts against the budget where so much is foreseen, in bytes. At the peak of what was foreseen the driver
+    /// had taken what was measured.
+    fn counted(&self, bytes: u64) -> u64 {
+        let measured = u128::from(bytes) * u128::from(self.taken) / u128::from(self.peak.max(1));
+        bytes.max(u64::try_from(measured).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn figures(&self) -> ExecutableFigures {
+        let present = || self.places.iter().flatten();
+        let bytes = self.bytes();
+        ExecutableFigures {
+            graphs: self.graphs.len(),
+            graph_nodes: self.graphs.values().map(|it| it.nodes).sum(),
+            graph_bytes: self.graphs.values().map(|it| it.bytes).sum(),
+            executables: present().count(),
+            nodes: present().map(|it| it.nodes).sum(),
+            bytes,
+            measured: present().map(|it| it.measured).sum(),
+            counted: if self.peak == 0 { 0 } else { self.counted(bytes) },
+            ..self.counts
+        }
+    }
+}
+
+impl Use {
+    /// The graph's shape, which is read when it is first needed.
+    fn shape_by<D: HostApi>(&mut self, driver: &D) -> Result<Arc<GraphShape>, Error> {
+        if let Some(shape) = &self.shape {
+            return Ok(shape.clone());
+        }
+        let shape = Arc::new(GraphShape::of(driver, self.graph)?);
+        self.nodes = shape.nodes();
+        self.bytes = driver.executable_bytes(&shape);
+        self.shape = Some(shape.clone());
+        Ok(shape)
+    }
+}
