@@ -9,6 +9,7 @@
 //!
 //! * [`callables`]: shapes, parts and pools of callables;
 //! * [`captures`]: how captures end, well or not;
+//! * [`executables`]: graphs of one shape that share an executable;
 //! * [`launches`]: graphs of one pool, launched on many streams;
 //! * [`lending`]: work outside captures in what graphs do not keep between launches;
 //! * [`lives`]: outputs, graphs and pools that go while work runs;
@@ -16,6 +17,7 @@
 
 mod callables;
 mod captures;
+mod executables;
 mod launches;
 mod lending;
 mod lives;
