@@ -80,6 +80,21 @@
 #define REGRAPH_LOG_WARNING 2
 
 /**
+ * Each graph of the pool has an executable of its own.
+ */
+#define REGRAPH_SHARE_NONE 0
+
+/**
+ * Graphs share an executable whose nodes are the same, edges, attributes and kernels included.
+ */
+#define REGRAPH_SHARE_SAME_FUNCTIONS 1
+
+/**
+ * As REGRAPH_SHARE_SAME_FUNCTIONS, but a node may run another kernel in each of them.
+ */
+#define REGRAPH_SHARE_ANY_FUNCTIONS 2
+
+/**
  * The first attempt, of a program that captures again after REGRAPH_ERROR_CAPTURE_AGAIN.
  */
 #define REGRAPH_ATTEMPT_FIRST 0
@@ -356,6 +371,11 @@ enum regraph_error
      */
     REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
     /**
+     * The graph was not launched: its executable does not fit into the pool's budget for executables, beside
+     * what is pinned (see regraph_pool_keep_executables()).
+     */
+    REGRAPH_ERROR_NO_EXECUTABLE = 66,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -556,6 +576,65 @@ typedef struct regraph_pool {
      */
     uint64_t words[2];
 } regraph_pool;
+
+/**
+ * What the executables of a pool's graphs come to. All bytes are the driver's memory and none of the pool's.
+ */
+typedef struct regraph_executable_figures {
+    /**
+     * Graphs that have not been released.
+     */
+    uint64_t graphs;
+    /**
+     * Nodes of them.
+     */
+    uint64_t graph_nodes;
+    /**
+     * What their executables would take if each had its own, as foreseen; 0 where
+     * regraph_pool_keep_executables() was never called.
+     */
+    uint64_t graph_bytes;
+    /**
+     * Executables that there are.
+     */
+    uint64_t executables;
+    /**
+     * Nodes of them.
+     */
+    uint64_t nodes;
+    /**
+     * What they take, as foreseen; 0 as for graph_bytes.
+     */
+    uint64_t bytes;
+    /**
+     * By how much the device's free memory shrank when they were made.
+     */
+    uint64_t measured;
+    /**
+     * What counts against the budget.
+     */
+    uint64_t counted;
+    /**
+     * Executables that were made.
+     */
+    uint64_t made;
+    /**
+     * Updates of executables.
+     */
+    uint64_t updates;
+    /**
+     * Executables that were destroyed while their graphs lived.
+     */
+    uint64_t evicted;
+    /**
+     * Updates that the driver refused.
+     */
+    uint64_t refused;
+    /**
+     * Zero. Later versions may give these names.
+     */
+    uint64_t unused[4];
+} regraph_executable_figures;
 
 /**
  * A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream.
@@ -1376,6 +1455,51 @@ regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct r
 regraph_error regraph_pool_release(const struct regraph_engine *engine, struct regraph_pool pool);
 
 /**
+ * From now on the library makes an executable when its graph is launched first, or prepared
+ * (regraph_graph_prepare()), graphs share executables as `sharing` says (one of the REGRAPH_SHARE constants), and
+ * all of them together take at most `budget` bytes, or REGRAPH_NO_LIMIT: where that is short, the executable goes
+ * that was asked for longest ago and is not pinned (regraph_graph_pin()). One that graphs share is updated
+ * (cuGraphExecUpdate()) when another of them is launched. Launches that were made before run as they were made.
+ *
+ * Without this call each graph has an executable of its own from the end of its capture on. The library counts
+ * what it foresees for an executable, and more where they were measured to take more. Where one has to go that may
+ * run, the launch that needs the room waits for the pool's launches so far.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST;
+ * REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_pool_keep_executables(const struct regraph_engine *engine,
+                                            struct regraph_pool pool,
+                                            uint64_t budget,
+                                            int32_t sharing);
+
+/**
+ * Destroys the executables of a pool's graphs that are not pinned, after a wait for the pool's launches; `bytes`
+ * gets what was foreseen for them, and may be NULL. Each comes back when its graph is launched: while this pool
+ * sleeps, others can have the memory, which the driver does not give back to the device.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_pool_release_executables(const struct regraph_engine *engine,
+                                               struct regraph_pool pool,
+                                               uint64_t *bytes);
+
+/**
+ * What the executables of a pool's graphs come to.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+ */
+regraph_error regraph_pool_get_executables(const struct regraph_engine *engine,
+                                           struct regraph_pool pool,
+                                           struct regraph_executable_figures *figures);
+
+/**
  * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
  * graphs, until regraph_pool_resume(). All contents are lost. Waits for the launches that
  * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches
@@ -1935,7 +2059,8 @@ regraph_error regraph_repeat_stream_capture(const struct regraph_engine *engine,
 
 /**
  * Ends a capture of regraph_begin_stream_capture(): the checker verifies it (the setting "check"),
- * and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report`
+ * and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(), the latter two
+ * not before the first launch where the pool keeps executables (regraph_pool_keep_executables()). `report`
  * may be NULL, but regraph_launch_graph() and regraph_release_graph() take the report's graph id.
  *
  * Threads: the one that captures.
@@ -1959,7 +2084,8 @@ regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
  * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
  * regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
  * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
- * REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()): nothing was launched then.
+ * REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
+ * regraph_pool_keep_executables()): nothing was launched then.
  * REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
  */
 regraph_error regraph_launch_graph(const struct regraph_engine *engine,
@@ -1986,7 +2112,8 @@ regraph_error regraph_launch_executable(const struct regraph_engine *engine,
 /**
  * The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
  * parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may
- * be NULL.
+ * be NULL. `executable` gets NULL where the pool keeps executables (regraph_pool_keep_executables()):
+ * it may hold another graph's parameters then, or go.
  *
  * Threads: any.
  *
@@ -1997,6 +2124,60 @@ regraph_error regraph_graph_get_handles(const struct regraph_engine *engine,
                                         struct regraph_graph_id graph,
                                         regraph_graph *handle,
                                         regraph_executable *executable);
+
+/**
+ * Has the library launch a graph of regraph_end_capture() that has no executable yet: from now on
+ * regraph_launch_graph() launches it, and regraph_release_graph() destroys `handle`, the graph that
+ * cuStreamEndCapture() gave. The library instantiates it now and puts it on the device by `stream`, or as
+ * regraph_pool_keep_executables() says.
+ *
+ * Threads: any, while no other call uses the graph.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+ * instantiated, or that another thread uses. After REGRAPH_ERROR_DRIVER `graph` is released, and `handle` is
+ * the caller's still and must not be launched.
+ */
+regraph_error regraph_graph_take(const struct regraph_engine *engine,
+                                 struct regraph_graph_id graph,
+                                 regraph_graph handle,
+                                 regraph_stream stream);
+
+/**
+ * Does what the next regraph_launch_graph() of a graph would have to do first: instantiates it, or updates the
+ * executable that it shares with others (cuGraphExecUpdate()). `stream` is one that does not capture. See
+ * regraph_pool_keep_executables().
+ *
+ * Threads: any. Launches of the pool by other threads wait meanwhile.
+ *
+ * Errors: as regraph_launch_graph().
+ */
+regraph_error regraph_graph_prepare(const struct regraph_engine *engine,
+                                    struct regraph_graph_id graph,
+                                    regraph_stream stream);
+
+/**
+ * Says whether a graph's executable stays where the pool's budget for executables is short. At first it does
+ * not. One that graphs share stays if one of those that were launched by it is pinned.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture().
+ */
+regraph_error regraph_graph_pin(const struct regraph_engine *engine,
+                                struct regraph_graph_id graph,
+                                bool pinned);
+
+/**
+ * The device memory that the driver is foreseen to take for an executable of a graph, in bytes; 0 where it
+ * cannot tell.
+ *
+ * Threads: any.
+ *
+ * Errors: as regraph_graph_pin(); REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_graph_foreseen_bytes(const struct regraph_engine *engine,
+                                           struct regraph_graph_id graph,
+                                           uint64_t *bytes);
 
 /**
  * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds

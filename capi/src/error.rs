@@ -133,6 +133,9 @@ pub enum regraph_error {
     /// The host has no page-locked memory left for what a region holds: see
     /// regraph_regions_set_backup().
     REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
+    /// The graph was not launched: its executable does not fit into the pool's budget for executables, beside
+    /// what is pinned (see regraph_pool_keep_executables()).
+    REGRAPH_ERROR_NO_EXECUTABLE = 66,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -163,7 +166,8 @@ names! {
     REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_POOL_HAS_BLOCKS
     REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK
     REGRAPH_ERROR_POOL_ASLEEP REGRAPH_ERROR_UNKNOWN_REGION REGRAPH_ERROR_DEVICE_CAPTURES
-    REGRAPH_ERROR_POOL_RUNS REGRAPH_ERROR_HOST_OUT_OF_MEMORY REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_POOL_RUNS REGRAPH_ERROR_HOST_OUT_OF_MEMORY REGRAPH_ERROR_NO_EXECUTABLE
+    REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The

@@ -49,6 +49,8 @@ pub(crate) enum Failure {
     NotInstantiated,
     #[error("the library has instantiated this graph: launch it with regraph_launch_graph()")]
     Instantiated,
+    #[error("another thread uses this graph: take it over when its calls have returned")]
+    GraphInUse,
     #[cfg(feature = "cuda")]
     #[error("this engine is not simulated; calls whose name begins with regraph_sim need one")]
     NotSimulated,
@@ -111,7 +113,9 @@ impl Failure {
             Self::Driver(error) => of_driver(error),
             Self::File { .. } => code::REGRAPH_ERROR_IO,
             Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
-            Self::Begun(_) | Self::Instantiated => code::REGRAPH_ERROR_INVALID_ARGUMENT,
+            Self::Begun(_) | Self::Instantiated | Self::GraphInUse => {
+                code::REGRAPH_ERROR_INVALID_ARGUMENT
+            }
             Self::NotInstantiated => code::REGRAPH_ERROR_NOT_INSTANTIATED,
             Self::NoTrace(_) => code::REGRAPH_ERROR_NO_TRACE,
             #[cfg(feature = "cuda")]
@@ -206,6 +210,7 @@ fn of_pool(why: &PoolRefusal) -> regraph_error {
         PoolRefusal::Runs => code::REGRAPH_ERROR_POOL_RUNS,
         PoolRefusal::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
         PoolRefusal::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
+        PoolRefusal::NoExecutable { .. } => code::REGRAPH_ERROR_NO_EXECUTABLE,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -390,6 +395,10 @@ mod tests {
             (of_pool(Pool::CompactionRefused(violation())), code::REGRAPH_ERROR_COMPACTION_REFUSED),
             (of_pool(Pool::BlocksLent { blocks: Vec::new() }), code::REGRAPH_ERROR_BLOCKS_LENT),
             (of_pool(Pool::LentWork { stream }), code::REGRAPH_ERROR_LENT_WORK),
+            (
+                of_pool(Pool::NoExecutable { bytes, pinned: 0, budget: 0 }),
+                code::REGRAPH_ERROR_NO_EXECUTABLE,
+            ),
             (of_pool(Pool::Going), code::REGRAPH_ERROR_UNKNOWN_POOL),
             (of_pool(Pool::Foreign), code::REGRAPH_ERROR_OTHER),
             (of_checkpoint(Checkpoint::Captures { captures }), code::REGRAPH_ERROR_OTHER),

@@ -8,9 +8,9 @@ use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{Failure, Fallible};
 use crate::handles::{
-    capture as numbered, executable as launchable, raw_executable, raw_graph, regraph_block,
-    regraph_capture_id, regraph_executable, regraph_graph, regraph_graph_id, regraph_pool,
-    regraph_stream, stream as named,
+    capture as numbered, executable as launchable, graph as handle_of, raw_executable, raw_graph,
+    regraph_block, regraph_capture_id, regraph_executable, regraph_graph, regraph_graph_id,
+    regraph_pool, regraph_stream, stream as named,
 };
 
 /// Unsafe calls are forbidden to every thread that is not relaxed (CU_STREAM_CAPTURE_MODE_GLOBAL).
@@ -133,7 +133,8 @@ pub unsafe extern "C" fn regraph_repeat_stream_capture(
 }
 
 /// Ends a capture of regraph_begin_stream_capture(): the checker verifies it (the setting "check"),
-/// and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report`
+/// and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(), the latter two
+/// not before the first launch where the pool keeps executables (regraph_pool_keep_executables()). `report`
 /// may be NULL, but regraph_launch_graph() and regraph_release_graph() take the report's graph id.
 ///
 /// Threads: the one that captures.
@@ -160,7 +161,8 @@ pub unsafe extern "C" fn regraph_finish_stream_capture(
 /// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
 /// regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
 /// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
-/// REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()): nothing was launched then.
+/// REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()), REGRAPH_ERROR_NO_EXECUTABLE (see
+/// regraph_pool_keep_executables()): nothing was launched then.
 /// REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_launch_graph(
@@ -193,7 +195,8 @@ pub unsafe extern "C" fn regraph_launch_executable(
 
 /// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
 /// parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may
-/// be NULL.
+/// be NULL. `executable` gets NULL where the pool keeps executables (regraph_pool_keep_executables()):
+/// it may hold another graph's parameters then, or go.
 ///
 /// Threads: any.
 ///
@@ -212,6 +215,72 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
         let none = ExecutableHandle(0);
         put_if_wanted(executable, raw_executable(instantiated.unwrap_or(none)));
     })
+}
+
+/// Has the library launch a graph of regraph_end_capture() that has no executable yet: from now on
+/// regraph_launch_graph() launches it, and regraph_release_graph() destroys `handle`, the graph that
+/// cuStreamEndCapture() gave. The library instantiates it now and puts it on the device by `stream`, or as
+/// regraph_pool_keep_executables() says.
+///
+/// Threads: any, while no other call uses the graph.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+/// instantiated, or that another thread uses. After REGRAPH_ERROR_DRIVER `graph` is released, and `handle` is
+/// the caller's still and must not be launched.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_take(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    handle: regraph_graph,
+    stream: regraph_stream,
+) -> regraph_error {
+    call!(engine, engine.take_graph(graph.into(), handle_of(handle), named(stream))?)
+}
+
+/// Does what the next regraph_launch_graph() of a graph would have to do first: instantiates it, or updates the
+/// executable that it shares with others (cuGraphExecUpdate()). `stream` is one that does not capture. See
+/// regraph_pool_keep_executables().
+///
+/// Threads: any. Launches of the pool by other threads wait meanwhile.
+///
+/// Errors: as regraph_launch_graph().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_prepare(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    stream: regraph_stream,
+) -> regraph_error {
+    call!(engine, engine.prepare_graph(graph.into(), named(stream))?)
+}
+
+/// Says whether a graph's executable stays where the pool's budget for executables is short. At first it does
+/// not. One that graphs share stays if one of those that were launched by it is pinned.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of regraph_end_capture().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_pin(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    pinned: bool,
+) -> regraph_error {
+    call!(engine, engine.pin_graph(graph.into(), pinned)?)
+}
+
+/// The device memory that the driver is foreseen to take for an executable of a graph, in bytes; 0 where it
+/// cannot tell.
+///
+/// Threads: any.
+///
+/// Errors: as regraph_graph_pin(); REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_foreseen_bytes(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    bytes: *mut u64,
+) -> regraph_error {
+    call!(engine, bytes = engine.foreseen_bytes(graph.into())?)
 }
 
 /// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds

@@ -232,8 +232,70 @@ impl<D: Transfer> Host<D> {
 
     /// Launches a graph that the library instantiated.
     pub(crate) fn launch_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
-        self.read(graph, "launch_graph", |held| match held {
-            Held::Graph(graph) => Ok(graph.launch(stream)?),
+        self.of_library(graph, "launch_graph", |graph| Ok(graph.launch(stream)?))
+    }
+
+    /// Takes over a graph that the caller captured.
+    pub(crate) fn take_graph(
+        &self,
+        id: GraphId,
+        graph: GraphHandle,
+        stream: StreamHandle,
+    ) -> Fallible<()> {
+        let held = self.graph(id, "take_graph")?;
+        if matches!(*held.lock(), Held::Graph(_)) {
+            return Err(Failure::Instantiated);
+        }
+        // No call finds it from here on.
+        drop(held);
+        let held = self.graphs.lock().remove(&id);
+        match held.map(Arc::try_unwrap) {
+            Some(Ok(held)) => match held.into_inner() {
+                Held::Lease(lease, report) => {
+                    self.hold(id, Held::Graph(Graph::of(lease, graph, report, stream)?));
+                    Ok(())
+                }
+                taken @ Held::Graph(_) => {
+                    self.hold(id, taken);
+                    Err(Failure::Instantiated)
+                }
+            },
+            Some(Err(used)) => {
+                self.graphs.lock().insert(id, used);
+                Err(Failure::GraphInUse)
+            }
+            None => Err(Failure::Engine(Error::Unknown {
+                call: "take_graph",
+                what: Unknown::Graph(id),
+            })),
+        }
+    }
+
+    /// Makes or updates the executable of a graph that the library instantiates.
+    pub(crate) fn prepare_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
+        self.of_library(graph, "prepare_graph", |graph| Ok(graph.prepare(stream)?))
+    }
+
+    pub(crate) fn pin_graph(&self, graph: GraphId, pinned: bool) -> Fallible<()> {
+        self.of_library(graph, "pin_graph", |graph| {
+            graph.pin(pinned);
+            Ok(())
+        })
+    }
+
+    /// What is foreseen for a graph's executable, in bytes.
+    pub(crate) fn foreseen_bytes(&self, graph: GraphId) -> Fallible<u64> {
+        self.of_library(graph, "foreseen_bytes", |graph| Ok(graph.foreseen_bytes()?))
+    }
+
+    fn of_library<R>(
+        &self,
+        graph: GraphId,
+        call: &'static str,
+        run: impl FnOnce(&Graph<D>) -> Fallible<R>,
+    ) -> Fallible<R> {
+        self.read(graph, call, |held| match held {
+            Held::Graph(graph) => run(graph),
             Held::Lease(..) => Err(Failure::NotInstantiated),
         })
     }
@@ -259,10 +321,7 @@ impl<D: Transfer> Host<D> {
         &self,
         graph: GraphId,
     ) -> Fallible<(GraphHandle, Option<ExecutableHandle>)> {
-        self.read(graph, "handles", |held| match held {
-            Held::Graph(graph) => Ok((graph.handle(), graph.executable())),
-            Held::Lease(..) => Err(Failure::NotInstantiated),
-        })
+        self.of_library(graph, "handles", |graph| Ok((graph.handle(), graph.executable())))
     }
 
     /// The least memory that a graph's blocks need, in bytes.

@@ -3,11 +3,14 @@
 use std::ffi::c_char;
 use std::ptr::null;
 
+use regraph::driver::Functions;
 use regraph::engine::PoolConfig;
+use regraph::graphs::{ExecutableFigures, ExecutableOptions};
 
 use crate::arguments::text_if_any;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
+use crate::failure::Failure;
 use crate::handles::{
     regraph_block, regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT,
 };
@@ -121,6 +124,141 @@ pub unsafe extern "C" fn regraph_pool_release(
     pool: regraph_pool,
 ) -> regraph_error {
     call!(engine, engine.release_pool(pool.into())?)
+}
+
+/// Each graph of the pool has an executable of its own.
+pub const REGRAPH_SHARE_NONE: i32 = 0;
+/// Graphs share an executable whose nodes are the same, edges, attributes and kernels included.
+pub const REGRAPH_SHARE_SAME_FUNCTIONS: i32 = 1;
+/// As REGRAPH_SHARE_SAME_FUNCTIONS, but a node may run another kernel in each of them.
+pub const REGRAPH_SHARE_ANY_FUNCTIONS: i32 = 2;
+
+/// What the executables of a pool's graphs come to. All bytes are the driver's memory and none of the pool's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_executable_figures {
+    /// Graphs that have not been released.
+    pub graphs: u64,
+    /// Nodes of them.
+    pub graph_nodes: u64,
+    /// What their executables would take if each had its own, as foreseen; 0 where
+    /// regraph_pool_keep_executables() was never called.
+    pub graph_bytes: u64,
+    /// Executables that there are.
+    pub executables: u64,
+    /// Nodes of them.
+    pub nodes: u64,
+    /// What they take, as foreseen; 0 as for graph_bytes.
+    pub bytes: u64,
+    /// By how much the device's free memory shrank when they were made.
+    pub measured: u64,
+    /// What counts against the budget.
+    pub counted: u64,
+    /// Executables that were made.
+    pub made: u64,
+    /// Updates of executables.
+    pub updates: u64,
+    /// Executables that were destroyed while their graphs lived.
+    pub evicted: u64,
+    /// Updates that the driver refused.
+    pub refused: u64,
+    /// Zero. Later versions may give these names.
+    pub unused: [u64; 4],
+}
+
+impl From<ExecutableFigures> for regraph_executable_figures {
+    fn from(from: ExecutableFigures) -> Self {
+        Self {
+            graphs: from.graphs as u64,
+            graph_nodes: from.graph_nodes as u64,
+            graph_bytes: from.graph_bytes,
+            executables: from.executables as u64,
+            nodes: from.nodes as u64,
+            bytes: from.bytes,
+            measured: from.measured,
+            counted: from.counted,
+            made: from.made,
+            updates: from.updates,
+            evicted: from.evicted,
+            refused: from.refused,
+            unused: [0; 4],
+        }
+    }
+}
+
+/// From now on the library makes an executable when its graph is launched first, or prepared
+/// (regraph_graph_prepare()), graphs share executables as `sharing` says (one of the REGRAPH_SHARE constants), and
+/// all of them together take at most `budget` bytes, or REGRAPH_NO_LIMIT: where that is short, the executable goes
+/// that was asked for longest ago and is not pinned (regraph_graph_pin()). One that graphs share is updated
+/// (cuGraphExecUpdate()) when another of them is launched. Launches that were made before run as they were made.
+///
+/// Without this call each graph has an executable of its own from the end of its capture on. The library counts
+/// what it foresees for an executable, and more where they were measured to take more. Where one has to go that may
+/// run, the launch that needs the room waits for the pool's launches so far.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_ORDER_LOST;
+/// REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_keep_executables(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    budget: u64,
+    sharing: i32,
+) -> regraph_error {
+    call!(engine, {
+        let mut options = ExecutableOptions::default();
+        if budget != REGRAPH_NO_LIMIT {
+            options = options.budget(budget);
+        }
+        options = match sharing {
+            REGRAPH_SHARE_NONE => options,
+            REGRAPH_SHARE_SAME_FUNCTIONS => options.sharing(Functions::Same),
+            REGRAPH_SHARE_ANY_FUNCTIONS => options.sharing(Functions::Any),
+            other => {
+                return Err(Failure::argument(
+                    "sharing",
+                    other,
+                    "a REGRAPH_SHARE constant, from 0 to 2",
+                ))
+            }
+        };
+        engine.pool(pool.into(), "keep_executables")?.keep_executables(options)?;
+    })
+}
+
+/// Destroys the executables of a pool's graphs that are not pinned, after a wait for the pool's launches; `bytes`
+/// gets what was foreseen for them, and may be NULL. Each comes back when its graph is launched: while this pool
+/// sleeps, others can have the memory, which the driver does not give back to the device.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_release_executables(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: *mut u64,
+) -> regraph_error {
+    call!(
+        engine,
+        Some(bytes) = engine.pool(pool.into(), "release_executables")?.release_executables()?
+    )
+}
+
+/// What the executables of a pool's graphs come to.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_get_executables(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    figures: *mut regraph_executable_figures,
+) -> regraph_error {
+    call!(engine, figures = engine.pool(pool.into(), "get_executables")?.executables().into())
 }
 
 /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and

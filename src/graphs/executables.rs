@@ -116,10 +116,14 @@ impl Captured {
     }
 
     pub(super) fn discard<D: HostApi>(&self, driver: &D) {
+        self.discard_executable(driver);
+        let _ = driver.destroy_graph(self.graph);
+    }
+
+    pub(super) fn discard_executable<D: HostApi>(&self, driver: &D) {
         if let Some(executable) = self.executable {
             let _ = driver.destroy_executable(executable);
         }
-        let _ = driver.destroy_graph(self.graph);
     }
 
     pub(super) fn graph(&self) -> GraphHandle {
@@ -224,7 +228,7 @@ impl Executables {
         let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
         let bytes = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
         let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
-        let shape = shape.map(Arc::new);
+        let shape = shape.map(|shape| self.known(shape));
         let mut used =
             Use { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
         if let Some(handle) = executable {
@@ -232,6 +236,12 @@ impl Executables {
         }
         self.graphs.insert(member, used);
         member
+    }
+
+    /// A shape, which graphs that have the same one keep once.
+    fn known(&self, shape: GraphShape) -> Arc<GraphShape> {
+        let mut known = self.graphs.values().filter_map(|it| it.shape.as_ref());
+        known.find(|it| ***it == shape).cloned().unwrap_or_else(|| Arc::new(shape))
     }
 
     /// Lets a graph go, and returns its executable if no other graph uses that.

@@ -6,7 +6,7 @@ use super::executables::Captured;
 use super::lease::{Lease, Owned};
 use super::order::Launched;
 use super::pool::Pool;
-use super::Error;
+use super::{Error, Unknown};
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
 
@@ -34,6 +34,29 @@ impl<D: HostApi> Graph<D> {
     ) -> Self {
         lease.own(home, captured);
         Self { lease, report }
+    }
+
+    /// Takes over a graph that the host has captured and ended by itself, with the lease and the report that
+    /// [`Capture::accept`](super::Capture::accept) gave: it is destroyed with this value, and launched by an executable
+    /// that is made now, and put on the device by `stream`, or as [`Pool::keep_executables`] says.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for a lease without pools; what the driver answers. The graph is the host's still then, and must
+    /// not be launched.
+    pub fn of(
+        lease: Lease<D>,
+        graph: GraphHandle,
+        report: CaptureReport,
+        stream: impl AsStream,
+    ) -> Result<Self, Error> {
+        let unknown = || Error::Unknown { call: "of", what: Unknown::Graph(report.graph) };
+        let home = lease.pools().next().cloned().ok_or_else(unknown)?;
+        let driver = home.engine().driver();
+        let lazily = home.order().executables().are_lazy();
+        let mut captured = Captured::new(driver, graph, lazily)?;
+        let uploaded = captured.upload(driver, stream.as_stream(), report.nodes);
+        uploaded.inspect_err(|_| captured.discard_executable(driver))?;
+        Ok(Self::new(lease, home, captured, report))
     }
 
     fn owned(&self) -> &Owned<D> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, Functions, HostApi, StreamHandle};
-use regraph::graphs::ExecutableOptions;
+use regraph::graphs::{Capture, ExecutableOptions};
 use regraph::{Config, Engine, Error, Graph, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -332,6 +332,58 @@ fn graphs_that_are_dropped_while_they_run_leave_their_executable_to_others() {
     assert_eq!(b.ran(), [10, 20, 10]);
     b.pool.collect();
     assert_eq!(b.driver().executables(), 0);
+}
+
+#[test]
+fn more_counts_where_executables_take_more_than_was_foreseen() {
+    let b = bench(apart().budget(2 * NODE));
+    b.driver().charge_executables(NODE / 4);
+    let graphs = [1, 2].map(|number| b.chain(&[number]));
+    graphs[0].launch(b.streams[0]).unwrap();
+    // The device gave a whole piece.
+    let figures = b.pool.executables();
+    assert_eq!((figures.bytes, figures.measured, figures.counted), (NODE / 4, NODE, NODE));
+    graphs[1].launch(b.streams[0]).unwrap();
+    let figures = b.pool.executables();
+    assert_eq!((figures.bytes, figures.counted, figures.evicted), (NODE / 2, NODE, 0));
+    // It never counts for so much that a launch fails.
+    b.pool.keep_executables(apart().budget(NODE / 2)).unwrap();
+    assert_eq!(b.counts(), (1, 2, 0, 0, 1));
+    graphs[0].launch(b.streams[0]).unwrap();
+    assert_eq!((b.counts(), b.ran()), ((1, 3, 0, 0, 2), vec![1, 2, 1]));
+}
+
+#[test]
+fn a_graph_that_its_host_captured_has_its_executable_from_the_pool() {
+    let b = bench(shared());
+    let stream = b.streams[0];
+    let own = b.chain(&[10]);
+    let take_over = |number| {
+        b.driver().begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        let capture = Capture::adopt(&b.pool, stream).unwrap();
+        b.notes.note(b.driver(), stream, number);
+        let graph = b.driver().end_capture(stream).unwrap();
+        let (lease, report) = capture.accept(graph).unwrap();
+        (Graph::of(lease, graph, report, stream), graph)
+    };
+    let (taken, _) = take_over(20);
+    let taken = taken.unwrap();
+    [&own, &taken, &own].iter().for_each(|graph| graph.launch(stream).unwrap());
+    assert_eq!((b.ran(), b.counts()), (vec![10, 20, 10], (1, 1, 2, 0, 0)));
+    drop((own, taken));
+    assert_eq!(b.driver().executables(), 0);
+    // One that cannot be taken over is the host's still.
+    let plain = Pool::new(&b.engine, PoolConfig::default());
+    let b = Bench { pool: plain, ..b };
+    b.driver().begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    let capture = Capture::adopt(&b.pool, stream).unwrap();
+    let graph = b.driver().end_capture(stream).unwrap();
+    let (lease, report) = capture.accept(graph).unwrap();
+    b.driver().fail_host_nth(1, ErrorKind::NotSupported);
+    let refused = Graph::of(lease, graph, report, stream);
+    assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
+    assert_eq!(b.driver().executables(), 0);
+    b.driver().destroy_graph(graph).unwrap();
 }
 
 #[test]

@@ -63,6 +63,63 @@ static uint64_t used(bench it) {
     return bytes;
 }
 
+static void graphs_share_executables(void) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_executable_figures figures;
+    regraph_graph_id first, second, third, none;
+    regraph_graph handle = NULL;
+    regraph_executable executable = NULL;
+    uint64_t bytes = 1;
+    OK(regraph_pool_keep_executables(e, it.pool, MIB, REGRAPH_SHARE_SAME_FUNCTIONS));
+    first = captured(it);
+    second = captured(it);
+    OK(regraph_pool_get_executables(e, it.pool, &figures));
+    CHECK(figures.graphs == 2 && figures.graph_nodes == 4 && figures.executables == 0);
+    OK(regraph_graph_get_handles(e, first, &handle, &executable));
+    CHECK(handle != NULL && executable == NULL);
+    OK(regraph_launch_graph(e, first, it.a));
+    OK(regraph_graph_prepare(e, second, it.b));
+    OK(regraph_launch_graph(e, second, it.b));
+    OK(regraph_graph_pin(e, second, true));
+    OK(regraph_graph_foreseen_bytes(e, second, &bytes));
+    CHECK(bytes == 0); /* a simulated executable takes none */
+    OK(regraph_pool_get_executables(e, it.pool, &figures));
+    CHECK(figures.executables == 1 && figures.made == 1 && figures.updates == 1 && figures.nodes == 2);
+    CHECK(figures.evicted == 0 && figures.refused == 0 && figures.bytes == 0 && figures.counted == 0);
+
+    /* A graph that the caller captured. */
+    third = owned_by_the_caller(it, &handle, &executable);
+    IS(REGRAPH_ERROR_NOT_INSTANTIATED, regraph_graph_prepare(e, third, it.a));
+    IS(REGRAPH_ERROR_NOT_INSTANTIATED, regraph_graph_pin(e, third, true));
+    OK(regraph_sim_destroy_executable(e, executable));
+    OK(regraph_graph_take(e, third, handle, it.a));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_graph_take(e, third, handle, it.a));
+    OK(regraph_launch_graph(e, third, it.a));
+    OK(regraph_pool_release_executables(e, it.pool, &bytes));
+    OK(regraph_pool_get_executables(e, it.pool, &figures));
+    CHECK(figures.graphs == 3 && figures.executables == 1 && figures.updates == 2);
+    OK(regraph_graph_pin(e, second, false));
+    OK(regraph_pool_release_executables(e, it.pool, NULL));
+    OK(regraph_pool_get_executables(e, it.pool, &figures));
+    CHECK(figures.executables == 0 && figures.evicted == 1);
+
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_pool_keep_executables(e, it.pool, MIB, 3));
+    memset(&none, 0, sizeof none);
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_take(e, none, handle, it.a));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_foreseen_bytes(e, none, &bytes));
+    OK(regraph_pool_keep_executables(e, it.pool, REGRAPH_NO_LIMIT, REGRAPH_SHARE_ANY_FUNCTIONS));
+    OK(regraph_pool_keep_executables(e, it.pool, REGRAPH_NO_LIMIT, REGRAPH_SHARE_NONE));
+    OK(regraph_launch_graph(e, first, it.a));
+    OK(regraph_release_graph(e, first));
+    OK(regraph_release_graph(e, second));
+    OK(regraph_release_graph(e, third));
+    OK(regraph_sim_synchronize(e));
+    OK(regraph_pool_destroy(e, it.pool));
+    IS(REGRAPH_ERROR_DRIVER, regraph_sim_destroy_graph(e, handle)); /* it is destroyed */
+    regraph_engine_destroy(e);
+}
+
 static void the_library_owns_a_graph(void) {
     bench it = begin("");
     regraph_engine *e = it.engine;
@@ -415,6 +472,7 @@ static void calls_to_the_driver_that_fail(void) {
 
 int main(void) {
     the_library_owns_a_graph();
+    graphs_share_executables();
     graphs_of_a_pool_never_run_at_once();
     captured_twice();
     a_pool_is_given_up();

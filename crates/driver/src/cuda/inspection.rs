@@ -177,8 +177,8 @@ impl Inspection {
         Ok(known.unwrap_or_else(|| NodeShape::unknown(kind)))
     }
 
-    /// A kernel node's attributes, each with the driver's answer; `None` where they cannot be told, or kernels may
-    /// change the node themselves.
+    /// A kernel node's attributes that are not zero, each with the driver's answer; `None` where they cannot be told, or
+    /// kernels may change the node themselves.
     fn attributes(&self, node: Pointer) -> Option<Vec<u64>> {
         let ask = self.kernel_attribute?;
         let mut words = Vec::new();
@@ -189,11 +189,10 @@ impl Inspection {
             if attribute == DEVICE_UPDATABLE && code == 0 && value != AttributeValue::default() {
                 return None;
             }
-            words.push(u64::from(attribute) << 32 | u64::from(code));
-            // The rest is zero.
-            let used = value.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
-            words.push(used as u64);
-            words.extend(&value[..used]);
+            if code != 0 || value != AttributeValue::default() {
+                words.push(u64::from(attribute) << 32 | u64::from(code));
+                words.extend(value);
+            }
         }
         Some(words)
     }

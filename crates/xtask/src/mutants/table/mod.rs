@@ -4,6 +4,7 @@ mod argued;
 mod captures;
 mod checker;
 mod checkpoints;
+mod executables;
 mod graphs;
 mod heap;
 mod layouts;
@@ -28,6 +29,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
         sleep::MUTANTS,
         lending::MUTANTS,
         graphs::MUTANTS,
+        executables::MUTANTS,
         plugin::MUTANTS,
         protocol::MUTANTS,
         checker::MUTANTS,

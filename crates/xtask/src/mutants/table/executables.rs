@@ -1,0 +1,118 @@
+//! Executables within a budget, and the shapes by which graphs share them.
+
+use crate::mutants::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "executable-held",
+        rule: "An executable is launched as it is only by the graph whose parameters it holds.",
+        file: "src/graphs/executables.rs",
+        edits: &[("if it.holds == Some(member) {", "if true {")],
+        test: "graphs::executables::graphs_of_one_shape_share_an_executable_and_run_with_their_own_parameters",
+    },
+    Mutant {
+        name: "executable-unknown",
+        rule: "An executable holds nobody's parameters until an update of it has succeeded.",
+        file: "src/graphs/executables.rs",
+        edits: &[("        it.holds = None;\n", "")],
+        test: "graphs::executables::after_an_update_that_failed_by_half_nothing_is_launched_by_what_is_left",
+    },
+    Mutant {
+        name: "executable-refused",
+        rule: "A graph that an executable could not take over is not launched by it.",
+        file: "src/graphs/executables.rs",
+        edits: &[("                Ok(None)\n            }\n            Err(error) =>", "                Ok(Some(handle))\n            }\n            Err(error) =>")],
+        test: "graphs::executables::a_refused_update_leaves_both_as_they_were_and_the_second_gets_its_own",
+    },
+    Mutant {
+        name: "executable-idle",
+        rule: "An executable that may run is waited for before it goes for want of room.",
+        file: "src/graphs/executables.rs",
+        edits: &[("        (means.idle)()?;\n        for used in", "        for used in")],
+        test: "graphs::executables::one_that_runs_is_waited_for_before_it_goes",
+    },
+    Mutant {
+        name: "executable-asked",
+        rule: "An executable that is launched is not the one that was asked for longest ago.",
+        file: "src/graphs/executables.rs",
+        edits: &[("            it.asked = self.clock;\n            if it.holds", "            if it.holds")],
+        test: "graphs::executables::the_least_recently_launched_goes_where_the_budget_is_short",
+    },
+    Mutant {
+        name: "executable-oldest",
+        rule: "The executable goes that was asked for longest ago.",
+        file: "src/graphs/executables.rs",
+        edits: &[("!self.is_pinned(place)).min()", "!self.is_pinned(place)).max()")],
+        test: "graphs::executables::the_least_recently_launched_goes_where_the_budget_is_short",
+    },
+    Mutant {
+        name: "executable-pinned",
+        rule: "An executable that is pinned does not go.",
+        file: "src/graphs/executables.rs",
+        edits: &[("present.filter(|&(_, place)| !self.is_pinned(place)).min()", "present.min()")],
+        test: "graphs::executables::what_is_pinned_stays",
+    },
+    Mutant {
+        name: "executable-used",
+        rule: "An executable that another graph uses stays when a graph goes.",
+        file: "src/graphs/executables.rs",
+        edits: &[("        if used {\n            return None;\n        }\n", "")],
+        test: "graphs::executables::graphs_that_are_dropped_while_they_run_leave_their_executable_to_others",
+    },
+    Mutant {
+        name: "executable-counted",
+        rule: "Executables that were measured to take more than was foreseen count for more.",
+        file: "src/graphs/executables.rs",
+        edits: &[("bytes.max(u64::try_from(measured).unwrap_or(u64::MAX))", "bytes.min(u64::try_from(measured).unwrap_or(u64::MAX))")],
+        test: "graphs::executables::more_counts_where_executables_take_more_than_was_foreseen",
+    },
+    Mutant {
+        name: "executable-room",
+        rule: "Where the device has no room for an executable, another one goes.",
+        file: "src/graphs/executables.rs",
+        edits: &[("error.is_out_of_memory() && self.are_lazy()", "false && self.are_lazy()")],
+        test: "graphs::executables::where_the_device_has_no_room_others_go",
+    },
+    Mutant {
+        name: "shape-edges",
+        rule: "Graphs of one shape have the same edges, of the same types.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("            && one.dependencies == other.dependencies\n", "")],
+        test: "graphs::executables::graphs_that_differ_by_more_than_parameters_have_executables_of_their_own",
+    },
+    Mutant {
+        name: "shape-functions",
+        rule: "Graphs of one shape run the same functions, unless the host lets them differ.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("let same = *function == other.function &&", "let same = function.len() == other.function.len() &&")],
+        test: "graphs::executables::graphs_that_differ_by_more_than_parameters_have_executables_of_their_own",
+    },
+    Mutant {
+        name: "shape-sizes",
+        rule: "The parameters of functions that are the same have the same sizes.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("*function == other.function && *parameters == other.parameters;", "*function == other.function && parameters.len() < usize::MAX;")],
+        test: "graphs::executables::graphs_that_differ_by_more_than_parameters_have_executables_of_their_own",
+    },
+    Mutant {
+        name: "shape-attributes",
+        rule: "Nodes of graphs of one shape have the same attributes.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("            && *fixed == other.fixed\n", "")],
+        test: "graphs::executables::graphs_that_differ_by_more_than_parameters_have_executables_of_their_own",
+    },
+    Mutant {
+        name: "shape-last",
+        rule: "Where nodes could be paired in several ways, all have the same attributes and ordinary edges.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("< 2 || nodes.iter().all(ordinary)", "< 2 || nodes.iter().map(ordinary).count() > 0")],
+        test: "simulator::executables::of_several_last_nodes_all_are_alike_or_the_graph_is_like_none",
+    },
+    Mutant {
+        name: "shape-unknown",
+        rule: "A graph with a node that nobody knows what an update does to is like no other.",
+        file: "crates/driver/src/shape.rs",
+        edits: &[("        self.provable\n            && other.provable\n            && self.nodes", "        self.nodes")],
+        test: "simulator::executables::shapes_are_compared_node_for_node",
+    },
+];
