@@ -450,9 +450,25 @@ public:
 
     /// Launches the graph on a stream that does not capture, after every earlier launch of a graph
     /// of the same pools. Throws REGRAPH_ERROR_CAPTURING, REGRAPH_ERROR_POOL_SUSPENDED,
-    /// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
+    /// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_NO_EXECUTABLE, REGRAPH_ERROR_DRIVER.
     void launch(regraph_stream stream) const {
         detail::check(regraph_launch_graph(pool_->engine->raw, report_.graph, stream));
+    }
+
+    /// Does what the next launch would have to do first: makes the graph's executable, or updates the one that it
+    /// shares. Throws as launch().
+    void prepare(regraph_stream stream) const {
+        detail::check(regraph_graph_prepare(pool_->engine->raw, report_.graph, stream));
+    }
+
+    /// Says whether the graph's executable stays where the pool's budget for executables is short.
+    void pin(bool pinned) const { detail::check(regraph_graph_pin(pool_->engine->raw, report_.graph, pinned)); }
+
+    /// What the driver is foreseen to take for an executable of the graph, in bytes.
+    std::uint64_t foreseen_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_graph_foreseen_bytes(pool_->engine->raw, report_.graph, &bytes));
+        return bytes;
     }
 
     /// The results of the graph's capture.
@@ -468,7 +484,8 @@ public:
     /// Frees the capture's journal, which minimum_bytes() needs.
     void forget_journal() const { detail::check(regraph_graph_forget_journal(pool_->engine->raw, report_.graph)); }
 
-    /// CUDA's executable graph, for updates of parameters between launches. The graph owns it.
+    /// CUDA's executable graph, for updates of parameters between launches. The graph owns it. Null where the pool
+    /// keeps executables (pool::keep_executables()).
     regraph_executable executable() const {
         regraph_executable found = nullptr;
         detail::check(regraph_graph_get_handles(pool_->engine->raw, report_.graph, nullptr, &found));
@@ -689,6 +706,27 @@ public:
         std::uint64_t bytes = 0;
         detail::check(regraph_pool_get_lent_bytes(state_->engine->raw, state_->raw, &bytes));
         return bytes;
+    }
+
+    /// Keeps the executables of the pool's graphs within a budget, and has graphs share them, as one of the
+    /// REGRAPH_SHARE constants says: see regraph_pool_keep_executables().
+    void keep_executables(std::uint64_t budget, std::int32_t sharing) const {
+        detail::check(regraph_pool_keep_executables(state_->engine->raw, state_->raw, budget, sharing));
+    }
+
+    /// Destroys the executables that are not pinned: see regraph_pool_release_executables(). Returns the bytes that
+    /// were foreseen for them.
+    std::uint64_t release_executables() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_release_executables(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
+    /// What the executables of the pool's graphs come to.
+    regraph_executable_figures executables() const {
+        regraph_executable_figures figures{};
+        detail::check(regraph_pool_get_executables(state_->engine->raw, state_->raw, &figures));
+        return figures;
     }
 
     /// Has the graphs share the memory that they can by now: see regraph_pool_compact(). Returns the bytes

@@ -17,7 +17,9 @@ pub struct ExecutableOptions {
     /// The most that they may take together, in bytes; `None` means as much as the device gives. Default: `None`.
     pub budget: Option<u64>,
     /// Which graphs share one: those of one shape ([`GraphShape::is_like`]) with the same functions, or with any; `None`
-    /// means that each graph has its own. Default: `None`.
+    /// means that each graph has its own. Default: `None`. Libraries choose kernels by the sizes of their inputs, so graphs
+    /// of one model for many sizes have few shapes with [`Functions::Any`], and about as many as graphs with
+    /// [`Functions::Same`].
     pub sharing: Option<Functions>,
 }
 
@@ -313,10 +315,12 @@ impl Executables {
                 self.counts.refused += 1;
                 if before == Some(place) {
                     used.executable = None;
-                    // It may run.
-                    (means.idle)()?;
-                    if let Some(unused) = self.take_unused(place) {
-                        let _ = means.driver.destroy_executable(unused);
+                    if !self.is_used(place) {
+                        // It may run.
+                        (means.idle)()?;
+                        if let Some(unused) = self.take_unused(place) {
+                            let _ = means.driver.destroy_executable(unused);
+                        }
                     }
                 }
                 Ok(None)
@@ -395,10 +399,13 @@ impl Executables {
         self.graphs.values().any(|it| it.pinned && it.executable == Some(place))
     }
 
+    fn is_used(&self, place: usize) -> bool {
+        self.graphs.values().any(|it| it.executable == Some(place))
+    }
+
     /// Takes an executable out if no graph uses it.
     fn take_unused(&mut self, place: usize) -> Option<ExecutableHandle> {
-        let used = self.graphs.values().any(|it| it.executable == Some(place));
-        if used {
+        if self.is_used(place) {
             return None;
         }
         self.places[place].take().map(|it| it.handle)

@@ -198,6 +198,15 @@ static void captures_and_graphs() {
     CHECK(p.compact() == excess && p.excess_bytes() == 0);
     small.launch(a);
     large.launch(a);
+
+    // One executable for both, which are of one shape.
+    p.keep_executables(REGRAPH_NO_LIMIT, REGRAPH_SHARE_SAME_FUNCTIONS);
+    small.pin(true);
+    CHECK(small.executable() == nullptr && small.foreseen_bytes() == 0);
+    CHECK(p.release_executables() == 0 && p.executables().executables == 1);
+    large.prepare(a);
+    small.launch(a);
+    CHECK(p.executables().executables == 1 && p.executables().updates == 2);
     p.synchronize();
 }
 
