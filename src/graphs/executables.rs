@@ -147,7 +147,7 @@ fn taken<D: HostApi>(driver: &D, before: Option<u64>) -> u64 {
 const DRIVER_PIECE: u64 = 10 << 20;
 
 /// A graph that lives.
-struct Use {
+struct Sharer {
     graph: GraphHandle,
     nodes: usize,
     shape: Option<Arc<GraphShape>>,
@@ -176,7 +176,7 @@ struct Executable {
 #[derive(Default)]
 pub(super) struct Executables {
     options: Option<ExecutableOptions>,
-    graphs: BTreeMap<Member, Use>,
+    graphs: BTreeMap<Member, Sharer>,
     places: Vec<Option<Executable>>,
     /// Counts graphs, and requests for executables.
     clock: u64,
@@ -189,10 +189,25 @@ pub(super) struct Executables {
 
 /// What an update or a new executable needs of the pool.
 pub(super) struct Means<'a, D: HostApi> {
-    pub(super) driver: &'a D,
+    driver: &'a D,
     /// Waits until no graph of the pool runs.
-    pub(super) idle: &'a dyn Fn() -> Result<(), Error>,
-    pub(super) refuse: &'a dyn Fn(PoolRefusal) -> Error,
+    idle: &'a dyn Fn() -> Result<(), Error>,
+    refuse: &'a dyn Fn(PoolRefusal) -> Error,
+}
+
+impl<'a, D: HostApi> Means<'a, D> {
+    /// `idle` waits until no graph of the pool runs.
+    pub(super) fn new(
+        driver: &'a D,
+        idle: &'a dyn Fn() -> Result<(), Error>,
+        refuse: &'a dyn Fn(PoolRefusal) -> Error,
+    ) -> Self {
+        Self { driver, idle, refuse }
+    }
+
+    pub(super) fn driver(&self) -> &'a D {
+        self.driver
+    }
 }
 
 impl Executables {
@@ -232,7 +247,7 @@ impl Executables {
         let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
         let shape = shape.map(|shape| self.known(shape));
         let mut used =
-            Use { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
+            Sharer { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
         if let Some(handle) = executable {
             used.executable = Some(self.place(handle, &used, member, measured));
         }
@@ -370,7 +385,7 @@ impl Executables {
     fn place(
         &mut self,
         handle: ExecutableHandle,
-        used: &Use,
+        used: &Sharer,
         member: Member,
         measured: u64,
     ) -> usize {
@@ -493,7 +508,7 @@ impl Executables {
     }
 }
 
-impl Use {
+impl Sharer {
     /// The graph's shape, which is read when it is first needed.
     fn shape_by<D: HostApi>(&mut self, driver: &D) -> Result<Arc<GraphShape>, Error> {
         if let Some(shape) = &self.shape {

@@ -91,7 +91,7 @@ impl<D: HostApi> Graph<D> {
         order.must_launch()?;
         order.with_executables("prepare", |executables, means| {
             match executables.ready(owned.member(), means)? {
-                (executable, true) => Ok(means.driver.upload(executable, launched.stream())?),
+                (executable, true) => Ok(means.driver().upload(executable, launched.stream())?),
                 (_, false) => Ok(()),
             }
         })

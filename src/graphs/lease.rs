@@ -74,7 +74,7 @@ impl<D: HostApi> Lease<D> {
             let Some(order) = place.and_then(|place| orders.get_mut(place)) else { return Ok(()) };
             order.with_executables("launch", |executables, means| {
                 let (executable, _) = executables.ready(*member, means)?;
-                Ok(means.driver.replay(executable, stream)?)
+                Ok(means.driver().replay(executable, stream)?)
             })
         })
     }

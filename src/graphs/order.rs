@@ -232,7 +232,7 @@ impl<D: HostApi> Order<D> {
             None => Ok(()),
         };
         let refuse = |why| engine.refuse(*pool, call, why);
-        change(executables, &Means { driver: engine.driver(), idle: &idle, refuse: &refuse })
+        change(executables, &Means::new(engine.driver(), &idle, &refuse))
     }
 
     pub(super) fn is_suspended(&self) -> bool {

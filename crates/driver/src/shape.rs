@@ -97,7 +97,7 @@ impl NodeShape {
 /// Which functions the nodes of two graphs of one shape run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Functions {
-    /// The same at each node, with parameters of the same sizes at the same places.
+    /// Those of one graph at each node of the other, with parameters of the same sizes at the same places.
     #[default]
     Same,
     /// A kernel node of one may run another kernel in the other. An update takes kernels over as it does parameters;
