@@ -13,10 +13,11 @@ use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
+use super::pools::PoolRow;
 use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
-use super::waits::Wait;
+use super::waits::{Unannounced, Wait};
 use super::{one_stream, Engine, Error, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
@@ -605,8 +606,13 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
+        let mut waiting = Wait::new((pool, heap), range, number, users);
+        let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
+        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
+            // A restoration put it where a capture that was never announced may have used memory.
+            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
+        }
         // Records the events now: the streams need not outlive the block.
-        let waiting = Wait::new((pool, heap), range, number, users);
         let free = self.defer(Wait {
             streams,
             positions: gone.into_iter().map(|gone| *gone).collect(),

@@ -265,7 +265,8 @@ impl Page<'_> {
     }
 
     /// A pool counts its graphs. Without any, and without a capture that may become one, nothing of it is graphs' but
-    /// what a capture that was not announced may have used: no live block, nothing lent, and nothing that waits.
+    /// what a capture that was not announced may have used: no live block but one that a restoration put there, nothing
+    /// lent, and nothing that waits.
     fn graphs(&self) -> Verdict {
         let State { pools, graphs, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
@@ -281,7 +282,9 @@ impl Page<'_> {
                 continue;
             }
             let of_graphs = |block: &&LiveBlock| {
-                block.tenure.users().are_graphs() || matches!(block.origin, Origin::Graph)
+                let restored = matches!(block.tenure, Tenure::Restored(_));
+                let memory = block.tenure.users().are_graphs() && !restored;
+                memory || matches!(block.origin, Origin::Graph)
             };
             let block = blocks.of(label.id).find(of_graphs);
             holds!(block.is_none(), "{label} has no graphs, and a block of theirs: {block:?}");

@@ -130,4 +130,9 @@ pub const ROWS: &[Row] = &[
         "a checkpoint belongs to its pool",
         "s: b = 4M; s: a = 4M in B; checkpoint x in B; restore x !Checkpoint; live b",
     ),
+    row(
+        "what a capture that was never announced may have used is no work's outside captures, restored or not",
+        "s: a = 4M; checkpoint x; t: capture; t: record a; t: launch; free a; \
+         restore x; live a; t: stop; complete; free a; complete; s: b = 4M not a; free b",
+    ),
 ];

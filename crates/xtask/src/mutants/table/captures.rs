@@ -268,4 +268,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("if hold {", "if false {")],
         test: "rules::of_captures",
     },
+    Mutant {
+        name: "wait-later-capture",
+        rule: "A capture that begins after a block was freed does not use it.",
+        file: "src/engine/waits.rs",
+        edits: &[("CapturePhase::UnderWay if !may_use => {}", "CapturePhase::UnderWay if false => {}")],
+        test: "captures::beside::a_capture_that_begins_after_a_free_does_not_use_the_block",
+    },
 ];

@@ -68,7 +68,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "heard-since",
         rule: "What was heard before the latest forgetting alone is forgotten.",
-        file: "src/engine/stream_cache.rs",
+        file: "src/engine/heard.rs",
         edits: &[("next.1 <= self.forgotten", "true")],
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },

@@ -4,7 +4,7 @@ use crate::mutants::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "launch-order",
+        name: "protocol-order",
         rule: "A launch comes after the pool's last one, on whichever stream.",
         file: "src/graphs/order.rs",
         edits: &[(
