@@ -103,11 +103,11 @@ impl World {
             self.engine.capture(stream, &self.pool, CaptureMode::Relaxed, body).unwrap().0
         });
         let mut kept: Option<Memory<Sim>> = None;
-        for graph in 0..2 {
+        for (graph, planned) in planned.into_iter().enumerate() {
             let body = |capture: &Capture<Sim>| {
-                let options = planned[graph].then(undivided);
+                let options = planned.then(undivided);
                 self.engine.plan_capture(capture.id(), options)?;
-                let sizes: &[u64] = match (planned[graph], graph) {
+                let sizes: &[u64] = match (planned, graph) {
                     (false, _) => &[LOAN],
                     (true, 0) => &[9 * PAGE, 5 * PAGE, 14 * PAGE],
                     (true, _) => &[3 * PAGE, 20 * PAGE, 7 * PAGE],
