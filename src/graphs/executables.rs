@@ -131,6 +131,10 @@ impl Captured {
     pub(super) fn graph(&self) -> GraphHandle {
         self.graph
     }
+
+    pub(super) fn executable(&self) -> Option<ExecutableHandle> {
+        self.executable
+    }
 }
 
 /// What is free of the device, in bytes, where it tells that.
@@ -456,12 +460,6 @@ impl Executables {
         if let Some(used) = self.graphs.get_mut(&member) {
             used.pinned = pinned;
         }
-    }
-
-    /// The executable of a graph that no other can have.
-    pub(super) fn own(&self, member: Member) -> Option<ExecutableHandle> {
-        let place = self.graphs.get(&member)?.executable.filter(|_| !self.are_lazy())?;
-        self.places[place].as_ref().map(|it| it.handle)
     }
 
     /// What was foreseen and what was measured for a graph's executable, in bytes.

@@ -149,9 +149,10 @@ impl<D: HostApi> Graph<D> {
 
     /// The executable graph, for parameter updates between launches. A launch by any other way than
     /// [`Graph::launch`] is not ordered among the graphs of the pool. `None` where the pool
-    /// [keeps executables](Pool::keep_executables): it may hold another graph's parameters then, or go.
+    /// [keeps executables](Pool::keep_executables) or has [released](Pool::release_executables) them: it may hold another
+    /// graph's parameters then, or go. Locks nothing, so launches of the pool may ask.
     pub fn executable(&self) -> Option<ExecutableHandle> {
-        self.owned().home().order().executables().own(self.owned().member())
+        self.owned().executable()
     }
 }
 

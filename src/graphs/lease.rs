@@ -56,9 +56,9 @@ impl<D: HostApi> Lease<D> {
 
     /// Makes the lease destroy the graph with itself. Its executable is one of a pool's.
     pub(super) fn own(&mut self, home: Pool<D>, captured: Captured) {
-        let graph = captured.graph();
+        let (graph, executable) = (captured.graph(), captured.executable());
         let member = home.order().executables().add(home.engine().driver(), captured);
-        self.owned = Some(Owned { home, graph, member });
+        self.owned = Some(Owned { home, graph, executable, member });
     }
 
     /// The graph that it destroys.
@@ -157,6 +157,8 @@ impl<D: HostApi> Lease<D> {
 pub(super) struct Owned<D: HostApi> {
     home: Pool<D>,
     graph: GraphHandle,
+    /// That with which it was captured, if any.
+    executable: Option<ExecutableHandle>,
     member: Member,
 }
 
@@ -167,6 +169,11 @@ impl<D: HostApi> Owned<D> {
 
     pub(super) fn graph(&self) -> GraphHandle {
         self.graph
+    }
+
+    /// Its executable, as long as the pool leaves that alone.
+    pub(super) fn executable(&self) -> Option<ExecutableHandle> {
+        self.executable.filter(|_| !self.home.executables_change())
     }
 
     pub(super) fn member(&self) -> Member {

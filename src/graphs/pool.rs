@@ -10,7 +10,7 @@ use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
@@ -27,6 +27,8 @@ struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
+    /// Whether executables of its graphs may be shared, or go.
+    executables_change: AtomicBool,
 }
 
 impl<D: HostApi> Drop for PoolCore<D> {
@@ -45,6 +47,7 @@ impl<D: HostApi> Pool<D> {
             engine: engine.clone(),
             id,
             order: Mutex::new(Rank::Order, Order::new(engine, id)),
+            executables_change: AtomicBool::new(false),
         });
         // For captures that use the pool without having joined it.
         let owner: Weak<PoolCore<D>> = Arc::downgrade(&shared);
@@ -71,6 +74,11 @@ impl<D: HostApi> Pool<D> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
         self.0.order.lock()
+    }
+
+    /// Whether executables of its graphs may be shared, or go. Locks nothing: hosts ask in the midst of a launch.
+    pub(super) fn executables_change(&self) -> bool {
+        self.0.executables_change.load(Ordering::Relaxed)
     }
 
     /// The engine that the pool was made with.
@@ -176,6 +184,7 @@ impl<D: HostApi> Pool<D> {
     /// [`Error::OrderLost`], the driver's: then some executables may be too many still.
     pub fn keep_executables(&self, options: ExecutableOptions) -> Result<(), Error> {
         let mut order = self.order();
+        self.0.executables_change.store(true, Ordering::Relaxed);
         order.with_executables("keep_executables", |executables, means| {
             executables.keep(options, means)
         })
@@ -188,6 +197,7 @@ impl<D: HostApi> Pool<D> {
     /// [`Error::OrderLost`], the driver's.
     pub fn release_executables(&self) -> Result<u64, Error> {
         let mut order = self.order();
+        self.0.executables_change.store(true, Ordering::Relaxed);
         order.with_executables("release_executables", |executables, means| {
             executables.evict_all(means)
         })

@@ -161,7 +161,8 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
                 Ok::<_, Error>(())
             })
         }));
-        assert!(panicked.is_err());
+        let what = panicked.unwrap_err();
+        assert_eq!(what.downcast_ref(), Some(&"the host's own fault"));
         quick.launch(u).unwrap();
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         driver.destroy_graph(graph).unwrap();

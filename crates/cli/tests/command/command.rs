@@ -149,7 +149,6 @@ fn a_driver_that_is_not_there_is_status_1_and_no_panic() {
 }
 
 #[test]
-
 fn real_traces_run_and_are_verified() {
     // Peak allocated and provable minimum, in MiB.
     for (name, nodes, blocks, peak, minimum) in [
@@ -224,7 +223,7 @@ fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
     let more = scratch("certificate_more.json", &more);
     let refused = regraph(&["certify", &trace("moe_s6"), more.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1), "{}", stdout(&refused));
-    for text in ["", "{}", "[]", &text.replace("\"version\":1", "\"version\":2")] {
+    for text in ["", "{}", "[]", &text.replace("\"version\":2", "\"version\":1")] {
         let bad = scratch("certificate_bad.json", text);
         let bad = regraph(&["certify", &trace("moe_s6"), bad.to_str().unwrap()]);
         assert_eq!(bad.status.code(), Some(2), "{text}: {}", stderr(&bad));
@@ -233,7 +232,6 @@ fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
 }
 
 #[test]
-
 fn real_traces_keep_their_tags_under_every_policy() {
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
         for policy in ["cross-stream", "own-stream", "deferred"] {
