@@ -616,6 +616,35 @@ fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
     }
 }
 
+/// The engine first asks for all that a learned layout takes; refused that, it asks for a segment.
+#[test]
+fn a_request_that_a_source_is_asked_twice_for_is_granted_once() {
+    let h = host("check:True,plan:learned");
+    let s = h.stream();
+    h.plugin.learn(0).unwrap();
+    let [first, second] = [16, 16].map(|mebibytes| h.allocate(mebibytes, s));
+    h.free(first);
+    let third = h.allocate(24, s);
+    h.free(second);
+    h.free(third);
+    assert_eq!(h.plugin.learned(0).unwrap(), 3);
+    let memory = Memory::new(256 * MIB);
+    h.make_from(POOL, &memory);
+    h.capture(s, POOL, || {
+        let block = h.allocate(16, s);
+        h.launch(s);
+        let pools = h.plugin.pools(0).unwrap();
+        let of_pool = pools.iter().find(|pool| pool.key == POOL).unwrap();
+        assert_eq!(of_pool.allocated, 16 * MIB, "{block:x}");
+        h.free(block);
+    });
+    assert_eq!(memory.held(), 16);
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.driver.complete_all();
+    h.drop_pool(POOL);
+    assert_eq!(memory.held(), 0);
+}
+
 #[test]
 fn a_pool_with_a_source_cannot_be_suspended() {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());

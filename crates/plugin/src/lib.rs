@@ -226,7 +226,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.device(device)?.engine.set_memory_fraction(fraction)?)
     }
 
-    /// The engine of a device; made now, if it was not asked for before.
+    /// The engine of a device; made now, if it was not asked for before. What a call of the engine's own gives back of
+    /// memory that a pool's source gave, the source gets when the plug-in's next call ends.
     ///
     /// # Errors
     /// [`Error::UnknownDevice`]; [`Error::Driver`] where the device cannot be had.

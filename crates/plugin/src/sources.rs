@@ -47,14 +47,13 @@ enum Answer {
 }
 
 /// A thread's request.
-#[derive(Default)]
 struct Asking {
     wanted: Option<Wanted>,
     answer: Option<Answer>,
 }
 
 thread_local! {
-    static ASKING: RefCell<Asking> = RefCell::default();
+    static ASKING: RefCell<Asking> = const { RefCell::new(Asking { wanted: None, answer: None }) };
 }
 
 /// Looks at the calling thread's request; none where the thread is ending.
@@ -70,8 +69,9 @@ pub(super) fn asking<T, E>(
 ) -> std::result::Result<T, E> {
     let result = match request() {
         Err(error) => ask(returned, error, request),
-        done => done,
+        granted => granted,
     };
+    want_no_more();
     returned.give_back();
     result
 }
@@ -103,9 +103,22 @@ fn ask<T, E>(
         {
             returned.add(source, Some((address, bytes)));
         }
+        // It may have noted a want all the same: a layout's memory, without which the block was found elsewhere.
+        if result.is_ok() {
+            break;
+        }
     }
-    with_asking(|asking| asking.wanted = None);
     result
+}
+
+/// Forgets what a request that has ended wanted, and lets go of its source.
+#[inline]
+fn want_no_more() {
+    with_asking(|asking| {
+        if asking.wanted.is_some() {
+            asking.wanted = None;
+        }
+    });
 }
 
 /// What a source is to take back.

@@ -68,6 +68,8 @@ pub(super) trait Host: Sized {
     ) -> Result<()>;
     /// Judges what it can after each step.
     fn judge(world: &mut World<Self>);
+    /// Ends what a call of the host's own would, where its engine was asked to give memory back behind it.
+    fn end_call(_: &World<Self>) {}
     /// Chooses what else a step of any kind is about.
     fn choose(&mut self, _: &mut Unstructured<'_>) -> Result<()> {
         Ok(())
@@ -505,6 +507,7 @@ impl<H: Host> World<H> {
             assert_eq!(emptied.released, before - reserved());
         }
         assert_eq!(kept, H::kept(self), "a pool lost what it keeps");
+        H::end_call(self);
         for block in self.live() {
             self.judge_mapped(block);
         }

@@ -221,6 +221,11 @@ impl Host for Named {
         Ok(())
     }
 
+    fn end_call(world: &World<Self>) {
+        // No pool has this name: the call only ends, which is when sources take back what was theirs.
+        world.host.plugin.empty_pool(EAGER).expect("nothing happens to an unknown pool");
+    }
+
     fn judge(world: &mut World<Self>) {
         world.judge_figures();
     }

@@ -2,7 +2,17 @@
 
 use crate::mutants::Mutant;
 
-pub(super) const MUTANTS: &[Mutant] = &[    Mutant {
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "granted-twice",
+        rule: "A request that was granted is not made again.",
+        file: "crates/plugin/src/sources.rs",
+        edits: &[("if result.is_ok() {
+            break;
+        }", "")],
+        test: "plugin::named_pools::a_request_that_a_source_is_asked_twice_for_is_granted_once",
+    },
+    Mutant {
         name: "stray-capture",
         rule: "A capture that its host did not announce gets no memory behind its verdict.",
         file: "crates/plugin/src/captures.rs",

@@ -2,7 +2,8 @@
 
 use crate::mutants::Mutant;
 
-pub(super) const MUTANTS: &[Mutant] = &[    Mutant {
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
         name: "kept-asleep",
         rule: "Sleep keeps what graphs keep between launches.",
         file: "src/engine/suspend.rs",
