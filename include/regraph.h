@@ -2112,8 +2112,9 @@ regraph_error regraph_launch_executable(const struct regraph_engine *engine,
 /**
  * The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
  * parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may
- * be NULL. `executable` gets NULL where the pool keeps executables (regraph_pool_keep_executables()):
- * it may hold another graph's parameters then, or go.
+ * be NULL. `executable` gets NULL where the pool keeps executables (regraph_pool_keep_executables()) or has
+ * released them (regraph_pool_release_executables()): it may hold another graph's parameters then, or go. One that
+ * was got before must not be used any more then.
  *
  * Threads: any.
  *

@@ -146,8 +146,10 @@ const AHEAD: usize = 4_096;
 /// host has asked for the layout.
 const GIVEN_UP: usize = 16;
 /// A layout that was learned from work outside captures is given up after so many requests in all without their place,
+/// and one more for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
-/// and one more for each so many requests.
+/// Of so many requests one more may be without its place before a layout that was learned from work outside captures is
+/// given up.
 const OF_REQUESTS: usize = 16;
 
 /// An arena gets its memory in so many pieces, as places need it.

@@ -120,8 +120,8 @@ impl Wait {
                 false
             }
             StreamStatus::Inside(capture) => {
-                // Where all streams were in captures that were announced when the block was freed, another one that a
-                // stream is in now has begun since: its graph cannot use the block.
+                // Where all streams were in announced captures when the block was freed, a stream that is in another
+                // one now came into that only since: its graph cannot use the block.
                 let may_use =
                     first || *unannounced != Unannounced::No || used_in.contains(&capture);
                 match under_way.phase(capture, timelines) {

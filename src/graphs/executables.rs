@@ -48,26 +48,27 @@ pub struct ExecutableFigures {
     /// Nodes of them.
     pub graph_nodes: usize,
     /// What their executables would take if each had its own, in bytes, as the driver foresees it. 0 for graphs of pools
-    /// that keep executables as by default.
+    /// without [`Pool::keep_executables`](super::Pool::keep_executables).
     pub graph_bytes: u64,
     /// Executables that there are.
     pub executables: usize,
     /// Nodes of them.
     pub nodes: usize,
-    /// What they take, in bytes, as the driver foresees it for each; 0 as above.
+    /// What they take, in bytes, as the driver foresees it for each. 0 for those of pools without
+    /// [`Pool::keep_executables`](super::Pool::keep_executables).
     pub bytes: u64,
     /// What they took when they were made, in bytes: by how much the device's free memory shrank meanwhile.
     pub measured: u64,
     /// What counts against the budget, in bytes: what is foreseen, and more where the pool's executables have been
     /// measured to take more.
     pub counted: u64,
-    /// How many were made, updated, and destroyed while their graphs lived; and how many updates the driver refused.
+    /// Executables that were made since the pool was.
     pub made: u64,
-    /// See [`ExecutableFigures::made`].
+    /// Updates of executables, by which one graph's became another's.
     pub updates: u64,
-    /// See [`ExecutableFigures::made`].
+    /// Executables that were destroyed while graphs lived that they could launch.
     pub evicted: u64,
-    /// See [`ExecutableFigures::made`].
+    /// Updates that the driver refused.
     pub refused: u64,
 }
 
@@ -142,7 +143,7 @@ fn free<D: HostApi>(driver: &D) -> Option<u64> {
     driver.memory_info().ok().map(|info| info.free)
 }
 
-/// By how much that has become less, in bytes; 0 where it does not tell.
+/// By how much the device's free memory has become less since `before`, in bytes; 0 where the device does not tell.
 fn taken<D: HostApi>(driver: &D, before: Option<u64>) -> u64 {
     before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
 }
@@ -184,9 +185,10 @@ pub(super) struct Executables {
     places: Vec<Option<Executable>>,
     /// Counts graphs, and requests for executables.
     clock: u64,
-    /// What the driver was measured to take for them in all, in bytes: it takes none twice, and gives none back. With
-    /// the most that was foreseen for those that were there at one time.
+    /// What the driver was measured to take for executables in all, in bytes: it gives nothing back, and uses again what
+    /// one that went has left.
     taken: u64,
+    /// The most that was foreseen for executables that were there at one time, in bytes.
     peak: u64,
     counts: ExecutableFigures,
 }
@@ -252,6 +254,10 @@ impl Executables {
         let shape = shape.map(|shape| self.known(shape));
         let mut used =
             Sharer { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
+        if self.options.is_some() {
+            // The pool began to keep executables while the graph was made. Without a shape it shares none.
+            let _ = used.shape_by(driver);
+        }
         if let Some(handle) = executable {
             used.executable = Some(self.place(handle, &used, member, measured));
         }
@@ -259,7 +265,7 @@ impl Executables {
         member
     }
 
-    /// A shape, which graphs that have the same one keep once.
+    /// The shape as graphs have it that were taken in before, so that it is kept once.
     fn known(&self, shape: GraphShape) -> Arc<GraphShape> {
         let mut known = self.graphs.values().filter_map(|it| it.shape.as_ref());
         known.find(|it| ***it == shape).cloned().unwrap_or_else(|| Arc::new(shape))
@@ -286,9 +292,13 @@ impl Executables {
                 return Ok((it.handle, false));
             }
         }
-        let alike = self.alike(member);
-        for place in place.into_iter().chain(alike.into_iter().filter(|&it| Some(it) != place)) {
+        if let Some(place) = place {
             if let Some(handle) = self.update(place, member, means)? {
+                return Ok((handle, false));
+            }
+        }
+        for other in self.alike(member).into_iter().filter(|&it| Some(it) != place) {
+            if let Some(handle) = self.update(other, member, means)? {
                 return Ok((handle, false));
             }
         }
@@ -321,7 +331,7 @@ impl Executables {
         let Some(it) = self.places[place].as_mut() else { return Ok(None) };
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         let (handle, before) = (it.handle, used.executable);
-        // Until it is known, it holds nobody's: a call that fails may have got half way.
+        // A call that fails may have got half way.
         it.holds = None;
         match means.driver.update(handle, used.graph) {
             Ok(()) => {
@@ -333,13 +343,12 @@ impl Executables {
             Err(error) if error.kind == ErrorKind::UpdateRefused => {
                 self.counts.refused += 1;
                 if before == Some(place) {
+                    // It may run, and no other graph may use it.
+                    (means.idle)()?;
                     used.executable = None;
-                    if !self.is_used(place) {
-                        // It may run.
-                        (means.idle)()?;
-                        if let Some(unused) = self.take_unused(place) {
-                            let _ = means.driver.destroy_executable(unused);
-                        }
+                    if let Some(unused) = self.take_unused(place) {
+                        let _ = means.driver.destroy_executable(unused);
+                        self.counts.evicted += 1;
                     }
                 }
                 Ok(None)
@@ -462,7 +471,7 @@ impl Executables {
         }
     }
 
-    /// What was foreseen and what was measured for a graph's executable, in bytes.
+    /// What is foreseen for an executable of a graph, in bytes.
     pub(super) fn bytes_of<D: HostApi>(
         &mut self,
         member: Member,

@@ -134,8 +134,8 @@ impl<D: HostApi> Graph<D> {
         self.report.forget_journal();
     }
 
-    /// The device memory that the driver took to instantiate and upload the graph, in bytes: by how
-    /// much its free memory shrank meanwhile. What others did on the device in that time counts too,
+    /// The device memory that the driver took to instantiate and upload the graph's own executable, in bytes: by how
+    /// much the device's free memory shrank meanwhile. What others did on the device in that time counts too,
     /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for one that never had
     /// an executable made of it.
     pub fn driver_bytes(&self) -> u64 {

@@ -87,7 +87,8 @@ impl<D: HostApi> Lease<D> {
     /// graph's pools, and before every later one.
     ///
     /// Until `launch` returns nothing else is launched in these pools. It must not launch, suspend or
-    /// wait for graphs of theirs, nor drop any, nor borrow from them: that would wait for itself.
+    /// wait for graphs of theirs, nor capture, take or drop any, nor ask for or change their executables (but
+    /// [`Graph::executable`](super::Graph::executable)), nor borrow from them: that would wait for itself.
     ///
     /// Costs one event record, and one wait where the stream is another than last time.
     ///

@@ -174,9 +174,14 @@ impl<D: HostApi> Pool<D> {
     ///
     /// Whether two graphs are of one shape is proven by their nodes and edges ([`GraphShape::is_like`]), which are read at
     /// the end of a capture, in some microseconds a node. The budget counts what the driver foresees for each executable,
-    /// and more where it was measured to take more ([`ExecutableFigures::counted`]). A driver gives a device nothing back
-    /// for an executable that goes: the next one gets that memory. Where one has to go that may run, the host waits for
-    /// the pool's launches so far, in the launch that needs the room.
+    /// and more where it was measured to take more ([`ExecutableFigures::counted`]). One is made even where more counts
+    /// than the budget, if what is foreseen for it and for those that are pinned fits. Executables of graphs that were
+    /// dropped and still run do not count. A driver gives a device nothing back for an executable that goes: the next one
+    /// gets that memory. Where one has to go that may run, the host waits for the pool's launches so far, in the launch
+    /// that needs the room.
+    ///
+    /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
+    /// host updated by it are those of the capture again.
     ///
     /// [`GraphShape::is_like`]: crate::driver::GraphShape::is_like
     ///
@@ -192,6 +197,8 @@ impl<D: HostApi> Pool<D> {
 
     /// Destroys the executables that are not pinned, after a wait for the pool's graphs, and returns how many bytes were
     /// foreseen for them. Each comes back when its graph is launched: while this pool sleeps, others can have the memory.
+    /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
+    /// host updated by it are those of the capture again.
     ///
     /// # Errors
     /// [`Error::OrderLost`], the driver's.

@@ -1052,7 +1052,6 @@ fn captures_beside_others_get_no_plan() {
 }
 
 #[test]
-#[ignore = "the engine makes no plans yet"]
 fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     let h = host_with(exact());
     h.capture(h.stream(), POOL, true);

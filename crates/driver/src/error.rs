@@ -57,7 +57,7 @@ pub enum ErrorKind {
     /// The capture is ended by a thread that did not begin it.
     #[error("wrong thread for this capture")]
     CaptureWrongThread,
-    /// An executable cannot take over what a graph has in another way than what it was made of. It is as it was.
+    /// An executable cannot be updated by a graph that differs in more than an update changes. The executable is as it was.
     #[error("the executable cannot be updated by this graph")]
     UpdateRefused,
     /// There is no driver on this machine.

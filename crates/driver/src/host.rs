@@ -90,7 +90,7 @@ pub trait HostApi: Driver + 'static {
     fn update(&self, executable: ExecutableHandle, graph: GraphHandle) -> Result<()>;
 
     /// What a node of a graph that is not under capture has that an update of an executable does not change. The
-    /// default knows of none.
+    /// default cannot tell: a graph with such a node is like no other.
     ///
     /// # Errors
     /// What the driver answers.

@@ -52,7 +52,7 @@ impl NodeShape {
         }
     }
 
-    /// A node of which nobody can say what an update does to it: its graph is like no other.
+    /// A node for which it is not known what an update does to it: its graph is like no other.
     pub fn unknown(kind: NodeKind) -> Self {
         Self { provable: false, ..Self::new(kind) }
     }
@@ -185,18 +185,19 @@ impl GraphShape {
     }
 }
 
-/// Whether it is all one which nodes an update pairs, as long as it pairs edges with edges, or no more than one way to
-/// pair them is there.
+/// Whether an update cannot pair a node with one that has other attributes: there is one way to pair the nodes, or all
+/// ways are equally good.
 ///
 /// Drivers pair nodes from the last ones on, along their dependencies in order, but for the order of the last nodes,
-/// which no call tells. So where there are several, all nodes must have the same attributes, and all edges be
-/// ordinary.
+/// which no call tells. So where there are several, all nodes must have the same attributes, none may be a child graph,
+/// and all edges must be ordinary.
 fn is_paired_by_edges(nodes: &[PlacedNode]) -> bool {
     let mut followed = vec![false; nodes.len()];
     nodes.iter().flat_map(|it| &it.dependencies).for_each(|&(place, _)| followed[place] = true);
     let ordinary = |it: &PlacedNode| {
         it.dependencies.iter().all(|&(_, edge)| edge == EdgeData::FULL)
             && it.node.fixed == nodes[0].node.fixed
+            && it.child.is_none()
     };
     followed.iter().filter(|&&followed| !followed).count() < 2 || nodes.iter().all(ordinary)
 }

@@ -12,7 +12,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "executable-unknown",
-        rule: "An executable holds nobody's parameters until an update of it has succeeded.",
+        rule: "An executable holds the parameters of no graph until an update of it has succeeded.",
         file: "src/graphs/executables.rs",
         edits: &[("        it.holds = None;\n", "")],
         test: "graphs::executables::after_an_update_that_failed_by_half_nothing_is_launched_by_what_is_left",
@@ -110,7 +110,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "shape-unknown",
-        rule: "A graph with a node that nobody knows what an update does to is like no other.",
+        rule: "A graph is like no other if it has a node for which it is not known what an update does to it.",
         file: "crates/driver/src/shape.rs",
         edits: &[("        self.provable\n            && other.provable\n            && self.nodes", "        self.nodes")],
         test: "simulator::executables::shapes_are_compared_node_for_node",

@@ -127,7 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "region-copies",
-        rule: "Copies of what is gone from a region do not stay on the host.",
+        rule: "The host keeps no copies of blocks that are gone from a region.",
         file: "src/regions/kept.rs",
         edits: &[("self.retained.retain(|&pool, contents| stays(contents, retained(pool)));", "")],
         test: "sleep::regions::what_is_kept_can_stay_when_it_wakes",
