@@ -23,6 +23,8 @@
  * Threads. "Any" means: any thread, and several at once. "Not while another thread captures into
  * the same graph" concerns calls on streams that capture, since they read the graph. "The one that
  * captures" is the thread that makes the capture's stream calls.
+ * After fork() the child must make no call on an engine of its parent: CUDA does not work there, and a lock of the
+ * library that another thread held stays locked. The parent goes on as before.
  *
  * Units. All sizes are bytes.
  *

@@ -74,6 +74,12 @@ fn names_of_other_engines_and_of_what_is_gone() {
 }
 
 #[test]
+fn a_process_that_forks_goes_on() {
+    let (printed, _) = build_and_run(Language::C99, &source("tests/c/fork.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+#[test]
 fn graphs_and_the_order_of_their_launches() {
     let (printed, _) = build_and_run(Language::C99, &source("tests/c/graphs.c"), Linked::Shared);
     assert!(printed.ends_with(" checks\n"), "{printed}");

@@ -218,8 +218,8 @@ impl Tests {
         command.current_dir(folder).args(["test", "--quiet", "--test", "all", "--no-run"]);
         command.args(["--message-format", "json-render-diagnostics"]);
         command.env("CARGO_TARGET_DIR", target);
-        // Only whether a test fails is of interest.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        // Only whether a test fails is of interest, and to build takes longer than to run.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
         let output = command.output()?;
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr));
