@@ -99,6 +99,8 @@ ranks! {
     Regions: Alone, Called;
     /// The launches of a pool; of several pools in the order of their addresses.
     Order: Ascending, Called;
+    /// The executables of a pool's graphs.
+    Executables: Alone, Called;
     /// The right to wait for the device, or to begin a capture.
     DeviceWaits: Alone, Called;
     /// The owner of each pool.

@@ -183,7 +183,7 @@ impl<D: HostApi> Capture<D> {
         let judging = self.close_all(graph)?;
         let driver = home.engine().driver();
         let graph = driver.end_capture(self.stream)?;
-        let lazily = home.order().executables().are_lazy();
+        let lazily = home.executable_table().are_lazy();
         let captured = Captured::new(driver, graph, lazily).inspect_err(|_| {
             let _ = driver.destroy_graph(graph);
         });
@@ -192,7 +192,7 @@ impl<D: HostApi> Capture<D> {
         let (lease, report) = verdict.inspect_err(|_| captured.discard(driver))?;
         let uploaded = captured.upload(driver, self.stream, report.nodes);
         uploaded.inspect_err(|_| captured.discard(driver))?;
-        Ok(Graph::new(lease, home, captured, report))
+        Ok(Graph::new(lease, captured, report))
     }
 
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the

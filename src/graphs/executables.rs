@@ -132,10 +132,6 @@ impl Captured {
     pub(super) fn graph(&self) -> GraphHandle {
         self.graph
     }
-
-    pub(super) fn executable(&self) -> Option<ExecutableHandle> {
-        self.executable
-    }
 }
 
 /// What is free of the device, in bytes, where it tells that.
@@ -303,6 +299,12 @@ impl Executables {
             }
         }
         Ok((self.make(member, means)?, true))
+    }
+
+    /// A graph's executable, where none is shared and none goes for a budget.
+    pub(super) fn own(&self, member: Member) -> Option<ExecutableHandle> {
+        let place = self.graphs.get(&member)?.executable.filter(|_| self.options.is_none())?;
+        self.places[place].as_ref().map(|it| it.handle)
     }
 
     /// Executables that a graph may update, the one first that was asked for longest ago.

@@ -26,13 +26,8 @@ pub struct Graph<D: HostApi> {
 }
 
 impl<D: HostApi> Graph<D> {
-    pub(super) fn new(
-        mut lease: Lease<D>,
-        home: Pool<D>,
-        captured: Captured,
-        report: CaptureReport,
-    ) -> Self {
-        lease.own(home, captured);
+    pub(super) fn new(mut lease: Lease<D>, captured: Captured, report: CaptureReport) -> Self {
+        lease.own(captured);
         Self { lease, report }
     }
 
@@ -50,17 +45,18 @@ impl<D: HostApi> Graph<D> {
         stream: impl AsStream,
     ) -> Result<Self, Error> {
         let unknown = || Error::Unknown { call: "of", what: Unknown::Graph(report.graph) };
-        let home = lease.pools().next().cloned().ok_or_else(unknown)?;
+        let home = lease.home().ok_or_else(unknown)?;
         let driver = home.engine().driver();
-        let lazily = home.order().executables().are_lazy();
+        let lazily = home.executable_table().are_lazy();
         let mut captured = Captured::new(driver, graph, lazily)?;
         let uploaded = captured.upload(driver, stream.as_stream(), report.nodes);
         uploaded.inspect_err(|_| captured.discard_executable(driver))?;
-        Ok(Self::new(lease, home, captured, report))
+        Ok(Self::new(lease, captured, report))
     }
 
-    fn owned(&self) -> &Owned<D> {
-        self.lease.owned().expect("a graph's lease owns it")
+    /// The pool that its capture joined first, whose executables it is launched by, and what it is there.
+    fn owned(&self) -> (&Pool<D>, Owned) {
+        self.lease.home().zip(self.lease.owned()).expect("a graph's lease owns it")
     }
 
     /// Launches the graph on a stream that does not capture: after every earlier launch of a graph
@@ -75,7 +71,7 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// As [`Lease::launch`]; [`PoolRefusal::NoExecutable`](crate::PoolRefusal::NoExecutable).
     pub fn launch(&self, stream: impl AsStream) -> Result<(), Error> {
-        self.lease.launch_owned(stream)
+        self.lease.launch_owned(self.owned().1, stream)
     }
 
     /// Does what the next launch would have to do first: makes the graph's executable and puts it on the device, or
@@ -85,12 +81,13 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// As [`Graph::launch`].
     pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
-        let owned = self.owned();
-        let launched = Launched::on(owned.home().engine().driver(), stream)?;
-        let mut order = owned.home().order();
+        let (home, owned) = self.owned();
+        let launched = Launched::on(home.engine().driver(), stream)?;
+        let order = home.order();
         order.must_launch()?;
-        order.with_executables("prepare", |executables, means| {
-            match executables.ready(owned.member(), means)? {
+        let mut table = home.executable_table();
+        order.change_executables(&mut table, "prepare", |executables, means| {
+            match executables.ready(owned.member, means)? {
                 (executable, true) => Ok(means.driver().upload(executable, launched.stream())?),
                 (_, false) => Ok(()),
             }
@@ -100,7 +97,8 @@ impl<D: HostApi> Graph<D> {
     /// Says whether the graph's executable stays where the pool's budget for executables is short. At first it does
     /// not. One that graphs share stays if one of those that were launched by it is pinned.
     pub fn pin(&self, pinned: bool) {
-        self.owned().home().order().executables().pin(self.owned().member(), pinned);
+        let (home, owned) = self.owned();
+        home.executable_table().pin(owned.member, pinned);
     }
 
     /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
@@ -109,9 +107,8 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// What the driver answers.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
-        let home = self.owned().home();
-        let driver = home.engine().driver();
-        home.order().executables().bytes_of(self.owned().member(), driver)
+        let (home, owned) = self.owned();
+        home.executable_table().bytes_of(owned.member, home.engine().driver())
     }
 
     /// What its capture came to.
@@ -139,20 +136,22 @@ impl<D: HostApi> Graph<D> {
     /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for one that never had
     /// an executable made of it.
     pub fn driver_bytes(&self) -> u64 {
-        self.owned().home().order().executables().measured_of(self.owned().member())
+        let (home, owned) = self.owned();
+        home.executable_table().measured_of(owned.member)
     }
 
     /// The graph, for reading. It is destroyed with this value.
     pub fn handle(&self) -> GraphHandle {
-        self.owned().graph()
+        self.owned().1.graph
     }
 
     /// The executable graph, for parameter updates between launches. A launch by any other way than
     /// [`Graph::launch`] is not ordered among the graphs of the pool. `None` where the pool
-    /// [keeps executables](Pool::keep_executables) or has [released](Pool::release_executables) them: it may hold another
-    /// graph's parameters then, or go. Locks nothing, so launches of the pool may ask.
+    /// [keeps executables](Pool::keep_executables), since it may hold another graph's parameters then, or go; and where
+    /// the pool has [released](Pool::release_executables) it, until the next launch.
     pub fn executable(&self) -> Option<ExecutableHandle> {
-        self.owned().executable()
+        let (home, owned) = self.owned();
+        home.executable_table().own(owned.member)
     }
 }
 

@@ -9,7 +9,7 @@ use super::executables::{Captured, Member};
 use super::order::{retire, Kept, Launched, Order, Retired};
 use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
-use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
+use crate::driver::{AsStream, DriverError, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
@@ -20,17 +20,22 @@ use crate::sync::{AtomicBool, MutexGuard, Ordering};
 pub struct Lease<D: HostApi> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: Accepted<D>,
-    owned: Option<Owned<D>>,
+    /// Which of them its capture joined first.
+    home: usize,
+    owned: Option<Owned>,
     kept: Kept,
     /// Whether memory is to be filled before the next launch ([`Settings::poison`](crate::Settings::poison)).
     poison: AtomicBool,
 }
 
 impl<D: HostApi> Lease<D> {
+    /// Of pools in the order in which the capture joined them.
     pub(super) fn new(mut pools: Accepted<D>, kept: Kept) -> Self {
+        let first = pools.first().map(|(pool, _)| pool.place());
         pools.sort_by_key(|(pool, _)| pool.place());
+        let home = pools.iter().position(|(pool, _)| Some(pool.place()) == first).unwrap_or(0);
         let poison = pools.iter().any(|(pool, _)| pool.engine().poisons());
-        Self { pools, owned: None, kept, poison: AtomicBool::new(poison) }
+        Self { pools, home, owned: None, kept, poison: AtomicBool::new(poison) }
     }
 
     /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those
@@ -54,26 +59,30 @@ impl<D: HostApi> Lease<D> {
         self.pools.clear();
     }
 
-    /// Makes the lease destroy the graph with itself. Its executable is one of a pool's.
-    pub(super) fn own(&mut self, home: Pool<D>, captured: Captured) {
-        let (graph, executable) = (captured.graph(), captured.executable());
-        let member = home.order().executables().add(home.engine().driver(), captured);
-        self.owned = Some(Owned { home, graph, executable, member });
+    /// The pool that its capture joined first; `None` where it has none.
+    pub(super) fn home(&self) -> Option<&Pool<D>> {
+        self.pools.get(self.home).map(|(pool, _)| pool)
+    }
+
+    /// Makes the lease destroy the graph with itself. Its executable is one of the first pool's.
+    pub(super) fn own(&mut self, captured: Captured) {
+        let home = &self.pools[self.home].0;
+        let graph = captured.graph();
+        let member = home.executable_table().add(home.engine().driver(), captured);
+        self.owned = Some(Owned { graph, member });
     }
 
     /// The graph that it destroys.
-    pub(super) fn owned(&self) -> Option<&Owned<D>> {
-        self.owned.as_ref()
+    pub(super) fn owned(&self) -> Option<Owned> {
+        self.owned
     }
 
     /// Launches the graph that it owns.
-    pub(super) fn launch_owned(&self, stream: impl AsStream) -> Result<(), Error> {
-        let Some(Owned { home, member, .. }) = &self.owned else { return Ok(()) };
-        let place = self.pools().position(|pool| pool.is(home));
+    pub(super) fn launch_owned(&self, owned: Owned, stream: impl AsStream) -> Result<(), Error> {
         self.launch_among(stream, |orders, stream| {
-            let Some(order) = place.and_then(|place| orders.get_mut(place)) else { return Ok(()) };
-            order.with_executables("launch", |executables, means| {
-                let (executable, _) = executables.ready(*member, means)?;
+            let mut table = self.pools[self.home].0.executable_table();
+            orders[self.home].change_executables(&mut table, "launch", |executables, means| {
+                let (executable, _) = executables.ready(owned.member, means)?;
                 Ok(means.driver().replay(executable, stream)?)
             })
         })
@@ -87,8 +96,8 @@ impl<D: HostApi> Lease<D> {
     /// graph's pools, and before every later one.
     ///
     /// Until `launch` returns nothing else is launched in these pools. It must not launch, suspend or
-    /// wait for graphs of theirs, nor capture, take or drop any, nor ask for or change their executables (but
-    /// [`Graph::executable`](super::Graph::executable)), nor borrow from them: that would wait for itself.
+    /// wait for graphs of theirs, nor drop any, nor keep or release their executables, nor borrow from them: that would
+    /// wait for itself.
     ///
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
@@ -154,37 +163,11 @@ impl<D: HostApi> Lease<D> {
     }
 }
 
-/// A graph that is destroyed with its lease, and the pool whose executables it is launched by.
-pub(super) struct Owned<D: HostApi> {
-    home: Pool<D>,
-    graph: GraphHandle,
-    /// That with which it was captured, if any.
-    executable: Option<ExecutableHandle>,
-    member: Member,
-}
-
-impl<D: HostApi> Owned<D> {
-    pub(super) fn home(&self) -> &Pool<D> {
-        &self.home
-    }
-
-    pub(super) fn graph(&self) -> GraphHandle {
-        self.graph
-    }
-
-    /// Its executable, as long as the pool leaves that alone.
-    pub(super) fn executable(&self) -> Option<ExecutableHandle> {
-        self.executable.filter(|_| !self.home.executables_change())
-    }
-
-    pub(super) fn member(&self) -> Member {
-        self.member
-    }
-
-    /// The graph, with its executable where no other uses that.
-    pub(super) fn give_up(self) -> (GraphHandle, Option<ExecutableHandle>) {
-        (self.graph, self.home.order().executables().remove(self.member))
-    }
+/// A graph that is destroyed with its lease, and its name among those that the lease's first pool has executables of.
+#[derive(Clone, Copy)]
+pub(super) struct Owned {
+    pub(super) graph: GraphHandle,
+    pub(super) member: Member,
 }
 
 /// Pools with a graph's name in their engines.
@@ -239,7 +222,11 @@ impl<D: HostApi> Drop for Marks<'_, D> {
 
 impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
-        retire(&self.pools, self.owned.take(), std::mem::take(&mut self.kept));
+        // With the executable where no other graph uses it.
+        let handles = self.owned.take().map(|Owned { graph, member }| {
+            (graph, self.home().and_then(|home| home.executable_table().remove(member)))
+        });
+        retire(&self.pools, handles, std::mem::take(&mut self.kept));
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::executables::{Executables, Means};
-use super::lease::Owned;
 use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal};
 use crate::driver::{
@@ -98,7 +97,6 @@ pub(super) struct Order<D: HostApi> {
     suspended: bool,
     /// Graphs that were dropped while they may have been running.
     retired: Vec<Retired<D>>,
-    executables: Executables,
 }
 
 impl<D: HostApi> Order<D> {
@@ -113,7 +111,6 @@ impl<D: HostApi> Order<D> {
             lends: engine.lends(pool),
             suspended: false,
             retired: Vec::new(),
-            executables: Executables::default(),
         }
     }
 
@@ -214,19 +211,15 @@ impl<D: HostApi> Order<D> {
         Ok(last.filter(|event| !event.is_completed()).cloned())
     }
 
-    /// The executables of the pool's graphs.
-    pub(super) fn executables(&mut self) -> &mut Executables {
-        &mut self.executables
-    }
-
-    /// The executables, with what they need of the pool to change.
-    pub(super) fn with_executables<R>(
-        &mut self,
+    /// Changes the executables by which the pool's graphs are launched.
+    pub(super) fn change_executables<R>(
+        &self,
+        executables: &mut Executables,
         call: &'static str,
         change: impl FnOnce(&mut Executables, &Means<'_, D>) -> R,
     ) -> R {
-        let Self { engine, pool, last, lost, executables, .. } = self;
-        let idle = || match &*last {
+        let Self { engine, pool, last, lost, .. } = self;
+        let idle = || match last {
             _ if *lost => Err(Error::OrderLost { pool: *pool }),
             Some((_, event)) => Ok(event.synchronize()?),
             None => Ok(()),
@@ -292,15 +285,14 @@ impl<D: HostApi> Retired<D> {
     }
 }
 
-/// Lets a graph go that has these names in its pools, which are given by address: at once where it does not run,
-/// and when it has finished otherwise.
+/// Lets a graph go that has these names in its pools, which are given by address, and these handles where it is ours to
+/// destroy: at once where it does not run, and when it has finished otherwise.
 pub(super) fn retire<D: HostApi>(
     pools: &[(Pool<D>, GraphId)],
-    owned: Option<Owned<D>>,
+    handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
 ) {
     let (claims, others, events) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
-    let handles = owned.map(|owned| owned.give_up());
     let mut retired = Retired { claims, handles, kept, others, events };
     for (pool, graph) in pools {
         // An engine knows the graph by one name, however many of its pools that uses.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::slice;
 use std::sync::{Arc, Weak};
 
-use super::executables::{ExecutableFigures, ExecutableOptions};
+use super::executables::{ExecutableFigures, ExecutableOptions, Executables, Means};
 use super::memory::Memory;
 use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
@@ -27,8 +27,8 @@ struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
-    /// Whether executables of its graphs may be shared, or go.
-    executables_change: AtomicBool,
+    /// By which its graphs are launched. A launch holds both locks, so none is changed before it is submitted.
+    executables: Mutex<Executables>,
 }
 
 impl<D: HostApi> Drop for PoolCore<D> {
@@ -47,7 +47,7 @@ impl<D: HostApi> Pool<D> {
             engine: engine.clone(),
             id,
             order: Mutex::new(Rank::Order, Order::new(engine, id)),
-            executables_change: AtomicBool::new(false),
+            executables: Mutex::new(Rank::Executables, Executables::default()),
         });
         // For captures that use the pool without having joined it.
         let owner: Weak<PoolCore<D>> = Arc::downgrade(&shared);
@@ -76,9 +76,20 @@ impl<D: HostApi> Pool<D> {
         self.0.order.lock()
     }
 
-    /// Whether executables of its graphs may be shared, or go. Locks nothing: hosts ask in the midst of a launch.
-    pub(super) fn executables_change(&self) -> bool {
-        self.0.executables_change.load(Ordering::Relaxed)
+    /// The table of its executables. Looks at it do not wait for launches that the host makes by itself.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn executable_table(&self) -> MutexGuard<'_, Executables> {
+        self.0.executables.lock()
+    }
+
+    /// Changes executables between launches.
+    fn change_executables<R>(
+        &self,
+        call: &'static str,
+        change: impl FnOnce(&mut Executables, &Means<'_, D>) -> R,
+    ) -> R {
+        let order = self.order();
+        order.change_executables(&mut self.executable_table(), call, change)
     }
 
     /// The engine that the pool was made with.
@@ -136,7 +147,7 @@ impl<D: HostApi> Pool<D> {
 
     /// What the executables of the pool's graphs come to. They are the driver's memory and none of [`Pool::reserved`].
     pub fn executables(&self) -> ExecutableFigures {
-        self.order().executables().figures()
+        self.executable_table().figures()
     }
 
     /// From now on an executable is made when its graph is launched first, or [prepared](super::Graph::prepare), graphs
@@ -188,9 +199,7 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the driver's: then some executables may be too many still.
     pub fn keep_executables(&self, options: ExecutableOptions) -> Result<(), Error> {
-        let mut order = self.order();
-        self.0.executables_change.store(true, Ordering::Relaxed);
-        order.with_executables("keep_executables", |executables, means| {
+        self.change_executables("keep_executables", |executables, means| {
             executables.keep(options, means)
         })
     }
@@ -203,9 +212,7 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the driver's.
     pub fn release_executables(&self) -> Result<u64, Error> {
-        let mut order = self.order();
-        self.0.executables_change.store(true, Ordering::Relaxed);
-        order.with_executables("release_executables", |executables, means| {
+        self.change_executables("release_executables", |executables, means| {
             executables.evict_all(means)
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, Functions, HostApi, StreamHandle};
-use regraph::graphs::{Capture, ExecutableOptions};
+use regraph::graphs::{Capture, ExecutableOptions, Lease};
 use regraph::{Config, Engine, Error, Graph, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -24,11 +24,17 @@ fn bench(options: ExecutableOptions) -> Bench {
 }
 
 fn bench_on(device: SimConfig, options: ExecutableOptions) -> Bench {
+    let b = bench_without(device);
+    b.pool.keep_executables(options).unwrap();
+    b
+}
+
+/// With a pool in which each graph has an executable of its own.
+fn bench_without(device: SimConfig) -> Bench {
     let driver = SimDriver::new(device);
     driver.charge_executables(NODE);
     let engine = Arc::new(Engine::new(driver, Config::default().report_leaks(false)));
     let pool = Pool::new(&engine, PoolConfig::default());
-    pool.keep_executables(options).unwrap();
     let streams = [(); 2].map(|()| engine.driver().create_stream().unwrap());
     Bench { engine, pool, streams, notes: Notes::default() }
 }
@@ -302,12 +308,7 @@ fn where_the_device_has_no_room_others_go() {
 
 #[test]
 fn a_pool_that_keeps_executables_later_keeps_those_it_has() {
-    let driver = SimDriver::new(SimConfig::default());
-    driver.charge_executables(NODE);
-    let engine = Arc::new(Engine::new(driver, Config::default().report_leaks(false)));
-    let pool = Pool::new(&engine, PoolConfig::default());
-    let streams = [(); 2].map(|()| engine.driver().create_stream().unwrap());
-    let b = Bench { engine, pool, streams, notes: Notes::default() };
+    let b = bench_without(SimConfig::default());
     let graphs = [1, 2, 3].map(|number| b.chain(&[number]));
     assert!(graphs[0].executable().is_some());
     assert_eq!((b.counts(), b.pool.executables().counted), ((3, 3, 0, 0, 0), 0));
@@ -317,6 +318,24 @@ fn a_pool_that_keeps_executables_later_keeps_those_it_has() {
     assert_eq!(b.ran(), [1, 2, 3]);
     // The first got the one that was asked for longest ago, the second's, which got it back.
     assert_eq!(b.counts(), (2, 3, 2, 0, 1));
+}
+
+/// A launch that a host makes by itself holds the order of its pool's launches, not the table of executables.
+#[test]
+fn a_launch_of_the_host_may_look_at_executables() {
+    let b = bench_without(SimConfig::default());
+    let [graph, other] = [1, 2].map(|number| b.chain(&[number]));
+    let lease = Lease::of(&b.engine, other.report().graph).unwrap();
+    let looked = lease.launch(b.streams[1], |_| {
+        graph.pin(true);
+        let figures = b.pool.executables();
+        let bytes = (graph.foreseen_bytes()?, graph.driver_bytes(), b.pool.driver_bytes());
+        assert_eq!((figures.executables, bytes), (2, (NODE, NODE, 2 * NODE)));
+        assert!(graph.executable().is_some());
+        Ok::<_, Error>(())
+    });
+    looked.unwrap();
+    lease.give_up();
 }
 
 #[test]
