@@ -71,7 +71,8 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// As [`Lease::launch`]; [`PoolRefusal::NoExecutable`](crate::PoolRefusal::NoExecutable).
     pub fn launch(&self, stream: impl AsStream) -> Result<(), Error> {
-        self.lease.launch_owned(self.owned().1, stream)
+        let (_, (_, member)) = self.owned();
+        self.lease.launch_owned(member, stream)
     }
 
     /// Does what the next launch would have to do first: makes the graph's executable and puts it on the device, or
@@ -81,13 +82,13 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// As [`Graph::launch`].
     pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
-        let (home, owned) = self.owned();
+        let (home, (_, member)) = self.owned();
         let launched = Launched::on(home.engine().driver(), stream)?;
         let order = home.order();
         order.must_launch()?;
         let mut table = home.executable_table();
         order.change_executables(&mut table, "prepare", |executables, means| {
-            match executables.ready(owned.member, means)? {
+            match executables.ready(member, means)? {
                 (executable, true) => Ok(means.driver().upload(executable, launched.stream())?),
                 (_, false) => Ok(()),
             }
@@ -97,8 +98,8 @@ impl<D: HostApi> Graph<D> {
     /// Says whether the graph's executable stays where the pool's budget for executables is short. At first it does
     /// not. One that graphs share stays if one of those that were launched by it is pinned.
     pub fn pin(&self, pinned: bool) {
-        let (home, owned) = self.owned();
-        home.executable_table().pin(owned.member, pinned);
+        let (home, (_, member)) = self.owned();
+        home.executable_table().pin(member, pinned);
     }
 
     /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
@@ -107,8 +108,8 @@ impl<D: HostApi> Graph<D> {
     /// # Errors
     /// What the driver answers.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
-        let (home, owned) = self.owned();
-        home.executable_table().bytes_of(owned.member, home.engine().driver())
+        let (home, (_, member)) = self.owned();
+        home.executable_table().bytes_of(member, home.engine().driver())
     }
 
     /// What its capture came to.
@@ -136,13 +137,14 @@ impl<D: HostApi> Graph<D> {
     /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for one that never had
     /// an executable made of it.
     pub fn driver_bytes(&self) -> u64 {
-        let (home, owned) = self.owned();
-        home.executable_table().measured_of(owned.member)
+        let (home, (_, member)) = self.owned();
+        home.executable_table().measured_of(member)
     }
 
     /// The graph, for reading. It is destroyed with this value.
     pub fn handle(&self) -> GraphHandle {
-        self.owned().1.graph
+        let (_, (graph, _)) = self.owned();
+        graph
     }
 
     /// The executable graph, for parameter updates between launches. A launch by any other way than
@@ -150,8 +152,8 @@ impl<D: HostApi> Graph<D> {
     /// [keeps executables](Pool::keep_executables), since it may hold another graph's parameters then, or go; and where
     /// the pool has [released](Pool::release_executables) it, until the next launch.
     pub fn executable(&self) -> Option<ExecutableHandle> {
-        let (home, owned) = self.owned();
-        home.executable_table().own(owned.member)
+        let (home, (_, member)) = self.owned();
+        home.executable_table().own(member)
     }
 }
 

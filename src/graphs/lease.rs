@@ -69,7 +69,7 @@ impl<D: HostApi> Lease<D> {
         let home = &self.pools[self.home].0;
         let graph = captured.graph();
         let member = home.executable_table().add(home.engine().driver(), captured);
-        self.owned = Some(Owned { graph, member });
+        self.owned = Some((graph, member));
     }
 
     /// The graph that it destroys.
@@ -78,11 +78,11 @@ impl<D: HostApi> Lease<D> {
     }
 
     /// Launches the graph that it owns.
-    pub(super) fn launch_owned(&self, owned: Owned, stream: impl AsStream) -> Result<(), Error> {
+    pub(super) fn launch_owned(&self, member: Member, stream: impl AsStream) -> Result<(), Error> {
         self.launch_among(stream, |orders, stream| {
             let mut table = self.pools[self.home].0.executable_table();
             orders[self.home].change_executables(&mut table, "launch", |executables, means| {
-                let (executable, _) = executables.ready(owned.member, means)?;
+                let (executable, _) = executables.ready(member, means)?;
                 Ok(means.driver().replay(executable, stream)?)
             })
         })
@@ -164,11 +164,7 @@ impl<D: HostApi> Lease<D> {
 }
 
 /// A graph that is destroyed with its lease, and its name among those that the lease's first pool has executables of.
-#[derive(Clone, Copy)]
-pub(super) struct Owned {
-    pub(super) graph: GraphHandle,
-    pub(super) member: Member,
-}
+pub(super) type Owned = (GraphHandle, Member);
 
 /// Pools with a graph's name in their engines.
 pub(super) type Accepted<D> = SmallVec<[(Pool<D>, GraphId); 1]>;
@@ -223,7 +219,7 @@ impl<D: HostApi> Drop for Marks<'_, D> {
 impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
         // With the executable where no other graph uses it.
-        let handles = self.owned.take().map(|Owned { graph, member }| {
+        let handles = self.owned.take().map(|(graph, member)| {
             (graph, self.home().and_then(|home| home.executable_table().remove(member)))
         });
         retire(&self.pools, handles, std::mem::take(&mut self.kept));
