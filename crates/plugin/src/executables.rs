@@ -246,10 +246,12 @@ impl<D: Transfer> Graph<'_, D> {
         let launched =
             self.device.change(&mut state, (self.pool, "replay"), |executables, means| {
                 let (executable, _) = executables.ready(self.member, means)?;
-                Ok::<_, engine::Error>(driver.replay(executable, stream)?)
+                Ok::<_, Error>(driver.replay(executable, stream)?)
             });
-        launched?;
-        self.device.mark(&mut state, stream)
+        // One that cannot be marked is not waited for where its executable has to go, which the driver keeps until it is
+        // done: that takes more memory for so long.
+        let _ = self.device.mark(&mut state, stream);
+        launched
     }
 
     /// Does what the next launch would have to do first: makes the graph's executable and puts it on the device by
