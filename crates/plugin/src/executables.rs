@@ -20,7 +20,7 @@ use super::{Error, Plugin};
 
 /// Executables that are kept together.
 #[derive(Debug)]
-pub(super) struct Kept(Mutex<State>);
+pub(super) struct KeptExecutables(Mutex<State>);
 
 struct State {
     executables: Executables,
@@ -28,7 +28,7 @@ struct State {
     marks: Vec<(u64, EventHandle)>,
 }
 
-impl Kept {
+impl KeptExecutables {
     fn new(options: ExecutableOptions) -> Self {
         let state = State { executables: Executables::new(options), marks: Vec::new() };
         Self(Mutex::new(Rank::Order, state))
@@ -52,7 +52,7 @@ pub struct Graph<'a, D: Transfer> {
     device: &'a Device<D>,
     key: PoolKey,
     pool: PoolId,
-    kept: Arc<Kept>,
+    kept: Arc<KeptExecutables>,
     graph: GraphHandle,
     member: Member,
 }
@@ -77,7 +77,7 @@ impl<D: Transfer> Plugin<D> {
             let pool = pools.private.get(&key).ok_or(unknown)?.pool;
             let own = pools.executables.get(&Some(key)).cloned();
             let others = || {
-                let made = || Arc::new(Kept::new(ExecutableOptions::default()));
+                let made = || Arc::new(KeptExecutables::new(ExecutableOptions::default()));
                 pools.executables.entry(None).or_insert_with(made).clone()
             };
             (pool, own.unwrap_or_else(others))
@@ -118,7 +118,7 @@ impl<D: Transfer> Plugin<D> {
                     return Err(Error::KeptWithOthers { key, graphs: taken });
                 }
                 (None, _) => {
-                    let made = Arc::new(Kept::new(options));
+                    let made = Arc::new(KeptExecutables::new(options));
                     pools.executables.insert(pool, made.clone());
                     made
                 }
@@ -165,7 +165,7 @@ impl<D: Transfer> Plugin<D> {
 }
 
 /// What is kept together, by the pool whose graphs' executables it is.
-type ByPool = Vec<(Option<PoolKey>, Arc<Kept>)>;
+type ByPool = Vec<(Option<PoolKey>, Arc<KeptExecutables>)>;
 
 impl<D: Transfer> Device<D> {
     /// Changes executables, for a pool and a call that errors name.
@@ -203,7 +203,7 @@ impl<D: Transfer> Device<D> {
     }
 
     /// Lets go of what was known of the launches of executables whose pool is gone.
-    pub(super) fn forget_executables(&self, kept: Option<Arc<Kept>>) {
+    pub(super) fn forget_executables(&self, kept: Option<Arc<KeptExecutables>>) {
         let marks = kept.map(|kept| std::mem::take(&mut kept.state().marks));
         for (_, event) in marks.into_iter().flatten() {
             let _ = self.engine.driver().destroy_event(event);

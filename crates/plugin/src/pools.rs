@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use super::executables::Kept;
+use super::executables::KeptExecutables;
 use super::lending::Launches;
 use crate::map::{new_map, Map};
 use regraph::driver::{CaptureId, StreamHandle};
@@ -106,7 +106,7 @@ pub(super) struct Pools {
     /// Whether some may be unused: else none needs to be looked for.
     pub(super) may_be_unused: bool,
     /// The executables of graphs that the plug-in launches: of a pool's by themselves, or under no name of all others.
-    pub(super) executables: BTreeMap<Option<PoolKey>, Arc<Kept>>,
+    pub(super) executables: BTreeMap<Option<PoolKey>, Arc<KeptExecutables>>,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
     /// Captures that no route takes, those that are over included.
