@@ -253,6 +253,51 @@ class Launch:
     def end(self) -> None:
         """It was launched, or could not be; does nothing where none has begun."""
 
+class Graph:
+    """A graph that regraph launches, and destroys with this object."""
+
+    def __init__(self, device: int, pool: tuple[int, int], graph: int) -> None:
+        """Takes all nodes of a raw graph that was captured into a pool; it has none from then on.
+
+        Raises where the driver cannot: the raw graph must not be launched then.
+        """
+
+    def launch(self, stream: int) -> None:
+        """Launches it by its executable, which is made or updated first where it must be.
+
+        Raises if it must not be launched. Waits for regions that go to sleep just now.
+        """
+
+    def prepare(self, stream: int) -> None:
+        """Makes or updates the executable that the next launch needs."""
+
+    def pin(self, pinned: bool) -> None:
+        """Says whether the executable stays where the budget is short."""
+
+    def foreseen_bytes(self) -> int:
+        """What an executable of it is foreseen to take of the device."""
+
+    def handle(self) -> int:
+        """The raw graph, for reading."""
+
+def keep_executables(
+    device: int, pool: tuple[int, int] | None, budget: int | None, functions: str | None
+) -> None:
+    """Sets how executables of a pool's graphs are kept, or of all others' together.
+
+    `functions` is "same" or "any" for graphs that share one, and `None` for those that do not; raises
+    `ValueError` for others.
+    """
+
+def release_executables(device: int, pool: tuple[int, int] | None) -> int:
+    """Destroys executables that are not pinned, of a pool's graphs or of all.
+
+    Returns how many bytes were foreseen for them.
+    """
+
+def executables(device: int, pool: tuple[int, int] | None) -> dict[str, int]:
+    """What executables of a pool's graphs come to, or of all."""
+
 def launches_elsewhere(pool: tuple[int, int]) -> None:
     """Tells that graphs of a pool may be launched by others from now on."""
 

@@ -3,7 +3,7 @@
 //! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
 //! * `glibc`: old versions of glibc's functions.
-//! * `captures`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+//! * `captures`, `executables`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
 mod allocator;
@@ -12,6 +12,7 @@ mod checkpoints;
 mod doors;
 mod errors;
 mod estimates;
+mod executables;
 mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod glibc;
@@ -120,6 +121,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     captures::register(module)?;
     doors::register(module)?;
     estimates::register(module)?;
+    executables::register(module)?;
     launches::register(module)?;
     pools::register(module)?;
     regions::register(module)?;

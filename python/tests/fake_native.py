@@ -30,6 +30,11 @@ COUNTERS = (
     "num_device_free",
     "max_split_size",
 )
+#: Figures of executables.
+EXECUTABLES = (
+    "graphs graph_nodes graph_bytes executables nodes foreseen_bytes measured_bytes counted_bytes "
+    "made updates evicted refused"
+).split()
 # The ID of every capture.
 CAPTURE = 41
 # Of all memory.
@@ -209,12 +214,42 @@ class Launch(Steps):
     end = Steps._end
 
 
+class Graph:
+    """As the library's; every call is noted."""
+
+    native: ClassVar["FakeNative"]
+
+    def __init__(self, device: int, pool: Any, graph: int) -> None:
+        self.native.take_graph(device, pool, graph)
+
+    def launch(self, stream: int) -> None:
+        """A launch."""
+        self.native.launch_graph(stream)
+
+    def prepare(self, stream: int) -> None:
+        """What a launch would do first."""
+        self.native.prepare_graph(stream)
+
+    def pin(self, pinned: bool) -> None:
+        """Whether the executable stays."""
+        self.native.pin_graph(pinned)
+
+    def foreseen_bytes(self) -> int:
+        """What an executable takes."""
+        return 7
+
+    def handle(self) -> int:
+        """The raw graph."""
+        return 0x61
+
+
 class FakeNative(types.ModuleType):
     """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
 
     Borrowing = Borrowing
     CupyAllocator = CupyAllocator
     Error = Error
+    Graph = Graph
     KeptStreams = KeptStreams
     Launch = Launch
     OutOfMemory = OutOfMemory
@@ -223,12 +258,13 @@ class FakeNative(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("regraph._native")
-        KeptStreams.native = Steps.native = self
+        Graph.native = KeptStreams.native = Steps.native = self
         self.calls: list[tuple[Any, ...]] = []
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
         for name in (
             "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
+            "take_graph launch_graph prepare_graph pin_graph keep_executables "
             "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
             "judge_capture notice_ends "
             "capture_failing capture_failed reset_peaks "
@@ -243,6 +279,8 @@ class FakeNative(types.ModuleType):
         self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
         self._answer("change_settings", [])
+        self._answer("release_executables", 8)
+        self._answer("executables", dict.fromkeys(EXECUTABLES, 1))
         self._answer("memory_sleeps", True)
         self._answer("allocate", ADDRESS)
         self._answer("allocate_unordered", ADDRESS)

@@ -1,7 +1,8 @@
-//! The executables of a pool's graphs: which graphs use which, whose parameters each holds, and which goes where the
-//! budget is short.
+//! The executables of graphs: which graphs use which, whose parameters each holds, and which goes where the budget is
+//! short.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use super::{Error, PoolRefusal};
@@ -9,6 +10,7 @@ use crate::driver::{
     DriverError, ErrorKind, ExecutableHandle, Functions, GraphHandle, GraphShape, HostApi,
     StreamHandle,
 };
+use crate::engine::{Engine, PoolId};
 
 /// How a pool keeps the executables of its graphs ([`Pool::keep_executables`](super::Pool::keep_executables)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,9 +74,27 @@ pub struct ExecutableFigures {
     pub refused: u64,
 }
 
-/// A graph's name among those of its pool.
+/// Adds what other graphs' executables come to.
+impl AddAssign for ExecutableFigures {
+    fn add_assign(&mut self, other: Self) {
+        self.graphs += other.graphs;
+        self.graph_nodes += other.graph_nodes;
+        self.graph_bytes += other.graph_bytes;
+        self.executables += other.executables;
+        self.nodes += other.nodes;
+        self.bytes += other.bytes;
+        self.measured += other.measured;
+        self.counted += other.counted;
+        self.made += other.made;
+        self.updates += other.updates;
+        self.evicted += other.evicted;
+        self.refused += other.refused;
+    }
+}
+
+/// A graph's name in the [`Executables`] that took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Member(u64);
+pub struct Member(u64);
 
 /// A graph that was captured, and what there is of it so far.
 pub(super) struct Captured {
@@ -173,9 +193,12 @@ struct Executable {
     asked: u64,
 }
 
-/// The executables of a pool's graphs.
+/// The executables of graphs, within one budget.
+///
+/// A [`Pool`](super::Pool) has one of these for its graphs. A host that orders the launches of its graphs by itself can
+/// have its own: it takes graphs in, and before each launch it asks which executable is [ready](Executables::ready).
 #[derive(Default)]
-pub(super) struct Executables {
+pub struct Executables {
     options: Option<ExecutableOptions>,
     graphs: BTreeMap<Member, Sharer>,
     places: Vec<Option<Executable>>,
@@ -189,43 +212,68 @@ pub(super) struct Executables {
     counts: ExecutableFigures,
 }
 
-/// What an update or a new executable needs of the pool.
-pub(super) struct Means<'a, D: HostApi> {
-    driver: &'a D,
-    /// Waits until no graph of the pool runs.
+/// What changes of [`Executables`] need of the host.
+pub struct Means<'a, D: HostApi> {
+    engine: &'a Engine<D>,
+    /// The graph's, and the host's call: for errors.
+    pool: PoolId,
+    call: &'static str,
     idle: &'a dyn Fn() -> Result<(), Error>,
-    refuse: &'a dyn Fn(PoolRefusal) -> Error,
 }
 
 impl<'a, D: HostApi> Means<'a, D> {
-    /// `idle` waits until no graph of the pool runs.
-    pub(super) fn new(
-        driver: &'a D,
+    /// `idle` waits until none of the graphs runs: where one has to go whose memory is to be used again. Errors name
+    /// `pool` and `call`.
+    pub fn new(
+        engine: &'a Engine<D>,
+        pool: PoolId,
+        call: &'static str,
         idle: &'a dyn Fn() -> Result<(), Error>,
-        refuse: &'a dyn Fn(PoolRefusal) -> Error,
     ) -> Self {
-        Self { driver, idle, refuse }
+        Self { engine, pool, call, idle }
     }
 
     pub(super) fn driver(&self) -> &'a D {
-        self.driver
+        self.engine.driver()
     }
 }
 
 impl Executables {
+    /// For graphs whose executables are kept as `options` says.
+    pub fn new(options: ExecutableOptions) -> Self {
+        Self { options: Some(options), ..Self::default() }
+    }
+
+    /// Takes a graph in, which stays the host's. Its executable is made when the graph is first to be launched.
+    ///
+    /// Reads the graph's shape, in some microseconds a node.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn take<D: HostApi>(
+        &mut self,
+        driver: &D,
+        graph: GraphHandle,
+    ) -> Result<Member, DriverError> {
+        Ok(self.add(driver, Captured::new(driver, graph, true)?))
+    }
+
     /// Whether executables are made at the first launch.
     pub(super) fn are_lazy(&self) -> bool {
         self.options.is_some()
     }
 
     /// Sets how they are kept, and destroys those that are too many by that.
-    pub(super) fn keep<D: HostApi>(
+    ///
+    /// # Errors
+    /// What the driver answers, or the wait of `means`: some may be too many still.
+    pub fn keep<D: HostApi>(
         &mut self,
         options: ExecutableOptions,
         means: &Means<'_, D>,
     ) -> Result<(), Error> {
         for (&member, used) in &mut self.graphs {
-            let shape = used.shape_by(means.driver)?;
+            let shape = used.shape_by(means.driver())?;
             let mut own = self.places.iter_mut().flatten().filter(|it| it.holds == Some(member));
             if let Some(it) = own.find(|it| it.shape.is_none()) {
                 (it.shape, it.nodes, it.bytes) = (Some(shape), used.nodes, used.bytes);
@@ -267,15 +315,21 @@ impl Executables {
         known.find(|it| ***it == shape).cloned().unwrap_or_else(|| Arc::new(shape))
     }
 
-    /// Lets a graph go, and returns its executable if no other graph uses that.
-    pub(super) fn remove(&mut self, member: Member) -> Option<ExecutableHandle> {
+    /// Lets a graph go, and returns its executable if no other graph uses that: it is the host's to destroy.
+    pub fn remove(&mut self, member: Member) -> Option<ExecutableHandle> {
         let place = self.graphs.remove(&member)?.executable?;
         self.take_unused(place)
     }
 
     /// The executable that holds a graph's parameters, and whether it is new: the one that did last time, or one that
-    /// is updated, or made.
-    pub(super) fn ready<D: HostApi>(
+    /// is updated, or made. It does until the next call for another graph, before which the host launches it.
+    ///
+    /// # Errors
+    /// [`PoolRefusal::NoExecutable`]; what the driver answers, or the wait of `means`.
+    ///
+    /// # Panics
+    /// For a graph that was not taken, or was removed.
+    pub fn ready<D: HostApi>(
         &mut self,
         member: Member,
         means: &Means<'_, D>,
@@ -335,7 +389,7 @@ impl Executables {
         let (handle, before) = (it.handle, used.executable);
         // A call that fails may have got half way.
         it.holds = None;
-        match means.driver.update(handle, used.graph) {
+        match means.driver().update(handle, used.graph) {
             Ok(()) => {
                 (it.holds, it.asked) = (Some(member), self.clock);
                 used.executable = Some(place);
@@ -345,11 +399,16 @@ impl Executables {
             Err(error) if error.kind == ErrorKind::UpdateRefused => {
                 self.counts.refused += 1;
                 if before == Some(place) {
-                    // It may run, and no other graph may use it.
-                    (means.idle)()?;
-                    used.executable = None;
+                    let users = self.graphs.values().filter(|it| it.executable == before);
+                    if users.count() == 1 {
+                        // It goes, and may run.
+                        (means.idle)()?;
+                    }
+                    if let Some(used) = self.graphs.get_mut(&member) {
+                        used.executable = None;
+                    }
                     if let Some(unused) = self.take_unused(place) {
-                        let _ = means.driver.destroy_executable(unused);
+                        let _ = means.driver().destroy_executable(unused);
                         self.counts.evicted += 1;
                     }
                 }
@@ -365,7 +424,7 @@ impl Executables {
         member: Member,
         means: &Means<'_, D>,
     ) -> Result<ExecutableHandle, Error> {
-        let driver = means.driver;
+        let driver = means.driver();
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         if self.options.is_some() {
             used.shape_by(driver)?;
@@ -375,7 +434,8 @@ impl Executables {
             let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
             let pinned = pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.bytes).sum();
             if bytes.saturating_add(pinned) > budget {
-                return Err((means.refuse)(PoolRefusal::NoExecutable { bytes, pinned, budget }));
+                let why = PoolRefusal::NoExecutable { bytes, pinned, budget };
+                return Err(means.engine.refuse(means.pool, means.call, why));
             }
             while self.counted(self.bytes() + bytes) > budget && self.evict(means)? {}
         }
@@ -454,36 +514,44 @@ impl Executables {
             used.executable = None;
         }
         if let Some(it) = self.places[place].take() {
-            let _ = means.driver.destroy_executable(it.handle);
+            let _ = means.driver().destroy_executable(it.handle);
             self.counts.evicted += 1;
         }
         Ok(true)
     }
 
     /// Destroys all that are not pinned, and returns what is foreseen for them, in bytes.
-    pub(super) fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
+    ///
+    /// # Errors
+    /// Those of the wait of `means`.
+    pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
         while self.evict(means)? {}
         Ok(before - self.bytes())
     }
 
-    pub(super) fn pin(&mut self, member: Member, pinned: bool) {
+    /// Says whether a graph's executable stays where the budget is short. At first it does not. One that graphs share
+    /// stays if one of those that were launched by it is pinned.
+    pub fn pin(&mut self, member: Member, pinned: bool) {
         if let Some(used) = self.graphs.get_mut(&member) {
             used.pinned = pinned;
         }
     }
 
-    /// What is foreseen for an executable of a graph, in bytes.
-    pub(super) fn bytes_of<D: HostApi>(
-        &mut self,
-        member: Member,
-        driver: &D,
-    ) -> Result<u64, Error> {
+    /// What the driver is foreseen to take for an executable of a graph, in bytes; 0 where it cannot tell.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    ///
+    /// # Panics
+    /// For a graph that was not taken, or was removed.
+    pub fn bytes_of<D: HostApi>(&mut self, member: Member, driver: &D) -> Result<u64, Error> {
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         used.shape_by(driver)?;
         Ok(used.bytes)
     }
 
+    /// What was measured when an executable was made of a graph, in bytes.
     pub(super) fn measured_of(&self, member: Member) -> u64 {
         self.graphs.get(&member).map_or(0, |it| it.measured)
     }
@@ -500,7 +568,8 @@ impl Executables {
         bytes.max(u64::try_from(measured).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn figures(&self) -> ExecutableFigures {
+    /// What they come to.
+    pub fn figures(&self) -> ExecutableFigures {
         let present = || self.places.iter().flatten();
         let bytes = self.bytes();
         ExecutableFigures {

@@ -52,7 +52,7 @@ mod submit;
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 pub use capture::{Capture, Judging};
-pub use executables::{ExecutableFigures, ExecutableOptions};
+pub use executables::{ExecutableFigures, ExecutableOptions, Executables, Means, Member};
 pub use graph::Graph;
 pub use lease::Lease;
 pub use lending::Lending;

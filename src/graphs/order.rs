@@ -224,8 +224,7 @@ impl<D: HostApi> Order<D> {
             Some((_, event)) => Ok(event.synchronize()?),
             None => Ok(()),
         };
-        let refuse = |why| engine.refuse(*pool, call, why);
-        change(executables, &Means::new(engine.driver(), &idle, &refuse))
+        change(executables, &Means::new(engine, *pool, call, &idle))
     }
 
     pub(super) fn is_suspended(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod costs;
+mod executables;
 pub(crate) mod host;
 mod hosts;
 mod named_pools;

@@ -76,6 +76,7 @@ macro_rules! forward_host_api {
             wait(stream: $crate::StreamHandle, on: $crate::StreamHandle) -> $crate::Result<()>;
             wait_for_event(stream: $crate::StreamHandle, event: $crate::EventHandle) -> $crate::Result<()>;
             destroy_graph(graph: $crate::GraphHandle) -> $crate::Result<()>;
+            move_nodes(graph: $crate::GraphHandle) -> $crate::Result<$crate::GraphHandle>;
             instantiate(graph: $crate::GraphHandle) -> $crate::Result<$crate::ExecutableHandle>;
             update(executable: $crate::ExecutableHandle, graph: $crate::GraphHandle) -> $crate::Result<()>;
             node_shape(node: $crate::NodeHandle) -> $crate::Result<$crate::NodeShape>;

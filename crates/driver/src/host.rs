@@ -74,6 +74,13 @@ pub trait HostApi: Driver + 'static {
     /// What the driver answers.
     fn destroy_graph(&self, graph: GraphHandle) -> Result<()>;
 
+    /// A new graph with all nodes of one that is not under capture, which has none from then on.
+    ///
+    /// # Errors
+    /// What the driver answers, for nodes that it can neither copy nor take away: those that allocate memory for instance.
+    /// There is no new graph then, and the other one must not be launched.
+    fn move_nodes(&self, graph: GraphHandle) -> Result<GraphHandle>;
+
     /// Makes a graph ready to launch.
     ///
     /// # Errors

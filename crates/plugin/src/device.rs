@@ -431,6 +431,7 @@ impl<D: Transfer> Device<D> {
                 spare,
                 eager: false,
                 checkpointed: false,
+                taken: 0,
                 launches: Launches::default(),
             }
         });
@@ -473,6 +474,7 @@ impl<D: Transfer> Device<D> {
             pools.may_be_unused |= keeps;
             if !keeps {
                 self.forget_launches(private);
+                self.forget_executables(pools.executables.remove(&Some(key)));
             }
             keeps
         });

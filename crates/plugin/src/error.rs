@@ -36,6 +36,28 @@ pub enum Error {
         /// The pool's name.
         key: PoolKey,
     },
+    /// Executables of a pool's graphs are to be kept by themselves, and are kept with those of other pools' graphs.
+    #[error(
+        "keep_executables: {graphs} graphs of pool {key:?} were captured before, and their executables are kept with those \
+         of other pools; name the pool before its first capture"
+    )]
+    KeptWithOthers {
+        /// The pool's name.
+        key: PoolKey,
+        /// How many graphs.
+        graphs: usize,
+    },
+    /// The executables of a pool's graphs are not kept by themselves.
+    #[error(
+        "{call}: executables of pool {key:?} are not kept by themselves; call keep_executables with the pool before its \
+         first capture, or ask for all pools"
+    )]
+    NotKept {
+        /// The plug-in's call.
+        call: &'static str,
+        /// The pool's name.
+        key: PoolKey,
+    },
     /// Memory is asked for in a capture that the checker has judged.
     #[error(
         "allocate: capture {} was judged already; have it judged behind the last request in it, just before it \

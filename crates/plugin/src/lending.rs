@@ -293,7 +293,7 @@ impl<D: Transfer> Device<D> {
     }
 
     /// Records an event behind a launch: the one of the launch before, where that was on the same stream.
-    fn event_behind(
+    pub(super) fn event_behind(
         &self,
         last: Option<(u64, EventHandle)>,
         stream: StreamHandle,

@@ -24,6 +24,7 @@ mod checkpoints;
 mod compact;
 mod device;
 mod error;
+mod executables;
 mod figures;
 mod history;
 mod hosts;
@@ -46,6 +47,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use checkpoints::Restored;
 pub use error::Error;
+pub use executables::Graph;
 pub use history::{LiveBlock, FIGURES};
 pub use hosts::HostLock;
 pub use launches::Launch;

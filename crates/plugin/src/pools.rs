@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
+use super::executables::KeptExecutables;
 use super::lending::Launches;
 use crate::map::{new_map, Map};
 use regraph::driver::{CaptureId, StreamHandle};
@@ -53,6 +54,8 @@ pub(super) struct Private {
     pub(super) eager: bool,
     /// Whether its host has taken a checkpoint of it.
     pub(super) checkpointed: bool,
+    /// How many of its graphs the plug-in launches.
+    pub(super) taken: usize,
     /// Of its graphs, where it lends what these do not keep.
     pub(super) launches: Launches,
 }
@@ -102,6 +105,8 @@ pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// Whether some may be unused: else none needs to be looked for.
     pub(super) may_be_unused: bool,
+    /// The executables of graphs that the plug-in launches: of a pool's by themselves, or under no name of all others.
+    pub(super) executables: BTreeMap<Option<PoolKey>, Arc<KeptExecutables>>,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
     /// Captures that no route takes, those that are over included.
@@ -118,6 +123,7 @@ impl Pools {
         Self {
             private: new_map(),
             may_be_unused: false,
+            executables: BTreeMap::new(),
             announced: new_map(),
             strays: BTreeMap::new(),
             gone: VecDeque::new(),

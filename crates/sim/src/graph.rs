@@ -246,6 +246,18 @@ impl Graphs {
         Ok(())
     }
 
+    /// Makes a graph of another one's nodes, which has none from then on.
+    pub(super) fn move_nodes(&mut self, from: usize) -> usize {
+        let to = self.create(false);
+        let nodes = std::mem::take(&mut self.graphs[from].nodes);
+        for &node in &nodes {
+            self.nodes[slots::of_node(node)].graph = Some(short(to));
+        }
+        self.graphs[to].backward = std::mem::take(&mut self.graphs[from].backward);
+        self.graphs[to].nodes = nodes;
+        to
+    }
+
     /// Destroys a graph and the bodies of its conditional nodes.
     pub(super) fn destroy(&mut self, graph: usize) {
         let mut doomed = vec![graph];

@@ -84,6 +84,14 @@ impl State {
         Ok(())
     }
 
+    fn move_nodes(&mut self, graph: GraphHandle) -> Fallible<GraphHandle> {
+        let graph = self.graph(graph)?;
+        if self.graphs.any_capturing(graph) {
+            return Err(ErrorKind::InvalidValue.into());
+        }
+        Ok(slots::graph(self.graphs.move_nodes(graph)))
+    }
+
     fn synchronize(&mut self, device: u32) -> Fallible<()> {
         self.forbid_captures_on(device)?;
         let streams = self.streams.iter().filter(|stream| stream.device == device);
@@ -147,6 +155,10 @@ impl HostApi for SimDriver {
 
     fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
         self.program("cuGraphDestroy", |state| state.destroy_graph(graph))
+    }
+
+    fn move_nodes(&self, graph: GraphHandle) -> Result<GraphHandle> {
+        self.program("cuGraphClone", |state| state.move_nodes(graph))
     }
 
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {

@@ -19,6 +19,14 @@ from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, OutOfMemory, Refused
 from regraph.torch.estimating import Estimate, estimate
+from regraph.torch.executing import (
+    Executables,
+    Graph,
+    executables,
+    keep_executables,
+    make_graphed_callables,
+    release_executables,
+)
 from regraph.torch.explaining import explain
 from regraph.torch.exporting import keep_exported
 from regraph.torch.figures import (
@@ -69,6 +77,8 @@ __all__ = [
     "Capture",
     "Error",
     "Estimate",
+    "Executables",
+    "Graph",
     "OutOfMemory",
     "Recording",
     "Refused",
@@ -83,6 +93,7 @@ __all__ = [
     "enable",
     "estimate",
     "excess_bytes",
+    "executables",
     "explain",
     "forget",
     "forget_learned",
@@ -92,9 +103,11 @@ __all__ = [
     "is_asleep",
     "is_enabled",
     "judge_capture",
+    "keep_executables",
     "keep_exported",
     "learn",
     "lent_bytes",
+    "make_graphed_callables",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",
@@ -112,6 +125,7 @@ __all__ = [
     "record_use",
     "region",
     "regions",
+    "release_executables",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",

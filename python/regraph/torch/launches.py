@@ -79,6 +79,13 @@ def pool_of(graph: Any) -> Pool | None:
     return None
 
 
+def raw_graph(graph: Any) -> int:
+    """The raw graph of a graph that is kept, for one that launches it and tells."""
+    give = torch._C._CUDAGraph.raw_cuda_graph
+    raw: int = getattr(give, "__wrapped__", give)(graph)
+    return raw
+
+
 def _told(replay: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(replay)
     def told_replay(graph: Any) -> None:

@@ -29,10 +29,16 @@ def require_torch() -> None:
             f"PyTorch ({getattr(torch, '__path__', torch)}); {_HINT}.",
             name="torch",
         )
-    numbers = re.match(r"(\d+)\.(\d+)", str(version))
+    numbers = numbers_of(version)
     # A version that names no numbers is a build of one's own.
-    if numbers and (int(numbers[1]), int(numbers[2])) < MINIMUM:
+    if numbers is not None and numbers < MINIMUM:
         raise ImportError(
             f"regraph.torch needs {_NEEDED}, and PyTorch {version} is installed; {_HINT}.",
             name="torch",
         )
+
+
+def numbers_of(version: object) -> tuple[int, int] | None:
+    """The first two numbers of a version, if it names them."""
+    numbers = re.match(r"(\d+)\.(\d+)", str(version))
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))

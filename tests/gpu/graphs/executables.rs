@@ -16,6 +16,7 @@ twins! {
     thousands_of_switches_run_each_graph_as_it_is
     an_update_is_for_launches_that_come_after_it
     what_an_update_cannot_change_is_refused
+    moved_nodes_run_and_leave_a_graph_that_does_nothing
 }
 
 const SHAPES: [usize; 3] = [3, 8, 40];
@@ -236,5 +237,36 @@ fn what_an_update_cannot_change_is_refused<P: Device>(driver: &Arc<P>) {
     driver.destroy_executable(executable).unwrap();
     graphs.into_iter().chain(again).for_each(|graph| driver.destroy_graph(graph).unwrap());
     drop(block);
+    bench.close();
+}
+
+fn moved_nodes_run_and_leave_a_graph_that_does_nothing<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [stream, other] = bench.streams();
+    let [a, b] = [(); 2].map(|()| bench.pool.allocate(64 * KIB, stream).unwrap());
+    driver.begin_capture(stream, CaptureMode::ThreadLocal).unwrap();
+    launch(&**driver, stream, (&[tagged(&a, 1)], &[tagged(&a, 2)]), 0);
+    driver.wait(other, stream).unwrap();
+    launch(&**driver, other, (&[tagged(&a, 2)], &[tagged(&b, 3)]), 0);
+    driver.wait(stream, other).unwrap();
+    launch(&**driver, stream, (&[tagged(&b, 3)], &[tagged(&a, 4)]), 0);
+    let graph = driver.end_capture(stream).unwrap();
+    let before = GraphShape::of(&**driver, graph).unwrap();
+    let moved = driver.move_nodes(graph).unwrap();
+    let after = GraphShape::of(&**driver, moved).unwrap();
+    assert_eq!((before.nodes(), GraphShape::of(&**driver, graph).unwrap().nodes()), (3, 0));
+    assert!(before.is_like(&after, Functions::Same) && before == after);
+    let [empty, whole] = [graph, moved].map(|graph| driver.instantiate(graph).unwrap());
+    [graph, moved].map(|graph| driver.destroy_graph(graph).unwrap());
+    for _ in 0..3 {
+        launch(&**driver, stream, (&[], &[tagged(&a, 1), tagged(&b, 1)]), 0);
+        driver.replay(empty, stream).unwrap();
+        launch(&**driver, stream, (&[tagged(&a, 1), tagged(&b, 1)], &[]), 0);
+        driver.replay(whole, stream).unwrap();
+        launch(&**driver, stream, (&[tagged(&a, 4), tagged(&b, 3)], &[]), 0);
+    }
+    assert_eq!(bench.wrong(), 0);
+    [empty, whole].map(|executable| driver.destroy_executable(executable).unwrap());
+    drop((a, b));
     bench.close();
 }

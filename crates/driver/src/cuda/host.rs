@@ -83,6 +83,22 @@ impl HostApi for CudaDriver {
         unsafe { self.symbols.graph_destroy(graph.as_raw()) }
     }
 
+    fn move_nodes(&self, graph: GraphHandle) -> Result<GraphHandle> {
+        let mut nodes = Vec::new();
+        self.nodes(graph, &mut nodes)?;
+        let mut clone: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        // SAFETY: the graph is the caller's and alive; writes one handle.
+        unsafe { self.symbols.graph_clone(&mut clone, graph.as_raw()) }?;
+        let moved = GraphHandle::from_raw(clone);
+        for node in nodes {
+            // SAFETY: the node is the graph's, and each is destroyed once.
+            let gone = unsafe { self.symbols.node_destroy(node.as_raw()) };
+            gone.inspect_err(|_| drop(self.destroy_graph(moved)))?;
+        }
+        Ok(moved)
+    }
+
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {
         let mut executable: Pointer = null_mut();
         let _relaxed = self.enter()?;

@@ -102,6 +102,8 @@ symbols! {
         count: *mut usize,
     );
     graph_destroy = "cuGraphDestroy"(graph: Pointer);
+    graph_clone = "cuGraphClone"(clone: *mut Pointer, graph: Pointer);
+    node_destroy = "cuGraphDestroyNode"(node: Pointer);
     instantiate = "cuGraphInstantiateWithFlags"(
         executable: *mut Pointer,
         graph: Pointer,

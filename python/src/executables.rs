@@ -1,0 +1,113 @@
+//! Graphs that regraph launches, and their executables.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use regraph::driver::cuda::CudaDriver;
+use regraph::driver::{Functions, GraphHandle};
+use regraph::graphs::ExecutableOptions;
+
+use crate::allocator::allocator;
+use crate::captures::stream;
+use crate::errors::raised;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Graph>()?;
+    module.add_function(wrap_pyfunction!(keep_executables, module)?)?;
+    module.add_function(wrap_pyfunction!(release_executables, module)?)?;
+    module.add_function(wrap_pyfunction!(executables, module)?)
+}
+
+/// A graph that regraph launches, and destroys with this object.
+#[pyclass(frozen)]
+struct Graph(regraph_plugin::Graph<'static, CudaDriver>);
+
+#[pymethods]
+impl Graph {
+    /// Takes all nodes of a graph that was captured into a pool: `graph` has none from then on.
+    #[new]
+    fn new(py: Python<'_>, device: u32, pool: (u64, u64), graph: usize) -> PyResult<Self> {
+        let graph = GraphHandle::from_raw(graph as *mut _);
+        py.detach(|| allocator()?.take_graph(device, pool, graph).map_err(raised)).map(Self)
+    }
+
+    fn launch(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        let stream = self::stream(stream);
+        py.detach(|| self.0.launch(stream).map_err(raised))
+    }
+
+    fn prepare(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        let stream = self::stream(stream);
+        py.detach(|| self.0.prepare(stream).map_err(raised))
+    }
+
+    fn pin(&self, py: Python<'_>, pinned: bool) {
+        py.detach(|| self.0.pin(pinned));
+    }
+
+    fn foreseen_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.0.foreseen_bytes().map_err(raised))
+    }
+
+    /// The graph, for reading.
+    fn handle(&self) -> usize {
+        self.0.handle().as_raw() as usize
+    }
+}
+
+/// Sets how executables of a pool's graphs are kept, or of all others' together. `functions` is "same" or "any" for
+/// graphs that share one, and `None` for those that do not.
+#[pyfunction]
+#[pyo3(signature = (device, pool, budget, functions))]
+fn keep_executables(
+    py: Python<'_>,
+    device: u32,
+    pool: Option<(u64, u64)>,
+    budget: Option<u64>,
+    functions: Option<&str>,
+) -> PyResult<()> {
+    let mut options = ExecutableOptions::default();
+    options.budget = budget;
+    options.sharing = match functions {
+        None => None,
+        Some("same") => Some(Functions::Same),
+        Some("any") => Some(Functions::Any),
+        Some(other) => {
+            let told = format!("functions: {other:?} is neither \"same\" nor \"any\", nor None");
+            return Err(PyValueError::new_err(told));
+        }
+    };
+    py.detach(|| allocator()?.keep_executables(device, pool, options).map_err(raised))
+}
+
+/// Destroys executables that are not pinned, of a pool's graphs or of all; what was foreseen for them, in bytes.
+#[pyfunction]
+#[pyo3(signature = (device, pool))]
+fn release_executables(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
+    py.detach(|| allocator()?.release_executables(device, pool).map_err(raised))
+}
+
+/// What executables of a pool's graphs come to, or of all.
+#[pyfunction]
+#[pyo3(signature = (device, pool))]
+fn executables(
+    py: Python<'_>,
+    device: u32,
+    pool: Option<(u64, u64)>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let figures = py.detach(|| allocator()?.executables(device, pool).map_err(raised))?;
+    let row = PyDict::new(py);
+    row.set_item("graphs", figures.graphs)?;
+    row.set_item("graph_nodes", figures.graph_nodes)?;
+    row.set_item("graph_bytes", figures.graph_bytes)?;
+    row.set_item("executables", figures.executables)?;
+    row.set_item("nodes", figures.nodes)?;
+    row.set_item("foreseen_bytes", figures.bytes)?;
+    row.set_item("measured_bytes", figures.measured)?;
+    row.set_item("counted_bytes", figures.counted)?;
+    row.set_item("made", figures.made)?;
+    row.set_item("updates", figures.updates)?;
+    row.set_item("evicted", figures.evicted)?;
+    row.set_item("refused", figures.refused)?;
+    Ok(row)
+}
