@@ -283,3 +283,85 @@ fn a_graph_that_cannot_be_taken_leaves_nothing() {
     // A pool with graphs that are kept together with others' cannot be named; this one has none.
     b.keep(Some(POOL), shared());
 }
+
+#[test]
+fn random_hosts_launch_each_graph_as_it_is_within_their_budgets() {
+    const LENGTHS: [u64; 3] = [1, 2, 5];
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let b = bench();
+        let plugin = &b.host.plugin;
+        let options = |random: &mut fastrand::Rng| {
+            let mut options = ExecutableOptions::default();
+            options.budget = random.bool().then(|| random.u64(5..=12) * NODE);
+            options.sharing = random.bool().then_some(Functions::Same);
+            options
+        };
+        let mut budgets = [None, None];
+        for (at, key) in [(0, None), (1, Some(POOL))] {
+            let said = options(&mut random);
+            b.keep(key, said);
+            budgets[at] = said.budget;
+        }
+        let entered = plugin.enter_region(Some("graphs"));
+        let (mut graphs, mut asleep, mut expected) = (Vec::new(), false, Vec::<u64>::new());
+        for number in 0..120_u64 {
+            let stream = b.streams[random.usize(..2)];
+            match random.u32(..19) {
+                0..4 if !asleep => {
+                    let numbers: Vec<_> =
+                        (0..LENGTHS[random.usize(..3)]).map(|at| number * 10 + at).collect();
+                    let key = [POOL, OTHER][random.usize(..2)];
+                    graphs.push((b.graph(key, &numbers), numbers));
+                }
+                4..14 if !graphs.is_empty() => {
+                    let (graph, numbers) = &graphs[random.usize(..graphs.len())];
+                    match graph.launch(stream) {
+                        refused if asleep => assert!(is_asleep(refused)),
+                        launched => {
+                            launched.unwrap();
+                            expected.extend(numbers);
+                        }
+                    }
+                }
+                14 if !graphs.is_empty() => {
+                    let prepared = graphs[random.usize(..graphs.len())].0.prepare(stream);
+                    assert!(prepared.is_ok() || asleep, "{prepared:?}");
+                }
+                15 if !graphs.is_empty() => drop(graphs.swap_remove(random.usize(..graphs.len()))),
+                16 => {
+                    let key = random.bool().then_some(POOL);
+                    plugin.release_executables(0, key).unwrap();
+                }
+                17 => {
+                    match asleep {
+                        false => plugin.sleep(None).unwrap(),
+                        true => plugin.wake(None).unwrap(),
+                    };
+                    asleep = !asleep;
+                }
+                18 => {
+                    let said = options(&mut random);
+                    b.keep(Some(POOL), said);
+                    budgets[1] = said.budget;
+                }
+                _ => {}
+            }
+            let [all, own] = [None, Some(POOL)].map(|key| plugin.executables(0, key).unwrap());
+            if let Some(budget) = budgets[1] {
+                assert!(own.bytes <= budget, "seed {seed}, {number}: {own:?}");
+            }
+            if let Some(budget) = budgets[0] {
+                assert!(all.bytes - own.bytes <= budget, "seed {seed}, {number}: {all:?}");
+            }
+            assert_eq!(all.executables, b.driver().executables());
+        }
+        let mut ran = b.ran();
+        ran.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(ran, expected, "seed {seed}");
+        drop(graphs);
+        assert_eq!(b.driver().executables(), 0);
+        plugin.leave_region(entered).unwrap();
+    }
+}
