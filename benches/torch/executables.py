@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import hashlib
 import json
 import os
 import random
@@ -29,6 +28,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from comparison.digest import digest
 from comparison.yardstick import yardstick
 
 import regraph.torch
@@ -142,11 +142,11 @@ class Captured:
 
     def digest(self) -> str:
         """Of all outputs, each behind a replay."""
-        whole = hashlib.sha256()
+        outputs = []
         for size in sorted(self.graphs):
             self.graphs[size].replay()
-            whole.update(self.outputs[size].float().cpu().numpy().tobytes())
-        return whole.hexdigest()
+            outputs.append(self.outputs[size].clone())
+        return digest(outputs)
 
 
 def memory(work: Any, mode: str, turns: int) -> dict[str, Any]:
@@ -172,9 +172,9 @@ def memory(work: Any, mode: str, turns: int) -> dict[str, Any]:
             spent += time.perf_counter() - begin
             last = size
         call = min(call, spent / turns * 1e6)
-    taken, digest = captured.taken(), captured.digest()
+    taken, digested = captured.taken(), captured.digest()
     figures = {} if mode == "pytorch" else regraph.torch.executables()._asdict()
-    return {"taken": taken, "call": call, "digest": digest, **figures}
+    return {"taken": taken, "call": call, "digest": digested, **figures}
 
 
 def replays(work: Any, turns: int) -> list[dict[str, Any]]:

@@ -42,7 +42,9 @@ def keeping(enabled, native, monkeypatch):
     monkeypatch.setattr(graph, "pool", lambda self: POOL, raising=False)
     monkeypatch.setattr(graph, "instantiate", lambda self: None, raising=False)
     monkeypatch.setattr(graph, "raw_cuda_graph", lambda self: RAW, raising=False)
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "__new__", lambda cls, keep=False: object.__new__(cls))
+    monkeypatch.setattr(
+        torch.cuda.CUDAGraph, "__new__", lambda cls, keep=False: object.__new__(cls)
+    )
     monkeypatch.setattr(torch.cuda, "default_generators", [state])
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     # It derives from the class that PyTorch has when it is made.
@@ -73,6 +75,27 @@ def test_a_capture_gives_its_graph_away_and_replays_launch_that(keeping, native)
     # Whether it draws random numbers is known after the first.
     assert native.names() == ["torch.replay", *["launch_graph"] * 3]
     assert native.calls[-1] == ("launch_graph", 7)
+
+
+def test_later_versions_end_captures_in_two_steps(keeping, native, monkeypatch):
+    graph, ends = torch._C._CUDAGraph, torch.cuda.CUDAGraph.capture_end
+
+    def capture_end(self):
+        ends(self)
+        self.capture_end_post()
+
+    monkeypatch.setattr(
+        graph, "capture_end_post", lambda self: self._note("torch.post"), raising=False
+    )
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_end", capture_end)
+    captured(keeping, native).replay()
+    assert native.names()[-5:] == [
+        "capture_ended",
+        "torch.post",
+        "take_graph",
+        "torch.replay",
+        "launch_graph",
+    ]
 
 
 def test_pytorch_sets_the_numbers_of_each_replay_that_draws(keeping, native):

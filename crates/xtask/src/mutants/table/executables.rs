@@ -115,4 +115,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("        self.provable\n            && other.provable\n            && self.nodes", "        self.nodes")],
         test: "simulator::executables::shapes_are_compared_node_for_node",
     },
+    Mutant {
+        name: "kept-lent",
+        rule: "A graph that the plug-in launches comes after all work on what its pool has lent.",
+        file: "crates/plugin/src/executables.rs",
+        edits: &[("launch.follow(stream)?;", "")],
+        test: "plugin::executables::a_launch_comes_after_what_its_pool_has_lent_and_is_refused_while_that_lives",
+    },
+    Mutant {
+        name: "kept-captures",
+        rule: "No graph that the plug-in launches becomes a part of a capture.",
+        file: "crates/plugin/src/executables.rs",
+        edits: &[("if self.device.engine.driver().is_capturing(stream)? {", "if false {")],
+        test: "plugin::executables::a_stream_that_captures_gets_no_launch",
+    },
+    Mutant {
+        name: "kept-marked",
+        rule: "The plug-in waits for launches on all streams before an executable goes.",
+        file: "crates/plugin/src/executables.rs",
+        edits: &[("marks.iter().try_for_each(", "marks.iter().take(0).try_for_each(")],
+        test: "plugin::executables::graphs_of_several_pools_share_one_within_a_budget",
+    },
+    Mutant {
+        name: "kept-apart",
+        rule: "Executables of a pool that is named are kept by themselves.",
+        file: "crates/plugin/src/executables.rs",
+        edits: &[("own.unwrap_or_else(others)", "own.filter(|_| false).unwrap_or_else(others)")],
+        test: "plugin::executables::a_pool_that_is_named_has_a_budget_of_its_own",
+    },
 ];
