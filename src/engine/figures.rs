@@ -1051,4 +1051,14 @@ pub struct Counts {
     pub num_device_alloc: u64,
     /// Pieces given back.
     pub num_device_free: u64,
+    /// Captures that the checker has accepted.
+    pub num_captures_verified: u64,
+    /// Captures that have ended and that it did not judge.
+    pub num_captures_unjudged: u64,
+    /// Captures that were refused at their end.
+    pub num_captures_refused: u64,
+    /// Of these, such as the host was asked to capture again ([`Error::CaptureAgain`](super::Error::CaptureAgain)).
+    pub num_captures_again: u64,
+    /// How long the checker has judged, in nanoseconds.
+    pub check_ns: u64,
 }

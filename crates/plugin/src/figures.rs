@@ -7,6 +7,7 @@ use serde_json::{json, Map, Value};
 use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::{Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
 use regraph::snapshot::Snapshot;
+use regraph::Metrics;
 
 use super::device::Device;
 use super::oversize::Oversize;
@@ -66,6 +67,19 @@ impl<D: Transfer> Plugin<D> {
             all.extend(counts);
         }
         Ok(Value::Object(all))
+    }
+
+    /// The figures of all devices that there are by now, and of their pools and regions.
+    ///
+    /// # Errors
+    /// Those of [`Metrics::add`].
+    pub fn metrics(&self) -> Result<Metrics, Error> {
+        let mut metrics = Metrics::default();
+        for device in self.devices() {
+            metrics.add(&device.engine)?;
+            metrics.add_regions(&device.regions);
+        }
+        Ok(metrics)
     }
 
     /// What each pool holds on a device that the host has named, in bytes: four numbers each, current,

@@ -7,6 +7,7 @@
 
 use regraph::driver::{Driver, EventHandle, HostApi, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Lent, PoolId};
+use regraph::{tell, Level};
 
 use super::device::Device;
 use super::pools::{PoolKey, Private};
@@ -82,7 +83,7 @@ impl Launches {
         let Known::Never(by) = self.known else { return };
         if !std::mem::replace(&mut self.said, true) {
             let (first, second) = key;
-            log::warn!(target: "regraph", "pool ({first}, {second}) lends nothing: {}", by.why());
+            tell(Level::Warn, || format!("pool ({first}, {second}) lends nothing: {}", by.why()));
         }
     }
 
