@@ -131,7 +131,7 @@ pub(crate) fn set_log_level(level: i32) {
 #[pyfunction]
 pub(crate) fn flush_messages(py: Python<'_>) {
     let (done, wait) = channel();
-    py.detach(|| {
+    py.detach(move || {
         if MESSAGES.put(Told::Flush(done), false) {
             // It fails where the thread is gone.
             let _ = wait.recv();

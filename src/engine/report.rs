@@ -171,6 +171,25 @@ pub struct PoolStatistics {
     pub lent: u64,
 }
 
+impl fmt::Display for PoolStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reserved, allocated, peak] =
+            [self.reserved, self.allocated, self.peak_allocated].map(Size);
+        let blocks = self.blocks;
+        write!(f, "{reserved} reserved; {blocks} blocks of {allocated}, {peak} at most")?;
+        for (bytes, what) in [
+            (self.active - self.allocated, "freed that waits"),
+            (self.suspended, "suspended"),
+            (self.lent, "lent by graphs"),
+        ] {
+            if bytes > 0 {
+                write!(f, "; {} {what}", Size(bytes))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What came of giving memory back. All in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

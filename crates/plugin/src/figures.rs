@@ -63,8 +63,15 @@ impl<D: Transfer> Plugin<D> {
             all.insert("regions".to_owned(), Value::Object(regions));
         }
         all.insert("unjudged_captures".to_owned(), json!(device.reports.unjudged()));
-        if let Value::Object(counts) = json!(statistics.counts) {
-            all.extend(counts);
+        let counts = statistics.counts;
+        for (name, count) in [
+            ("num_alloc_retries", counts.num_alloc_retries),
+            ("num_ooms", counts.num_ooms),
+            ("num_sync_all_streams", counts.num_sync_all_streams),
+            ("num_device_alloc", counts.num_device_alloc),
+            ("num_device_free", counts.num_device_free),
+        ] {
+            all.insert(name.to_owned(), json!(count));
         }
         Ok(Value::Object(all))
     }
