@@ -154,6 +154,7 @@ impl<D: Driver> Engine<D> {
         D: HostApi,
     {
         // One at a time, so that each knows what the positions hold that it has closed.
+        let _told = logging::tell_later();
         let _none_other = self.hold_device_waits();
         let owed = self.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.

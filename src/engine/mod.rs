@@ -265,7 +265,7 @@ impl<D: Driver> Engine<D> {
 
     /// Tells of something that has happened; no lock of the engine is held.
     #[cfg_attr(debug_assertions, track_caller)]
-    fn tell(&self, level: Level, text: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, level: Level, text: impl FnOnce() -> String) {
         tell(level, || format!("device {}: {}", self.driver.device(), text()));
     }
 

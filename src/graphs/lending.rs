@@ -10,7 +10,7 @@ use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
-use crate::logging::{tell, tell_later, Level};
+use crate::logging::{tell_later, Level};
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
@@ -126,7 +126,7 @@ impl<D: HostApi> Pool<D> {
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
         self.order().must_launch()?;
-        tell(Level::Debug, || {
+        self.engine().tell(Level::Debug, || {
             let (pool, stream) = (self.engine().label(self.id()), launched.stream());
             format!("{pool} lends memory of its graphs to {stream}, between their launches")
         });

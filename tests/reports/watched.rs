@@ -68,7 +68,7 @@ fn work(engine: &Arc<Engine<Device>>, stream: StreamHandle) {
     regions.wake(Some(&["graphs"])).unwrap();
     pool.suspend().unwrap();
     pool.resume().unwrap();
-    assert!(pool.allocate(128 * MIB, stream).is_err());
+    assert!(pool.allocate(62 * MIB, stream).is_err());
     drop(graph);
 }
 
@@ -94,8 +94,8 @@ fn what_happens_is_said_with_names_and_units() {
         (Info, &["regions graphs wake: 4 MiB came back"]),
         (Info, &[DECODE, "is suspended: 4 MiB went back"]),
         (Info, &[DECODE, "is resumed: 4 MiB came back"]),
-        (Info, &["memory is short: ", DECODE, "needs 128 MiB"]),
-        (Info, &["out of memory: 128 MiB requested on stream "]),
+        (Info, &["memory is short: ", DECODE, "needs 62 MiB"]),
+        (Info, &["out of memory: 62 MiB requested on stream "]),
         (Debug, &["graph ", " is released"]),
     ];
     says(&messages, &wanted);

@@ -7,7 +7,7 @@
 
 use regraph::driver::{Driver, EventHandle, HostApi, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Lent, PoolId};
-use regraph::{tell, Level};
+use regraph::{tell, tell_later, Level};
 
 use super::device::Device;
 use super::pools::{PoolKey, Private};
@@ -268,6 +268,7 @@ impl<D: Transfer> Device<D> {
 
     /// Waits for the device, unless something captures there: none begins meanwhile. Says whether it did.
     pub(super) fn wait_while_none_captures(&self) -> bool {
+        let _told = tell_later();
         let _none_begins = self.begins_captures();
         self.wait_for_device()
     }
