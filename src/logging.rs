@@ -12,6 +12,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
+use std::io::{stderr, Write};
 
 pub use log::Level;
 use log::{LevelFilter, Log, Metadata, Record};
@@ -199,7 +200,9 @@ impl Log for ToStderr {
 pub fn write_to_stderr(record: &Record<'_>) {
     // Nothing is left to be done where that cannot be written.
     let _ = match record.level() {
-        Level::Error | Level::Warn => eprintln!("regraph: {}", record.args()),
-        level => eprintln!("regraph {}: {}", level.as_str().to_lowercase(), record.args()),
+        Level::Error | Level::Warn => writeln!(stderr(), "regraph: {}", record.args()),
+        level => {
+            writeln!(stderr(), "regraph {}: {}", level.as_str().to_lowercase(), record.args())
+        }
     };
 }

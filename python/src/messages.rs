@@ -7,11 +7,11 @@
 
 use std::process;
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
+use regraph::sync::{Mutex, Rank};
 
 /// The name of the logger.
 const LOGGER: &str = "regraph";
@@ -42,12 +42,12 @@ enum State {
 )]
 struct Messages(Mutex<State>);
 
-static MESSAGES: Messages = Messages(Mutex::new(State::NotBegun));
+static MESSAGES: Messages = Messages(Mutex::new(Rank::Python, State::NotBegun));
 
 impl Messages {
     /// Puts something into the thread's queue; begins the thread where it has not begun. False where there is none.
     fn put(&self, told: Told, begin: bool) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if begin && matches!(*state, State::NotBegun) {
             let (queue, received) = channel();
             let teller = thread::Builder::new().name("regraph-messages".to_owned());
@@ -143,7 +143,7 @@ pub(crate) fn flush_messages(py: Python<'_>) {
 #[pyfunction]
 pub(crate) fn end_messages(py: Python<'_>) {
     py.detach(|| {
-        let mut state = MESSAGES.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = MESSAGES.0.lock();
         let ended = std::mem::replace(&mut *state, State::Ended);
         drop(state);
         if let State::Tells(Teller { process, queue, thread }) = ended {
