@@ -185,6 +185,9 @@ inline void observe_log(detail::log_observer observer) {
     }
 }
 
+/// Sets up to which level messages are told: see regraph_set_log_level().
+inline void set_log_level(std::int32_t level) { detail::check(regraph_set_log_level(level)); }
+
 /// An allocator on one device. Copies name the same engine. It is destroyed with the last copy, or
 /// after that with its last pool.
 class engine {
@@ -261,6 +264,14 @@ public:
     std::string snapshot_json() const {
         char *text = nullptr;
         detail::check(regraph_snapshot_json(raw(), &text));
+        const std::unique_ptr<char, void (*)(char *)> owned(text, regraph_string_destroy);
+        return owned.get();
+    }
+
+    /// The figures as Prometheus reads them: see regraph_metrics().
+    std::string metrics() const {
+        char *text = nullptr;
+        detail::check(regraph_metrics(raw(), &text));
         const std::unique_ptr<char, void (*)(char *)> owned(text, regraph_string_destroy);
         return owned.get();
     }

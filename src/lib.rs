@@ -49,6 +49,7 @@ struct Readme;
 mod error;
 mod heap;
 mod logging;
+mod metrics;
 
 pub mod callables;
 #[cfg(feature = "cudarc")]
@@ -95,7 +96,10 @@ pub use error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use graphs::{Capture, Graph, Memory, Pool};
 pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;
-pub use logging::log_to_stderr;
+pub use logging::{level_from_environment, log_to_stderr, write_to_stderr, LOG};
+#[doc(hidden)]
+pub use logging::{tell, tell_later, Later, Level};
+pub use metrics::{Metric, MetricKind, Metrics};
 pub use minimum::Minimum;
 pub use settings::Settings;
 pub use uses::LateUse;

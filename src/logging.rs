@@ -1,16 +1,160 @@
-//! Messages of the library: all of them go through the `log` crate, target `regraph`.
+//! What the library tells its host: messages, which all go through the `log` crate with the target `regraph`, and what
+//! else is said once a call holds no lock any more.
+//!
+//! A logger and an observer are the host's code, which may make any call. So what is said while the engine's lock is
+//! held is kept ([`Messages`]) until it is released; and who calls the engine with locks of its own held has all told
+//! when it has released those too ([`tell_later`]). Where no one listens nothing is put into words: a message costs a
+//! look at `log::max_level`.
+//!
+//! `warn` says what a program should know, such as a use later than was recorded; `info` what happens seldom and an
+//! operator asks for: engines, verdicts, plans, sleep, shortage of memory; `debug` each growth, each give back, each
+//! capture, pool and loan.
 
+use std::cell::RefCell;
 use std::fmt::Display;
+use std::io::{stderr, Write};
 
+pub use log::Level;
 use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::sync::{must_hold_none, thread_local};
+
+/// The environment variable that says from which level on messages are told where the host has no logger of its own:
+/// `off`, `error`, `warn`, `info` or `debug`.
+pub const LOG: &str = "REGRAPH_LOG";
 
 /// How many lines one message has at the most.
 const LINES: usize = 10;
 
+/// Something to be told when no lock is held.
+type Telling = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// What is told when the calling thread has released its locks; `None` where it tells at once.
+    static LATER: RefCell<Option<Vec<Telling>>> = const { RefCell::new(None) };
+}
+
+/// Tells what was said since it was made when it is dropped: see [`tell_later`].
+#[doc(hidden)]
+#[derive(Debug)]
+#[must_use = "what is said is told when it is dropped"]
+pub struct Later {
+    outermost: bool,
+}
+
+/// Has messages of the calling thread, and observers of its requests that fail, told when what is returned is dropped.
+/// It is made before the locks under which the calls are made, and so dropped behind them: loggers and observers may
+/// make any call.
+#[doc(hidden)]
+pub fn tell_later() -> Later {
+    // A thread that ends tells at once.
+    let outermost = LATER.try_with(|later| {
+        let mut later = later.borrow_mut();
+        let outermost = later.is_none();
+        later.get_or_insert_with(Vec::new);
+        outermost
+    });
+    Later { outermost: outermost.unwrap_or(false) }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if self.outermost {
+            let told = LATER.try_with(RefCell::take).ok().flatten();
+            let told = told.filter(|told| !told.is_empty());
+            // A panic tells of itself.
+            if let Some(told) = told.filter(|_| !std::thread::panicking()) {
+                told.into_iter().for_each(|tell| tell());
+            }
+        }
+    }
+}
+
+/// Calls code of the host's when the calling thread holds no lock of the library: now, or later.
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn call_host(what: &'static str, call: impl FnOnce() + 'static) {
+    let mut call: Option<Telling> = Some(Box::new(call));
+    // A thread that ends tells at once.
+    let _ = LATER.try_with(|later| {
+        if let Some(later) = &mut *later.borrow_mut() {
+            later.extend(call.take());
+        }
+    });
+    if let Some(call) = call {
+        must_hold_none(what);
+        call();
+    }
+}
+
+/// Whether someone may listen to messages of a level. Asks no logger: that would be code of the host's.
+#[inline]
+fn is_heard(level: Level) -> bool {
+    level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
+}
+
+/// Tells a message of something that happened, when the calling thread holds no lock of the library.
+#[doc(hidden)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn tell(level: Level, text: impl FnOnce() -> String) {
+    // Builds with debug assertions find out where one would be told with a lock held, whether someone listens or not.
+    if is_heard(level) || cfg!(debug_assertions) {
+        tell_text(level, text());
+    }
+}
+
+#[cold]
+#[cfg_attr(debug_assertions, track_caller)]
+fn tell_text(level: Level, text: String) {
+    call_host("a message is told", move || log::log!(target: "regraph", level, "{text}"));
+}
+
+/// What was said with a lock held, to be told once it is released.
+#[derive(Debug, Default)]
+pub(crate) struct Messages(Vec<(Level, String)>);
+
+impl Messages {
+    /// Keeps a message, where someone may listen.
+    #[inline]
+    pub(crate) fn say(&mut self, level: Level, text: impl FnOnce() -> String) {
+        if is_heard(level) || cfg!(debug_assertions) {
+            self.keep(level, text());
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, level: Level, text: String) {
+        self.0.push((level, text));
+    }
+
+    /// Warns with a headline and the first few of `items`, a line each.
+    pub(crate) fn warn_list<T: Display>(&mut self, headline: &str, items: &[T]) {
+        self.say(Level::Warn, || list(headline, items));
+    }
+
+    /// What was said, to be told without the lock.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Self> {
+        (!self.0.is_empty()).then(|| std::mem::take(self))
+    }
+
+    /// Tells what was said of a device, in that order.
+    #[cold]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn tell(self, device: u32) {
+        for (level, text) in self.0 {
+            tell_text(level, format!("device {device}: {text}"));
+        }
+    }
+}
+
 /// Warns with a headline and the first few of `items`, a line each.
 pub(crate) fn warn_list<T: Display>(headline: &str, items: &[T]) {
+    tell(Level::Warn, || list(headline, items));
+}
+
+fn list<T: Display>(headline: &str, items: &[T]) -> String {
     let lines = [headline.to_owned()].into_iter().chain(first_of(items, LINES));
-    log::warn!(target: "regraph", "{}", lines.collect::<Vec<_>>().join("\n  "));
+    lines.collect::<Vec<_>>().join("\n  ")
 }
 
 /// The first `most` of `items` as texts, and one that says how many more there are.
@@ -19,14 +163,20 @@ pub(crate) fn first_of<T: Display>(items: &[T], most: usize) -> impl Iterator<It
     items.iter().take(most).map(T::to_string).chain(more)
 }
 
+/// From which level on messages are told where the host did not say: what `REGRAPH_LOG` says, else `warn`.
+pub fn level_from_environment() -> LevelFilter {
+    let said = std::env::var(LOG).ok().and_then(|said| said.parse().ok());
+    said.unwrap_or(LevelFilter::Warn)
+}
+
 /// Writes the library's messages to standard error, in a process that has no logger for the `log`
-/// crate. Does nothing where the process has one.
+/// crate: from the level on that `REGRAPH_LOG` says, `warn` without it. Does nothing where the process has one.
 ///
-/// Rust programs choose a logger of their own; the C library and the Python package call this.
+/// Rust programs choose a logger of their own; the C library and the command call this or their like.
 pub fn log_to_stderr() {
     static TO_STDERR: ToStderr = ToStderr;
     if log::set_logger(&TO_STDERR).is_ok() {
-        log::set_max_level(LevelFilter::Warn);
+        log::set_max_level(level_from_environment());
     }
 }
 
@@ -39,9 +189,20 @@ impl Log for ToStderr {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("regraph: {}", record.args());
+            write_to_stderr(record);
         }
     }
 
     fn flush(&self) {}
+}
+
+/// Writes a message to standard error as [`log_to_stderr`] does: those below a warning with their level.
+pub fn write_to_stderr(record: &Record<'_>) {
+    // Nothing is left to be done where that cannot be written.
+    let _ = match record.level() {
+        Level::Error | Level::Warn => writeln!(stderr(), "regraph: {}", record.args()),
+        level => {
+            writeln!(stderr(), "regraph {}: {}", level.as_str().to_lowercase(), record.args())
+        }
+    };
 }

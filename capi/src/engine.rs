@@ -1,17 +1,20 @@
 //! Engines.
 
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use regraph_sim::{SimConfig, SimDriver};
 
-use crate::arguments::{give, shared, Out};
+use crate::arguments::{give, shared, take_back, Out};
 use crate::config::regraph_config;
 use crate::error::regraph_error;
-use crate::failure::{Failure, Fallible};
+use crate::failure::{or_default, Failure, Fallible};
 use crate::host::Host;
 
 /// Makes a call on whichever engine it is.
 macro_rules! on {
     ($engine:expr, $name:ident => $call:expr) => {
-        match &$engine.device {
+        match $engine {
             $crate::engine::Device::Simulated($name) => $call,
             #[cfg(feature = "cuda")]
             $crate::engine::Device::Cuda($name) => $call,
@@ -31,8 +34,15 @@ macro_rules! on {
 /// has succeeded, or until the engine is destroyed.
 #[derive(Debug)]
 pub struct regraph_engine {
-    pub(crate) device: Device,
+    /// Null once the engine was destroyed.
+    device: AtomicPtr<Device>,
+    /// Of an engine that was destroyed: the one that was destroyed before it.
+    before: AtomicPtr<regraph_engine>,
 }
+
+/// The engine that was destroyed last. Of each there stay these two words, so that calls with a stale pointer find that it
+/// was destroyed.
+static DESTROYED: AtomicPtr<regraph_engine> = AtomicPtr::new(null_mut());
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "an engine lies on the heap, once")]
@@ -44,12 +54,13 @@ pub(crate) enum Device {
 
 const _: () = {
     const fn shared_by_threads<T: Send + Sync>() {}
-    shared_by_threads::<regraph_engine>();
+    shared_by_threads::<Device>();
 };
 
 fn created(device: Device) -> *mut regraph_engine {
     crate::log::start();
-    give(regraph_engine { device })
+    let device = AtomicPtr::new(give(device));
+    give(regraph_engine { device, before: AtomicPtr::new(null_mut()) })
 }
 
 impl regraph_engine {
@@ -58,9 +69,31 @@ impl regraph_engine {
     /// # Safety
     /// It is null, or an engine that is not destroyed during the call.
     #[inline]
-    pub(crate) unsafe fn read<'a>(engine: *const Self) -> Fallible<&'a Self> {
-        // SAFETY: as the caller promised.
-        unsafe { shared(engine, "engine") }
+    pub(crate) unsafe fn read<'a>(engine: *const Self) -> Fallible<&'a Device> {
+        // SAFETY: the words of an engine stay, and it is not destroyed meanwhile, as the caller promised.
+        let device = unsafe { shared(engine, "engine")?.device.load(Ordering::Acquire).as_ref() };
+        device.ok_or_else(destroyed)
+    }
+
+    /// Destroys an engine, once.
+    ///
+    /// # Safety
+    /// It is null, or an engine that no other call uses.
+    unsafe fn destroy(engine: *mut Self) {
+        // SAFETY: the words of an engine stay.
+        let Some(words) = (unsafe { engine.as_ref() }) else { return };
+        let device = words.device.swap(null_mut(), Ordering::AcqRel);
+        if device.is_null() {
+            return;
+        }
+        // SAFETY: it came from `give`, and no call uses it, as the caller promised.
+        unsafe { take_back(device) };
+        // Where the program's leaks are looked for, what stays is still named.
+        let put = |before: *mut Self| {
+            words.before.store(before, Ordering::Relaxed);
+            Some(engine)
+        };
+        let _ = DESTROYED.fetch_update(Ordering::AcqRel, Ordering::Acquire, put);
     }
 
     /// Its simulated driver.
@@ -69,7 +102,7 @@ impl regraph_engine {
     /// As for [`read`](Self::read).
     pub(crate) unsafe fn simulated<'a>(engine: *const Self) -> Fallible<&'a SimDriver> {
         // SAFETY: as the caller promised.
-        match &unsafe { Self::read(engine) }?.device {
+        match unsafe { Self::read(engine) }? {
             Device::Simulated(engine) => Ok(engine.driver()),
             #[cfg(feature = "cuda")]
             Device::Cuda(_) => Err(Failure::NotSimulated),
@@ -138,10 +171,17 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
 /// Destroys an engine, after a wait for the graphs that the library instantiated, which are
 /// destroyed. The memory of pools that a live block, a capture, another graph or running work uses
 /// is not given back before the process ends. A message names blocks that were never freed
-/// (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL.
+/// (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL. Later calls on the engine
+/// fail with REGRAPH_ERROR_DESTROYED, for which two words of it stay; this call does nothing then.
 ///
-/// Threads: any, while no other call on the engine runs, and none comes later.
+/// Threads: any, while no other call on the engine runs.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_engine_destroy(engine: *mut regraph_engine) {
-    destroy!(engine)
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { regraph_engine::destroy(engine) })
+}
+
+#[cold]
+fn destroyed() -> Failure {
+    Failure::Destroyed
 }

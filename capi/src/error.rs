@@ -136,6 +136,8 @@ pub enum regraph_error {
     /// The graph was not launched: its executable does not fit into the pool's budget for executables, beside
     /// what is pinned (see regraph_pool_keep_executables()).
     REGRAPH_ERROR_NO_EXECUTABLE = 66,
+    /// The engine was destroyed.
+    REGRAPH_ERROR_DESTROYED = 67,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -167,6 +169,7 @@ names! {
     REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK
     REGRAPH_ERROR_POOL_ASLEEP REGRAPH_ERROR_UNKNOWN_REGION REGRAPH_ERROR_DEVICE_CAPTURES
     REGRAPH_ERROR_POOL_RUNS REGRAPH_ERROR_HOST_OUT_OF_MEMORY REGRAPH_ERROR_NO_EXECUTABLE
+    REGRAPH_ERROR_DESTROYED
     REGRAPH_ERROR_OTHER
 }
 
@@ -181,8 +184,8 @@ pub extern "C" fn regraph_error_name(error: i32) -> *const c_char {
     CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default().as_ptr()
 }
 
-/// The message of the latest call that failed on this thread: for people, not for parsing. Valid
-/// until the next call that fails on this thread; empty if none has failed.
+/// The message of the latest call that failed on this thread: for people, not for parsing; empty if none has
+/// failed. Valid until this thread calls this function again: calls that fail meanwhile leave it alone.
 ///
 /// Threads: any; each has its own message.
 #[no_mangle]

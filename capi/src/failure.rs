@@ -49,6 +49,8 @@ pub(crate) enum Failure {
     NotInstantiated,
     #[error("the library has instantiated this graph: launch it with regraph_launch_graph()")]
     Instantiated,
+    #[error("the engine was destroyed by regraph_engine_destroy()")]
+    Destroyed,
     #[error("another thread uses this graph: take it over when its calls have returned")]
     GraphInUse,
     #[cfg(feature = "cuda")]
@@ -77,6 +79,7 @@ const NAMES: &[(&str, &str)] = &[
         "launch when that thread has called regraph_pool_borrow() with the stream again",
     ),
     ("Pool::compact", "regraph_pool_compact()"),
+    ("Pool::lend", "regraph_pool_borrow()"),
     ("Pool::resume", "regraph_pool_resume()"),
     ("Pool::suspend_discarding", "regraph_pool_suspend_discarding()"),
     ("Pool::suspend", "regraph_pool_suspend()"),
@@ -118,6 +121,7 @@ impl Failure {
             }
             Self::NotInstantiated => code::REGRAPH_ERROR_NOT_INSTANTIATED,
             Self::NoTrace(_) => code::REGRAPH_ERROR_NO_TRACE,
+            Self::Destroyed => code::REGRAPH_ERROR_DESTROYED,
             #[cfg(feature = "cuda")]
             Self::NotSimulated => code::REGRAPH_ERROR_NOT_SIMULATED,
             #[cfg(not(feature = "cuda"))]
@@ -218,7 +222,10 @@ fn of_pool(why: &PoolRefusal) -> regraph_error {
 /// The latest failure of a thread.
 #[derive(Default)]
 struct Last {
-    message: RefCell<CString>,
+    /// What has not been shown yet.
+    message: RefCell<Option<CString>>,
+    /// What was shown last: callers may read it until they ask again.
+    shown: RefCell<CString>,
     driver_code: Cell<u32>,
 }
 
@@ -268,7 +275,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> regraph_error {
 fn keep(message: String, driver_code: u32) {
     // A thread that is ending may have no place for it any more.
     let _ = LAST.try_with(|last| {
-        last.message.replace(c_text(message));
+        last.message.replace(Some(c_text(message)));
         last.driver_code.set(driver_code);
     });
 }
@@ -282,8 +289,13 @@ pub(crate) fn c_text(text: String) -> CString {
 }
 
 pub(crate) fn last_message() -> *const c_char {
-    // The text stays where it is until the next failure replaces it.
-    LAST.try_with(|last| last.message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    let shown = LAST.try_with(|last| {
+        if let Some(message) = last.message.take() {
+            last.shown.replace(message);
+        }
+        last.shown.borrow().as_ptr()
+    });
+    shown.unwrap_or(c"".as_ptr())
 }
 
 pub(crate) fn last_driver_code() -> u32 {
@@ -302,7 +314,7 @@ mod tests {
     use super::*;
 
     fn message() -> String {
-        // SAFETY: the text lives until the next failure of this thread.
+        // SAFETY: the text lives until this thread asks again.
         unsafe { CStr::from_ptr(last_message()) }.to_string_lossy().into_owned()
     }
 

@@ -6,19 +6,22 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use regraph::sync::{Mutex, Rank};
 
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard};
+use crate::failure::{c_text, guard, Failure};
 
 /// A message of something that failed.
 pub const REGRAPH_LOG_ERROR: i32 = 1;
 /// A message of something that a program should know.
 pub const REGRAPH_LOG_WARNING: i32 = 2;
+/// A message of something that happens seldom: an engine, a verdict on a capture, a plan, sleep, shortage of memory.
+pub const REGRAPH_LOG_INFO: i32 = 3;
+/// A message of each growth, each give back, each capture, pool and loan.
+pub const REGRAPH_LOG_DEBUG: i32 = 4;
 
 /// Called for every message of the library, one at a time, on the thread that the message comes from.
 /// `level` is one of the REGRAPH_LOG constants; later versions may add some. `message` lives as long as the
 /// call and may have several lines.
 ///
-/// The callback must not call the library, which may hold locks. It must return: no longjmp, no C++
-/// exception (which ends the program).
+/// The callback must not call the library. It must return: no longjmp, no C++ exception (which ends the program).
 pub type regraph_log_callback =
     Option<unsafe extern "C" fn(level: i32, message: *const c_char, user_data: *mut c_void)>;
 
@@ -49,12 +52,13 @@ impl Log for Messages {
         }
         let sink = self.sink.lock();
         let Some(sink) = &*sink else {
-            eprintln!("regraph: {}", record.args());
-            return;
+            return regraph::write_to_stderr(record);
         };
         let level = match record.level() {
             Level::Error => REGRAPH_LOG_ERROR,
-            _ => REGRAPH_LOG_WARNING,
+            Level::Warn => REGRAPH_LOG_WARNING,
+            Level::Info => REGRAPH_LOG_INFO,
+            _ => REGRAPH_LOG_DEBUG,
         };
         let text = c_text(record.args().to_string());
         // SAFETY: the text lives until the callback returns; the caller promised the rest.
@@ -67,7 +71,7 @@ impl Log for Messages {
 /// A C program has no logger of Rust's: messages go to where it says, or to standard error.
 pub(crate) fn start() {
     if log::set_logger(&MESSAGES).is_ok() {
-        log::set_max_level(LevelFilter::Warn);
+        log::set_max_level(regraph::level_from_environment());
     }
 }
 
@@ -89,6 +93,30 @@ pub unsafe extern "C" fn regraph_set_log_callback(
         start();
         let sink = callback.map(|callback| Sink { callback, user_data });
         *MESSAGES.sink.lock() = sink;
+        Ok(())
+    })
+}
+
+/// Sets up to which level messages are told, of all engines of the process: one of the REGRAPH_LOG constants, or 0 for
+/// none. Until the first call it is as the environment variable REGRAPH_LOG says (off, error, warn, info or debug), or
+/// REGRAPH_LOG_WARNING. What is not told costs next to nothing.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_set_log_level(level: i32) -> regraph_error {
+    guard(|| {
+        let level = match level {
+            0 => LevelFilter::Off,
+            REGRAPH_LOG_ERROR => LevelFilter::Error,
+            REGRAPH_LOG_WARNING => LevelFilter::Warn,
+            REGRAPH_LOG_INFO => LevelFilter::Info,
+            REGRAPH_LOG_DEBUG => LevelFilter::Debug,
+            other => return Err(Failure::argument("level", other, "0, or a REGRAPH_LOG constant")),
+        };
+        start();
+        log::set_max_level(level);
         Ok(())
     })
 }

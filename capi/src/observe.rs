@@ -23,7 +23,7 @@ pub struct regraph_out_of_memory {
     pub allocated: u64,
     /// Free and proven for the stream, but fragmented.
     pub takeable: u64,
-    /// Free, but not yet usable by this stream.
+    /// Free, but not yet usable by this stream: work or captures are to complete first.
     pub waiting: u64,
     /// The most that all pools may hold, or REGRAPH_NO_LIMIT.
     pub engine_limit: u64,
@@ -49,6 +49,8 @@ pub struct regraph_out_of_memory {
     pub capturing: bool,
     /// Whether segments can grow (the setting "expandable_segments").
     pub growable: bool,
+    /// Free, but used by graphs of the pool as long as they live.
+    pub kept_by_graphs: u64,
 }
 
 /// Called for every request that fails for lack of memory, on the thread of the request, before the
@@ -92,6 +94,7 @@ impl Observer {
             pool: report.pool.id.into(),
             capturing: report.capturing,
             growable: report.growable,
+            kept_by_graphs: report.kept_by_graphs,
         };
         // SAFETY: the report and its text live until the callback returns; the caller promised the rest.
         unsafe { (self.callback)(&told, self.user_data) }

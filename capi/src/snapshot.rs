@@ -73,7 +73,7 @@ pub unsafe extern "C" fn regraph_snapshot_json(
     )
 }
 
-/// Destroys a text of regraph_snapshot_json(). Does nothing for NULL.
+/// Destroys a text of regraph_snapshot_json() or regraph_metrics(). Does nothing for NULL.
 ///
 /// Threads: any.
 #[no_mangle]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use regraph::driver::Driver;
 use regraph::engine::{Counts, Engine, Error, Figure, Figures, Statistics, Unknown};
+use regraph::Metrics;
 
 use crate::arguments::give;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::Fallible;
+use crate::failure::{c_text, Fallible};
 use crate::handles::regraph_pool;
 use crate::rows::Rows;
 
@@ -70,8 +71,18 @@ pub struct regraph_counts {
     pub num_device_alloc: u64,
     /// Mappings and allocations that were given back.
     pub num_device_free: u64,
+    /// Captures that the checker has accepted.
+    pub num_captures_verified: u64,
+    /// Captures that have ended and that it did not judge.
+    pub num_captures_unjudged: u64,
+    /// Captures that were refused at their end.
+    pub num_captures_refused: u64,
+    /// Of these, such as the caller was asked to capture again (REGRAPH_ERROR_CAPTURE_AGAIN).
+    pub num_captures_again: u64,
+    /// How long the checker has judged, in nanoseconds.
+    pub check_ns: u64,
     /// Zero. Later versions may give these names.
-    pub unused: [u64; 11],
+    pub unused: [u64; 6],
 }
 
 /// The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes =
@@ -98,8 +109,9 @@ copied! {
         unused = [Figure::default().into(); 6]
     }
     Counts => regraph_counts {
-        num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
-        unused = [0; 11]
+        num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free,
+        num_captures_verified, num_captures_unjudged, num_captures_refused, num_captures_again, check_ns;
+        unused = [0; 6]
     }
     Statistics => regraph_statistics { all, small_pool, large_pool, counts }
 }
@@ -115,6 +127,27 @@ pub unsafe extern "C" fn regraph_get_statistics(
     statistics: *mut regraph_statistics,
 ) -> regraph_error {
     call!(engine, statistics = engine.statistics()?.into())
+}
+
+/// The figures of all pools, captures and regions as a text that Prometheus reads, in its format 0.0.4, to be
+/// destroyed with regraph_string_destroy(). The table "Metrics" of OPERATING.md lists them.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_metrics(
+    engine: *const regraph_engine,
+    text: *mut *mut c_char,
+) -> regraph_error {
+    call!(
+        engine,
+        text = {
+            let mut metrics = Metrics::of(engine)?;
+            metrics.add_regions(engine.regions());
+            c_text(metrics.to_string()).into_raw()
+        }
+    )
 }
 
 /// The statistics of a pool.

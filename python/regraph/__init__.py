@@ -5,10 +5,18 @@
 none needs another's library.
 """
 
-from regraph._native import empty_cache, version
+from regraph._native import empty_cache, metrics, version
 from regraph.errors import Error, OutOfMemory, Refused
 from regraph.streams import retire_stream
 
-__all__ = ["Error", "OutOfMemory", "Refused", "__version__", "empty_cache", "retire_stream"]
+__all__ = [
+    "Error",
+    "OutOfMemory",
+    "Refused",
+    "__version__",
+    "empty_cache",
+    "metrics",
+    "retire_stream",
+]
 
 __version__: str = version()

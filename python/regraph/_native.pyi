@@ -41,6 +41,21 @@ def memory_sleeps() -> bool:
 def throws_out_of_memory() -> bool:
     """Whether running out of memory raises `torch.OutOfMemoryError`, not only `RuntimeError`."""
 
+def set_log_level(level: int) -> None:
+    """Has messages told from a level of Python's `logging` on."""
+
+def flush_messages() -> None:
+    """Waits until what was said so far is told."""
+
+def end_messages() -> None:
+    """Tells what was said; later messages go to standard error."""
+
+def metrics() -> str:
+    """The figures of all devices, pools, captures and regions as Prometheus reads them, in its format 0.0.4.
+
+    OPERATING.md has the list. Empty before the first `enable()`.
+    """
+
 def hooks() -> dict[str, int]:
     """The addresses of the functions that PyTorch and the native allocator call, by name."""
 

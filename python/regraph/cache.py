@@ -15,6 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from regraph.messages import logger
+
 
 class Unusable(Exception):
     """The folder cannot be used; the text says why, and what to do."""
@@ -114,7 +116,11 @@ class Cache:
         try:
             # Another user's may be held for ever.
             if _is_own(os.fstat(lock)):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    logger.warning("waiting for another process, which compiles a library")
+                    fcntl.flock(lock, fcntl.LOCK_EX)
                 return lock
         except OSError:
             pass

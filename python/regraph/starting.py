@@ -3,7 +3,7 @@
 import os
 import threading
 
-from regraph import _native
+from regraph import _native, messages
 from regraph.errors import Error
 
 _lock = threading.Lock()
@@ -30,6 +30,7 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
     """
     global _started
     with _lock:
+        messages.begin()
         if _started is None:
             try:
                 _unused[:] = _native.start(settings, check, _of_pytorch())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::{CaptureId, StreamHandle};
-use regraph::Journal;
+use regraph::{Journal, Level};
 use regraph_plugin::CaptureSummary;
 
 use crate::allocator::allocator;
@@ -116,7 +116,7 @@ fn judge_capture(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 /// Writes a capture's trace. One that could not be written does not harm the capture.
 fn write_trace(journal: &Journal, stream: StreamHandle) {
     if let Err(message) = traces::write(journal, stream) {
-        log::warn!(target: "regraph", "{message}");
+        regraph::tell(Level::Warn, || message);
     }
 }
 

@@ -65,6 +65,7 @@ const NAMES: &[(&str, &str)] = &[
         "launch when that has marked it, or wait for the device first (Engine::wait_for_device)",
         "replay when nothing captures on the device, or when that thread has left regraph.torch.borrow",
     ),
+    ("Pool::lend", "regraph.torch.borrow"),
     ("PoolConfig::max_bytes", "torch.cuda.set_per_process_memory_fraction"),
     ("PoolConfig::tag", "regraph.torch.region"),
     ("Regions::free_host", "regraph.torch.free_host"),

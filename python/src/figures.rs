@@ -19,6 +19,7 @@ use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(statistics, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics, module)?)?;
     module.add_function(wrap_pyfunction!(reset_peaks, module)?)?;
     module.add_function(wrap_pyfunction!(reset_accumulated, module)?)?;
     module.add_function(wrap_pyfunction!(memory_fraction, module)?)?;
@@ -38,6 +39,15 @@ fn statistics(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyAny>> {
         Ok::<_, PyErr>(figures.to_string())
     })?;
     py.import("json")?.call_method1("loads", (figures,))
+}
+
+/// The figures of all devices as Prometheus reads them; nothing before the engine was started.
+#[pyfunction]
+fn metrics(py: Python<'_>) -> PyResult<String> {
+    py.detach(|| {
+        let Ok(allocator) = allocator() else { return Ok(String::new()) };
+        Ok(allocator.metrics().map_err(raised)?.to_string())
+    })
 }
 
 /// Sets each peak to the current figure.

@@ -241,28 +241,31 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.out_of_memory() {
             // Programs look for the first sentence, to go on with a smaller batch.
-            Some(report) => Self {
-                memory: true,
-                message: format!("{} regraph: {}", in_pytorchs_words(report), told(report)),
-            },
+            Some(report) => {
+                let (first, figures) = in_pytorchs_words(report);
+                let message = format!("{first} regraph: {}\n  {figures}", told(report));
+                Self { memory: true, message }
+            }
             None => Self { memory: false, message: told(&error) },
         }
     }
 }
 
-/// A request that failed, in PyTorch's words.
-fn in_pytorchs_words(report: &OutOfMemory) -> String {
+/// A request that failed, in PyTorch's words: what was asked for, and the figures.
+fn in_pytorchs_words(report: &OutOfMemory) -> (String, String) {
     /// In bytes; PyTorch calls it 1 EB.
     const MOST: u64 = 1 << 60;
     if report.requested > MOST {
-        return "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
+        let first = "CUDA out of memory. Tried to allocate more than 1EB memory.";
+        return (first.to_owned(), String::new());
     }
     let requested = readable(report.requested);
-    let mut text = format!("CUDA out of memory. Tried to allocate {requested}. ");
+    let mut first = format!("CUDA out of memory. Tried to allocate {requested}.");
     if let (Some(free), Some(total)) = (report.device_free, report.device_total) {
         let (device, free, total) = (report.device, readable(free), readable(total));
-        text += &format!("GPU {device} has a total capacity of {total} of which {free} is free. ");
+        first += &format!(" GPU {device} has a total capacity of {total} of which {free} is free.");
     }
+    let mut text = String::new();
     if let Some(limit) = report.engine_limit {
         text += &format!("{} allowed; ", readable(limit));
     }
@@ -273,7 +276,8 @@ fn in_pytorchs_words(report: &OutOfMemory) -> String {
         text += &format!("with {held} reserved in private pools (e.g., CUDA Graphs), ");
     }
     let unallocated = readable(report.engine_reserved.saturating_sub(allocated));
-    text + &format!("and {unallocated} is reserved by PyTorch but unallocated.")
+    text += &format!("and {unallocated} is reserved by PyTorch but unallocated.");
+    (first, text)
 }
 
 /// Bytes in a unit that suits them.

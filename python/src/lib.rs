@@ -2,6 +2,7 @@
 //!
 //! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
+//! * `messages`: what Python's `logging` is told.
 //! * `glibc`: old versions of glibc's functions.
 //! * `captures`, `executables`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
@@ -19,6 +20,7 @@ mod glibc;
 mod history;
 mod hooks;
 mod launches;
+mod messages;
 mod pools;
 mod regions;
 mod sharing;
@@ -107,7 +109,7 @@ fn is_allocator_class(table: usize) -> bool {
 /// The module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    regraph::log_to_stderr();
+    messages::begin();
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(sharing::keep_exported, module)?)?;
     module.add_function(wrap_pyfunction!(change_settings, module)?)?;
@@ -117,6 +119,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
     module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::set_log_level, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::flush_messages, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::end_messages, module)?)?;
     errors::register(module)?;
     captures::register(module)?;
     doors::register(module)?;

@@ -318,6 +318,11 @@ class FakeNative(types.ModuleType):
         self._answer("plans_captures", False)
         self._answer("is_allocator_class", True)
         self._answer("history_setting", (0, False))
+        self._answer("metrics", "# TYPE regraph_blocks gauge\n")
+        # Not among the calls: each enabling makes them.
+        self.levels: list[int] = []
+        self.set_log_level = self.levels.append
+        self.flush_messages = self.end_messages = lambda: None
 
     def clear(self) -> None:
         """Forgets the calls and the failures."""

@@ -13,6 +13,8 @@ def must_be_done(program: str) -> None:
     here = Path(__file__).parent
     paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    # Without a word of a library that is compiled.
+    environment["REGRAPH_LOG"] = "error"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,

@@ -1,6 +1,8 @@
 """The wheel that these tests run from, where `python/test` has built it."""
 
+import base64
 import email
+import hashlib
 import os
 import platform
 import zipfile
@@ -41,6 +43,22 @@ def test_an_index_can_show_what_it_is():
     description = told.get_payload()
     assert description.strip().startswith("# regraph for PyTorch")
     assert "](" not in description.replace("](https://", "")
+
+
+def test_its_parts_name_no_folder_of_the_builder():
+    parts = read(".cyclonedx.json")
+    assert "regraph-python" in parts
+    assert "file:///" not in parts.replace("file:///regraph", "")
+
+
+def test_its_record_is_true():
+    with zipfile.ZipFile(str(WHEEL)) as wheel:
+        for line in read(".dist-info/RECORD").splitlines():
+            name, digest, size = line.rsplit(",", 2)
+            if digest:
+                data = wheel.read(name)
+                made = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+                assert (digest, int(size)) == (f"sha256={made.decode()}", len(data)), name
 
 
 def test_its_licences_are_in_it():

@@ -16,6 +16,7 @@ use super::owner::{BlockOwner, User};
 use super::Error;
 use crate::driver::AsStream;
 use crate::engine::BlockId;
+use crate::logging::{tell, Level};
 
 /// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is: by its copies and by
 /// cuBLAS (`DevicePtr`, `DevicePtrMut`), and as a kernel argument by reference.
@@ -595,12 +596,12 @@ fn record_launch(owner: &BlockOwner, told: bool, launcher: &LaunchArgs<'_>) {
 fn warn() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        log::warn!(
-            target: "regraph",
+        tell(Level::Warn, || {
             "this version of cudarc shows its launchers in a way that is not known here: memory of buffers that \
              are kernel arguments is never freed (Statistics::lost_bytes); pass Buf::on or Buf::on_mut, or use the \
              version of cudarc that regraph asks for"
-        );
+                .to_owned()
+        });
     });
 }
 

@@ -14,7 +14,7 @@ use super::names::{BlockId, GraphId, PoolId};
 use super::pools::PoolRow;
 use super::report::CaptureReport;
 use super::streams::{this_thread, Position, StreamStatus, Timelines};
-use super::{one_stream, Engine, Error, Locked, State, StreamRefusal, Unknown};
+use super::{one_stream, Engine, Error, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
@@ -893,6 +893,9 @@ impl<D: Driver> Locked<'_, D> {
         let slot = self.add_capture(capture, stream);
         self.join_pool(slot, pool);
         self.state.record_capture(capture, pool, true);
+        self.state.say_of(pool, Level::Debug, |pool| {
+            format!("capture {} has begun on {stream}, into {pool}", capture.0)
+        });
         // What waits and is used in it can be told so from now on.
         self.poll_waits(usize::MAX);
         self.state.terminals = terminals;

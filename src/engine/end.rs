@@ -14,6 +14,7 @@
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -21,11 +22,11 @@ use super::captures::CaptureState;
 use super::config::Flaw;
 use super::live_blocks::Origin;
 use super::names::{GraphId, PoolId};
-use super::planned::{PlanReport, Ready};
+use super::planned::{nanoseconds, PlanReport, Ready};
 use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::waits::Wait;
-use super::{Engine, Error, Locked, State, Unknown};
+use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
@@ -34,7 +35,7 @@ use crate::journal::Journal;
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
 use crate::uses::{EarlyRead, Found, Search};
-use crate::{check, logging, uses};
+use crate::{check, uses};
 
 /// A capture that ends: its streams were looked at for the last time, and its record says what is planned for it.
 struct EndingCapture {
@@ -60,6 +61,19 @@ impl State {
             }
         }
         self.graphs.add(GraphUse { pools, planned })
+    }
+
+    /// Counts what a capture came to.
+    fn count_verdict(&mut self, verdict: &Result<&CaptureReport, &Error>) {
+        let counts = self.accounts.counts();
+        match verdict {
+            Ok(report) if report.verified => counts.num_captures_verified += 1,
+            Ok(_) => counts.num_captures_unjudged += 1,
+            Err(why) => {
+                counts.num_captures_refused += 1;
+                counts.num_captures_again += u64::from(matches!(why, Error::CaptureAgain(_)));
+            }
+        }
     }
 }
 
@@ -96,7 +110,10 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
+        let started = Instant::now();
         let (verdict, mut found) = self.judge(&mut ending);
+        let took = nanoseconds(started.elapsed());
+        self.state.accounts.counts().check_ns += took;
         if let Err(why) = verdict {
             return Err(self.refuse(&ending, why));
         }
@@ -112,7 +129,7 @@ impl<D: Driver> Locked<'_, D> {
                 Err(why) => return Err(self.refuse(&ending, why)),
             }
         }
-        self.accept_judged(&ending, found, plan)
+        self.accept_judged(&ending, found, plan, took)
     }
 
     /// Looks at the streams of a capture that ends for the last time.
@@ -234,6 +251,7 @@ impl<D: Driver> Locked<'_, D> {
         ending: &EndingCapture,
         Found { late_uses, early_reads }: Found,
         plan: Option<PlanReport>,
+        took: u64,
     ) -> Result<CaptureReport, Error> {
         let programmatic = self.config.settings.programmatic;
         let journal = self.state.capture(ending.slot).journal.take();
@@ -241,17 +259,21 @@ impl<D: Driver> Locked<'_, D> {
         let (id, uses) = (ending.id.0, late_uses.len());
         if uses > 0 {
             let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
-            logging::warn_list(&headline, &late_uses);
+            self.state.messages.warn_list(&headline, &late_uses);
         }
         let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
         if !likely.is_empty() {
             let count = likely.len();
             let headline =
                 format!("capture {id}: {count} reads of what nothing in the graph wrote before:");
-            logging::warn_list(&headline, &likely);
+            self.state.messages.warn_list(&headline, &likely);
         }
         let record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
-        Ok(CaptureReport { record, plan, late_uses, early_reads, ..report })
+        let check_ns = if report.verified { took } else { 0 };
+        let report = CaptureReport { record, plan, late_uses, early_reads, check_ns, ..report };
+        self.state.count_verdict(&Ok(&report));
+        self.state.messages.say(Level::Info, || report.to_string());
+        Ok(report)
     }
 
     /// Rolls a capture back that is refused, and returns why.
@@ -260,6 +282,8 @@ impl<D: Driver> Locked<'_, D> {
         if let Error::CaptureAgain(_) = &why {
             self.foresee(slot);
         }
+        self.state.count_verdict(&Err(&why));
+        self.state.messages.say(Level::Info, || format!("capture {} is refused: {why}", id.0));
         // A graph that cannot be named may have run already: its memory stays its own.
         let accepted = graph.is_none();
         let pools = SmallVec::from_slice(&self.state.capture(slot).pools);
@@ -290,6 +314,7 @@ impl<D: Driver> Locked<'_, D> {
             blocks,
             reserved,
             verified,
+            check_ns: 0,
             dependency_queries,
             late_uses: Vec::new(),
             early_reads: Vec::new(),
@@ -417,6 +442,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
+        self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         let found = self.state.graphs.remove(graph);
         let GraphUse { pools, planned } =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
@@ -471,13 +497,16 @@ struct JudgedEvidence {
     verdict: Result<(), Violation>,
     journal: Journal,
     programmatic: Programmatic,
+    /// How long the checker took, in nanoseconds.
+    took: u64,
 }
 
 impl Evidence {
     fn judge(self) -> JudgedEvidence {
         let Self { journal, graph, programmatic, foreign } = self;
+        let started = Instant::now();
         let verdict = check::judge(&journal, programmatic, &graph, foreign).map(|_| ());
-        JudgedEvidence { verdict, journal, programmatic }
+        JudgedEvidence { verdict, journal, programmatic, took: nanoseconds(started.elapsed()) }
     }
 }
 
@@ -611,17 +640,26 @@ impl<D: Driver> Engine<D> {
             }
             Verification::Judging(judging) => judging.wait(),
         };
-        let verdict = judged.ok_or(Error::Poisoned).and_then(|judged| match judged.verdict {
-            Ok(()) => Ok((judged.journal, judged.programmatic)),
-            Err(violation) => Err(Error::Refused(Box::new(violation))),
-        });
+        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judged else {
+            self.release_graph(report.graph)?;
+            return Err(Error::Poisoned);
+        };
+        report.check_ns = took;
+        let verdict = verdict.map_err(|violation| Error::Refused(Box::new(violation)));
+        let mut state = self.lock()?;
+        state.accounts.counts().check_ns += took;
+        state.count_verdict(&verdict.as_ref().map(|()| &report));
         match verdict {
-            Ok((journal, programmatic)) => {
-                self.lock()?.adopt_lent(report.graph);
+            Ok(()) => {
+                state.adopt_lent(report.graph);
+                drop(state);
                 report.record = Some(Arc::new(Record::new(journal, programmatic)));
+                self.tell(Level::Info, || report.to_string());
                 Ok(report)
             }
             Err(error) => {
+                drop(state);
+                self.tell(Level::Info, || format!("capture {} is refused: {error}", capture.0));
                 self.release_graph(report.graph)?;
                 Err(error)
             }

@@ -15,12 +15,14 @@
 //! [`Accounts`] know what has changed since it was counted last, and the sums for reports; [`Figures`] are what
 //! reports say, with the meanings that PyTorch gives them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::names::PoolId;
+use super::oom::Size;
 use super::pools::Pools;
 use super::State;
 #[cfg(debug_assertions)]
@@ -1015,6 +1017,53 @@ pub struct Figures {
     pub suspended_bytes: Figure,
 }
 
+/// A table: a line for each figure, now, at its peak, and what came and went.
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:22}{:>14}{:>14}{:>14}{:>14}", "", "now", "peak", "allocated", "freed")?;
+        for (name, figure, is_bytes) in [
+            ("blocks", self.allocation, false),
+            ("allocated bytes", self.allocated_bytes, true),
+            ("requested bytes", self.requested_bytes, true),
+            ("active", self.active, false),
+            ("active bytes", self.active_bytes, true),
+            ("inactive split", self.inactive_split, false),
+            ("inactive split bytes", self.inactive_split_bytes, true),
+            ("segments", self.segment, false),
+            ("reserved bytes", self.reserved_bytes, true),
+            ("suspended bytes", self.suspended_bytes, true),
+        ] {
+            write!(f, "\n{name:22}")?;
+            for part in [figure.current, figure.peak, figure.allocated, figure.freed] {
+                let told = if is_bytes { Size(part).to_string() } else { part.to_string() };
+                write!(f, "{told:>14}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The figures of all blocks as a table, and a line of counts.
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, counts, .. } = self;
+        writeln!(f, "{all}")?;
+        write!(
+            f,
+            "driver calls: {} allocations, {} frees; waits for streams: {}; requests tried again: {}, out of \
+             memory: {}; captures verified: {}, not judged: {}, refused: {}",
+            counts.num_device_alloc,
+            counts.num_device_free,
+            counts.num_sync_all_streams,
+            counts.num_alloc_retries,
+            counts.num_ooms,
+            counts.num_captures_verified,
+            counts.num_captures_unjudged,
+            counts.num_captures_refused
+        )
+    }
+}
+
 /// The figures of an engine or of a pool.
 ///
 /// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte,
@@ -1051,4 +1100,14 @@ pub struct Counts {
     pub num_device_alloc: u64,
     /// Pieces given back.
     pub num_device_free: u64,
+    /// Captures that the checker has accepted.
+    pub num_captures_verified: u64,
+    /// Captures that have ended and that it did not judge.
+    pub num_captures_unjudged: u64,
+    /// Captures that were refused at their end.
+    pub num_captures_refused: u64,
+    /// Of these, such as the host was asked to capture again ([`Error::CaptureAgain`](super::Error::CaptureAgain)).
+    pub num_captures_again: u64,
+    /// How long the checker has judged, in nanoseconds.
+    pub check_ns: u64,
 }

@@ -28,10 +28,12 @@ use super::captures::CaptureState;
 use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
+use super::oom::Size;
 use super::planned::can_plan;
 use super::pools::Arena;
-use super::{Engine, Error, Locked, State};
+use super::{Engine, Error, Level, Locked, State};
 use crate::capture::StreamIndex;
+use crate::check;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap::{unit, CaptureSlot, Freed, LaidSpot, Placed, Requester};
@@ -41,7 +43,6 @@ use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{PlanChoice, Programmatic, Reuse};
 use crate::settings::Settings;
-use crate::{check, logging};
 
 /// How far a capture lies by its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -903,11 +904,16 @@ impl<D: Driver> Locked<'_, D> {
             LessonLayout::Unmade => {
                 let id = capture_state.id.0;
                 let text = "follows no layout: other runs were learned while one was made for it";
-                logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
+                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
                 return false;
             }
         };
+        let (capture, bytes) = (capture_state.id.0, layout.bytes());
         let following = Following::new(request.pool, layout, lesson.run.basis());
+        self.state.say_of(request.pool, Level::Info, |pool| {
+            let bytes = Size(bytes);
+            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
+        });
         self.state.capture(slot).following = Some(Box::new(following));
         true
     }

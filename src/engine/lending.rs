@@ -7,6 +7,7 @@
 //!
 //! [`Spare`] says who may have what is free in a pool: the driver, other pools, or the pool alone.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
@@ -16,7 +17,7 @@ use super::memory::Amount;
 use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::streams::Position;
-use super::{one_stream, Engine, Error, Locked, PoolRefusal, State};
+use super::{one_stream, Engine, Error, Level, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
 use crate::heap::{is_small, Lent, Placed, Requester};
 use crate::sync::AtomicBool;
@@ -301,6 +302,17 @@ impl Spare {
     }
 }
 
+impl fmt::Display for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GivenBack => "given back",
+            Self::Kept => "kept",
+            Self::OfferedWhenShort => "offered where memory is short",
+            Self::Offered => "offered",
+        })
+    }
+}
+
 impl<D: Driver> Engine<D> {
     /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
     /// the pool's again when they free it.
@@ -311,6 +323,9 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
             locked.state.pools.set_spare(pool, spare);
+            locked
+                .state
+                .say_of(pool, Level::Debug, |pool| format!("free memory of {pool} is {spare}"));
             Ok(())
         })
     }

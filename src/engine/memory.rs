@@ -1,6 +1,7 @@
 //! Memory as a whole: limits, figures, leaks, and getting it back from stream caches, from streams whose work has
 //! completed, and to the driver.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::stream_cache::Leases;
 use super::{one_stream, Engine, Error, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
-use crate::logging;
+use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::sync::MutexGuard;
 
@@ -153,6 +154,7 @@ impl<D: Driver> Engine<D> {
         D: HostApi,
     {
         // One at a time, so that each knows what the positions hold that it has closed.
+        let _told = logging::tell_later();
         let _none_other = self.hold_device_waits();
         let owed = self.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.
@@ -338,7 +340,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
-        Ok(self.lock()?.live(|_| true))
+        Ok(self.lock()?.live(|_, _| true))
     }
 
     /// Counts a block that its owner never frees.
@@ -380,24 +382,36 @@ impl State {
 
     /// The live blocks of a pool that belong to no graph.
     pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
+        self.live(|block, _| block.pool == pool && !matches!(block.origin, Origin::Graph))
     }
 
     /// The live blocks in a pool that were asked of others, which take what it offers.
     pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.tenure.asked_of().is_some())
+        self.live(|block, _| block.pool == pool && block.tenure.asked_of().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
     pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
+        self.live(|block, _| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
     }
 
-    /// The live blocks that are wanted, in order of addresses.
-    fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
+    /// The largest live blocks of all pools, in order of their sizes as asked for.
+    pub(super) fn largest_blocks(&self, most: usize) -> Vec<Leak> {
+        let mut sizes = Vec::new();
+        self.each_live(|_, _, bytes, _| sizes.push(bytes));
+        sizes.sort_unstable_by_key(|&bytes| Reverse(bytes));
+        let least = most.checked_sub(1).and_then(|last| sizes.get(last)).copied().unwrap_or(0);
+        let mut largest = self.live(|_, bytes| bytes >= least);
+        largest.sort_by_key(|block| Reverse(block.bytes));
+        largest.truncate(most);
+        largest
+    }
+
+    /// The live blocks that are wanted, by what is known of them and their size as asked for, in order of addresses.
+    fn live(&self, wanted: impl Fn(&LiveBlock, u64) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, frames| {
-            if !wanted(block) {
+            if !wanted(block, bytes) {
                 return;
             }
             let known = self.pools.get(block.pool).is_some();
@@ -531,6 +545,7 @@ impl State {
         }
         let changes = self.pools.counted_heap_mut(heap).take_changes();
         let pool = self.pools.pool_of(heap);
+        self.say_changes(pool, &changes);
         for Change { mapped, whole, address, bytes, pieces } in changes {
             let action = if mapped {
                 self.accounts.counts().num_device_alloc += pieces as u64;
@@ -551,6 +566,25 @@ impl State {
                 self.note_segment(mapped, (address, bytes));
                 self.record_event(action, (address, bytes), None, pool);
             }
+        }
+    }
+}
+
+impl State {
+    /// Says by how much a pool has grown and what it has given back.
+    fn say_changes(&mut self, pool: PoolId, changes: &[Change]) {
+        let reserved = self.pools.reserved(pool);
+        for (mapped, what) in [(true, "has grown by"), (false, "has given back")] {
+            let changes = || changes.iter().filter(|change| change.mapped == mapped);
+            let bytes: u64 = changes().map(|change| change.bytes).sum();
+            if bytes == 0 {
+                continue;
+            }
+            self.say_of(pool, Level::Debug, |pool| {
+                let pieces: usize = changes().map(|change| change.pieces).sum();
+                let (bytes, reserved) = (Size(bytes), Size(reserved));
+                format!("{pool} {what} {bytes} in {pieces} pieces, and holds {reserved}")
+            });
         }
     }
 }

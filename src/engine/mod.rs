@@ -76,9 +76,7 @@ pub use layout::{FellBack, Followed, Why};
 pub use lending::Spare;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
-#[doc(hidden)]
-pub use oom::{tell_later, Later};
-pub use oom::{OutOfMemory, Purpose};
+pub use oom::{Holder, OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use report::{FreeRange, Refusal, WaitReason};
@@ -90,7 +88,8 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::logging::{tell, Level, Messages};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
 use end::Verdicts;
@@ -133,6 +132,8 @@ struct State {
     lessons: Lessons,
     /// The latest answer of the driver; kept for its capacity.
     terminals: Vec<Dependency>,
+    /// What is told once the lock is released.
+    messages: Messages,
 }
 
 /// The engine with its lock held: what its calls do.
@@ -165,7 +166,15 @@ impl State {
             foresight: None,
             lessons: Lessons::default(),
             terminals: Vec::new(),
+            messages: Messages::default(),
         }
+    }
+
+    /// Says something of a pool, once the lock is released.
+    #[inline]
+    fn say_of(&mut self, pool: PoolId, level: Level, text: impl FnOnce(PoolLabel) -> String) {
+        let Self { messages, pools, .. } = self;
+        messages.say(level, || text(pools.label(pool)));
     }
 }
 
@@ -205,6 +214,8 @@ pub struct Engine<D: Driver> {
     /// Held while the device is waited for or a capture begins.
     device_waits: Mutex<()>,
     observers: Observers,
+    /// Whether what memory holds was written when a request failed.
+    dumped: AtomicBool,
     owners: Owners,
 }
 
@@ -217,6 +228,17 @@ impl<D: Driver> fmt::Debug for Engine<D> {
 impl<D: Driver> Engine<D> {
     /// An engine on a driver. Asks the driver for the device's size and nothing else.
     pub fn new(driver: D, config: Config) -> Self {
+        let engine = Self::silent(driver, config);
+        engine.tell(Level::Info, || {
+            let Self { number, config, .. } = &engine;
+            let settings = config.settings.to_string();
+            let settings = if settings.is_empty() { "the default settings" } else { &settings };
+            format!("engine {number} begins with {settings}")
+        });
+        engine
+    }
+
+    fn silent(driver: D, config: Config) -> Self {
         /// Reserved where the driver does not tell how much memory there is, in bytes.
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
@@ -236,8 +258,15 @@ impl<D: Driver> Engine<D> {
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             observers: Observers::new(),
+            dumped: AtomicBool::new(false),
             owners: Owners::new(),
         }
+    }
+
+    /// Tells of something that has happened; no lock of the engine is held.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn tell(&self, level: Level, text: impl FnOnce() -> String) {
+        tell(level, || format!("device {}: {}", self.driver.device(), text()));
     }
 
     /// The driver that the engine was made on.

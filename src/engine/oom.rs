@@ -2,7 +2,7 @@
 //!
 //! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
 //! counted and no observer told before a request has failed in the end ([`Engine::request`]). Who asks with
-//! locks of its own held has observers told when it has released them ([`tell_later`]).
+//! locks of its own held has observers told when it has released them ([`logging`](crate::logging)).
 //!
 //! # Errands
 //!
@@ -14,20 +14,21 @@
 //! made again may find that another thread has taken what it has waited for; it waits again then, at most
 //! [`ROUNDS`] times in all.
 
-use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
 use super::layout::{LearnedFrom, Lesson};
-use super::memory::Amount;
+use super::memory::{Amount, Leak};
 use super::names::{PoolId, PoolLabel};
-use super::pools::with_heap;
-use super::report::View;
+use super::pools::{with_heap, PoolRow};
+use super::report::{FreeRange, Refusal, View};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::unit;
-use crate::sync::{must_hold_none, thread_local, Mutex, Rank};
+use crate::logging::{call_host, Level};
+use crate::sync::{Mutex, Rank};
 
 /// What the memory was for that could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,10 @@ pub struct OutOfMemory {
     pub allocated: u64,
     /// Free, and this stream could take it if it were in one piece large enough.
     pub takeable: u64,
-    /// Free, but not yet usable by this stream.
+    /// Free, but not yet usable by this stream: work or captures are to complete first.
     pub waiting: u64,
+    /// Free, but used by graphs of the pool as long as they live.
+    pub kept_by_graphs: u64,
     /// The most that all pools may hold, where there is a limit.
     pub engine_limit: Option<u64>,
     /// Held by all pools of the engine.
@@ -85,7 +88,16 @@ pub struct OutOfMemory {
     pub device_free: Option<u64>,
     /// Of the device, where the driver told.
     pub device_total: Option<u64>,
+    /// The pools that hold the most, three at most.
+    pub holders: Vec<Holder>,
+    /// The largest live blocks of all pools, three at most, with where they were asked for if that was recorded.
+    pub blocks: Vec<Leak>,
+    /// The largest free ranges of the pool that the stream may not take, but those that graphs use: three at most.
+    pub waits: Vec<FreeRange>,
 }
+
+/// How many pools, blocks and waits a report names.
+const NAMED: usize = 3;
 
 impl std::error::Error for OutOfMemory {}
 
@@ -106,6 +118,30 @@ impl fmt::Display for Size {
     }
 }
 
+/// A pool, as a request that failed found it. In bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The pool.
+    pub pool: PoolLabel,
+    /// Held from the driver.
+    pub reserved: u64,
+    /// In blocks that have not been freed.
+    pub allocated: u64,
+    /// Its graphs.
+    pub graphs: usize,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, graphs, .. } = self;
+        let [reserved, allocated] = [self.reserved, self.allocated].map(Size);
+        write!(f, "{pool} holds {reserved}: {allocated} allocated, {graphs} graphs")
+    }
+}
+
+/// What was asked for, and what to do; then a line each for the device, the engine and the pool, for the largest pools,
+/// blocks and waits.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { stream, pool, .. } = self;
@@ -123,34 +159,52 @@ impl fmt::Display for OutOfMemory {
                  rolled back"
             )?,
         }
-        if let Some(granularity) = self.granularity {
-            write!(f, "; the device gives memory in units of {}", Size(granularity))?;
-        }
+        write!(f, "; {}", self.advice().join("; "))?;
         if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
-            write!(f, " and has {} free of {}", Size(free), Size(total))?;
+            write!(f, "\n  device {}: {} free of {}", self.device, Size(free), Size(total))?;
+            if let Some(granularity) = self.granularity {
+                write!(f, ", in units of {}", Size(granularity))?;
+            }
         }
-        write!(f, "; this engine holds {}", Size(self.engine_reserved))?;
+        write!(f, "\n  this engine holds {}", Size(self.engine_reserved))?;
         if let Some(limit) = self.engine_limit {
             write!(f, " of the {} that it may", Size(limit))?;
         }
         let unallocated = self.engine_reserved.saturating_sub(self.engine_allocated);
         write!(f, ": {} allocated", Size(self.engine_allocated))?;
-        write!(f, ", {} reserved but unallocated", Size(unallocated))?;
+        write!(f, ", {} not", Size(unallocated))?;
         if self.in_graphs > 0 {
             write!(f, ", {} of it all in pools of graphs", Size(self.in_graphs))?;
         }
         if self.engine_suspended > 0 {
             write!(f, ", besides {} that suspended pools gave back", Size(self.engine_suspended))?;
         }
-        write!(f, "; {pool} holds {}", Size(self.reserved))?;
+        write!(f, "\n  {pool} holds {}", Size(self.reserved))?;
         if let Some(limit) = self.limit {
             write!(f, " of at most {}", Size(limit))?;
         }
         write!(f, ": {} allocated", Size(self.allocated))?;
-        write!(f, ", {} free but fragmented", Size(self.takeable))?;
-        write!(f, ", {} free but not yet usable by this stream", Size(self.waiting))?;
-        write!(f, "; {}", self.advice().join("; "))
+        for (bytes, what) in [
+            (self.takeable, "free but in smaller pieces"),
+            (self.waiting, "free that waits for work or captures to complete"),
+            (self.kept_by_graphs, "free that its graphs use as long as they live"),
+        ] {
+            if bytes > 0 {
+                write!(f, ", {} {what}", Size(bytes))?;
+            }
+        }
+        list(f, "the largest pools", &self.holders)?;
+        list(f, "the largest blocks", &self.blocks)?;
+        list(f, "the largest that waits", &self.waits)
     }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, what: &str, items: &[impl fmt::Display]) -> fmt::Result {
+    for (row, item) in items.iter().enumerate() {
+        let begin = if row == 0 { format!("\n  {what}: ") } else { "\n    ".to_owned() };
+        write!(f, "{begin}{item}")?;
+    }
+    Ok(())
 }
 
 impl OutOfMemory {
@@ -162,8 +216,12 @@ impl OutOfMemory {
 
     /// What may help, most likely first.
     fn advice(&self) -> Vec<&'static str> {
+        if self.device_total.is_some_and(|total| self.requested > total) {
+            return vec!["that is more than the device has"];
+        }
         let waits = self.waiting >= self.requested;
         let fragmented = self.takeable >= self.requested;
+        let kept = self.kept_by_graphs >= self.requested;
         let advice = [
             (waits, "Engine::explain says what each free range waits for"),
             (
@@ -180,9 +238,10 @@ impl OutOfMemory {
                 "memory is fragmented: try roundup_power2_divisions, or allocate large blocks first",
             ),
             (
-                self.in_graphs >= self.requested,
+                kept || self.in_graphs >= self.requested,
                 "release graphs that are not launched any more, or let graphs share a pool",
             ),
+            (kept, "between launches Pool::lend lets other work have what graphs do not keep"),
             (
                 self.engine_limit.is_some() || self.limit.is_some(),
                 "raise the limit (memory_limit_mb, per_process_memory_fraction, \
@@ -248,63 +307,9 @@ impl Observers {
             return;
         }
         let report = report.clone();
-        let tell: Telling = Box::new(move || {
-            must_hold_none("an observer is told");
+        call_host("an observer is told", move || {
             observers.iter().for_each(|observer| observer(&report));
         });
-        let mut tell = Some(tell);
-        // A thread that ends tells at once.
-        let _ = LATER.try_with(|later| {
-            if let Some(later) = &mut *later.borrow_mut() {
-                later.extend(tell.take());
-            }
-        });
-        if let Some(tell) = tell {
-            tell();
-        }
-    }
-}
-
-/// Tells observers of one request.
-type Telling = Box<dyn FnOnce()>;
-
-thread_local! {
-    /// What observers are told when the calling thread has released its locks; `None` where it tells them at once.
-    static LATER: RefCell<Option<Vec<Telling>>> = const { RefCell::new(None) };
-}
-
-/// Has observers of requests that fail told when it is dropped: see [`tell_later`].
-#[doc(hidden)]
-#[derive(Debug)]
-#[must_use = "observers are told when it is dropped"]
-pub struct Later {
-    outermost: bool,
-}
-
-/// Has observers told of the calling thread's requests that fail when what is returned is dropped. It is made before
-/// the locks under which the requests are made, and so dropped behind them: observers may make any call.
-#[doc(hidden)]
-pub fn tell_later() -> Later {
-    // A thread that ends tells at once.
-    let outermost = LATER.try_with(|later| {
-        let mut later = later.borrow_mut();
-        let outermost = later.is_none();
-        later.get_or_insert_with(Vec::new);
-        outermost
-    });
-    Later { outermost: outermost.unwrap_or(false) }
-}
-
-impl Drop for Later {
-    fn drop(&mut self) {
-        if self.outermost {
-            let told = LATER.try_with(RefCell::take).ok().flatten();
-            let told = told.filter(|told| !told.is_empty());
-            // A panic tells of itself.
-            if let Some(told) = told.filter(|_| !std::thread::panicking()) {
-                told.into_iter().for_each(|tell| tell());
-            }
-        }
     }
 }
 
@@ -350,6 +355,8 @@ impl<D: Driver> Engine<D> {
                 locked.state.count_oom(report);
                 Ok(())
             });
+            self.tell(Level::Info, || report.to_string());
+            self.dump_first(report);
             self.observers.tell(report);
         }
     }
@@ -370,6 +377,23 @@ impl State {
     /// Whether it is the pool's own limit that stands in the way of `bytes` more.
     fn is_pool_full(&self, pool: PoolId, bytes: u64) -> bool {
         self.pools.room(pool) < bytes && self.room_of_all() >= bytes
+    }
+
+    /// The pools that hold the most.
+    fn holders(&mut self) -> Vec<Holder> {
+        let held = |pool: &PoolRow| {
+            let label = pool.label();
+            let reserved = self.pools.reserved(label.id);
+            (label, reserved, pool.graphs())
+        };
+        let mut holders: Vec<_> = self.pools.iter().map(held).collect();
+        holders.sort_by_key(|(pool, reserved, _)| (Reverse(*reserved), pool.id));
+        holders.truncate(NAMED);
+        let held = |(pool, reserved, graphs): (PoolLabel, u64, usize)| {
+            let allocated = self.statistics(Some(pool.id)).all.allocated_bytes.current;
+            Holder { pool, reserved, allocated, graphs }
+        };
+        holders.into_iter().filter(|(_, reserved, _)| *reserved > 0).map(held).collect()
     }
 
     fn count_oom(&mut self, report: &OutOfMemory) {
@@ -410,7 +434,13 @@ impl<D: Driver> Locked<'_, D> {
         if !is_short(&result) {
             return result;
         }
-        self.state.accounts.counts().num_alloc_retries += u64::from(self.errands.is_first());
+        if self.errands.is_first() {
+            self.state.accounts.counts().num_alloc_retries += 1;
+            self.state.say_of(pool, Level::Info, |pool| {
+                let bytes = Size(bytes);
+                format!("memory is short: {pool} needs {bytes}, and free memory of all pools goes for it")
+            });
+        }
         self.free_completed(None);
         if let Some(offered) = attempt(self, Remedy::Offer)? {
             return Ok(Some(offered));
@@ -481,17 +511,23 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn report_oom(
         &mut self,
         purpose: Purpose,
-        Need { bytes: requested, pool, waits }: Need,
+        Need { bytes: requested, pool, waits: may_wait }: Need,
         asks: Option<(StreamHandle, View)>,
     ) -> Box<OutOfMemory> {
-        let (mut takeable, mut waiting) = (0, 0);
+        let (mut takeable, mut waiting, mut kept_by_graphs) = (0, 0, 0);
         let view = asks.map_or(View::NewCapture, |(_, view)| view);
-        for range in self.free_ranges(pool, view) {
-            match range.refusal {
-                None => takeable += range.bytes,
-                Some(_) => waiting += range.bytes,
-            }
-        }
+        let mut waits = self.free_ranges(pool, view);
+        waits.retain(|range| {
+            let sum = match range.refusal {
+                None => &mut takeable,
+                Some(Refusal::UsedByGraph) => &mut kept_by_graphs,
+                Some(_) => &mut waiting,
+            };
+            *sum += range.bytes;
+            range.refusal.as_ref().is_some_and(|why| *why != Refusal::UsedByGraph)
+        });
+        waits.sort_by_key(|range| (Reverse(range.bytes), range.address));
+        waits.truncate(NAMED);
         let info = self.driver.memory_info().ok();
         self.state.account(self.config.statistics);
         let of_pool = self.state.statistics(Some(pool)).all;
@@ -516,12 +552,13 @@ impl<D: Driver> Locked<'_, D> {
             allocated: of_pool.allocated_bytes.current,
             takeable,
             waiting,
+            kept_by_graphs,
             engine_limit: self.state.tuning.limit(),
             engine_reserved: of_all.reserved_bytes.current,
             engine_allocated: of_all.allocated_bytes.current - asleep,
             engine_suspended: of_all.suspended_bytes.current,
             in_graphs,
-            capturing: !waits,
+            capturing: !may_wait,
             growable: self.state.tuning.settings().expandable_segments,
             granularity: match self.driver.memory_support() {
                 MemorySupport::Mapped { granularity } => Some(granularity),
@@ -529,6 +566,9 @@ impl<D: Driver> Locked<'_, D> {
             },
             device_free: info.map(|info| info.free),
             device_total: info.map(|info| info.total),
+            holders: self.state.holders(),
+            blocks: self.state.largest_blocks(NAMED),
+            waits,
         })
     }
 }
@@ -646,7 +686,11 @@ impl<D: Driver> Engine<D> {
         let Errands { waits, work, .. } = locked.errands;
         let awaited = if waits { state.timelines.pending() } else { None };
         state.account(self.config.statistics);
+        let messages = state.messages.take();
         drop(state);
+        if let Some(messages) = messages {
+            messages.tell(self.driver.device());
+        }
         if let Some(awaited) = awaited {
             awaited.wait(&self.driver);
             // A poisoned engine hands nothing out any more.

@@ -30,9 +30,9 @@ use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::oom::{Need, Purpose, Remedy};
+use super::oom::{Need, Purpose, Remedy, Size};
 use super::pools::Homes;
-use super::{Engine, Error, Locked, State};
+use super::{Engine, Error, Level, Locked, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{
@@ -379,6 +379,16 @@ impl<D: Driver> Locked<'_, D> {
                     return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });
                 }
             }
+            self.state.say_of(pool, Level::Info, |pool| {
+                let PlanReport { bytes, new_bytes, minimum_bytes, mappings, .. } = report;
+                let (bytes, new, least) = (Size(bytes), Size(new_bytes), Size(minimum_bytes));
+                let (capture, spent) = (capture.0, report.planning_ns + report.binding_ns);
+                format!(
+                    "capture {capture} is planned: it runs on {bytes} of {pool} in {mappings} mappings, {new} of \
+                     it new, and needs {least} alone; that took {} us",
+                    spent / 1000
+                )
+            });
             all = Some(all.map_or(report, |sum| sum.and(report)));
         }
         Ok(all)
@@ -405,7 +415,7 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 /// For the report of a capture: how long carrying a plan out took.
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -15,7 +15,7 @@ use super::config::PoolConfig;
 use super::lending::Spare;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::streams::Position;
-use super::{Engine, Error, Locked, PoolRefusal};
+use super::{Engine, Error, Level, Locked, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
@@ -834,7 +834,11 @@ impl<D: Driver> Engine<D> {
         let large = plan(false, self.reserve);
         // What the settings say of plans stays as it is.
         let planned = config.plan.clone().or_else(|| self.config.settings.plan_options());
-        state.pools.add(config, small, large, planned)
+        let pool = state.pools.add(config, small, large, planned);
+        let label = state.pools.label(pool);
+        drop(state);
+        self.tell(Level::Debug, || format!("{label} was made"));
+        pool
     }
 
     /// Gives all memory of a pool back to the driver.
@@ -895,6 +899,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).note_close();
             self.state.count_changes(heap);
         }
+        self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
         let (heaps, planned) = self.state.pools.remove(id);
         for heap in heaps {
             result = result.and(heap.close(self.driver));

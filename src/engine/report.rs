@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
+use super::oom::Size;
 use super::planned::PlanReport;
 use super::snapshot::Range;
 use super::{Engine, Error, Locked, State};
@@ -61,6 +62,8 @@ pub struct CaptureReport {
     pub reserved: u64,
     /// Whether the checker judged the capture.
     pub verified: bool,
+    /// How long that took, in nanoseconds; 0 where it did not.
+    pub check_ns: u64,
     /// How often the driver was asked for a node's dependencies while the capture was recorded.
     pub dependency_queries: u64,
     /// Nodes that use a block later than was recorded, as far as their parameters show it; at most
@@ -112,6 +115,22 @@ impl CaptureReport {
     }
 }
 
+/// In a line: what ended, whether it was judged, and what it holds.
+impl fmt::Display for CaptureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nodes, blocks, graph, .. } = self;
+        let (capture, reserved) = (self.capture.0, Size(self.reserved));
+        match self.verified {
+            true => write!(f, "capture {capture} is verified, in {} us", self.check_ns / 1000)?,
+            false => write!(f, "capture {capture} has ended, and was not judged")?,
+        }
+        write!(
+            f,
+            ": {nodes} nodes and {blocks} blocks, in pools that hold {reserved}; it is {graph}"
+        )
+    }
+}
+
 impl fmt::Debug for Record {
     /// A journal has an entry for each node and block: too much to be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,6 +171,25 @@ pub struct PoolStatistics {
     pub lent: u64,
 }
 
+impl fmt::Display for PoolStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reserved, allocated, peak] =
+            [self.reserved, self.allocated, self.peak_allocated].map(Size);
+        let blocks = self.blocks;
+        write!(f, "{reserved} reserved; {blocks} blocks of {allocated}, {peak} at most")?;
+        for (bytes, what) in [
+            (self.active - self.allocated, "freed that waits"),
+            (self.suspended, "suspended"),
+            (self.lent, "lent by graphs"),
+        ] {
+            if bytes > 0 {
+                write!(f, "; {} {what}", Size(bytes))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What came of giving memory back. All in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -175,6 +213,19 @@ pub struct FreeRange {
     pub block: Option<BlockNumber>,
     /// Why the stream may not take it; `None` where it may.
     pub refusal: Option<Refusal>,
+}
+
+impl fmt::Display for FreeRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:#x}", Size(self.bytes), self.address)?;
+        if let Some(block) = self.block {
+            write!(f, ", where block {} lay", block.0)?;
+        }
+        match &self.refusal {
+            Some(refusal) => write!(f, ": {refusal}"),
+            None => write!(f, ": the stream may take it"),
+        }
+    }
 }
 
 /// Why a stream may not take a free range.

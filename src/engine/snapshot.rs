@@ -1,18 +1,23 @@
 //! Snapshots: the segments, the blocks in them, why each waits, and the history.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
+use serde::Serialize;
+use serde_json::{json, Value};
 use smallvec::SmallVec;
 
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
-use super::names::{BlockId, PoolId, NO_CACHE};
+use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
+use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::BlockReport;
 use super::report::WaitReason;
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, Locked, State, Unknown};
+use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};
@@ -21,6 +26,7 @@ use crate::settings::Settings;
 use crate::snapshot::{
     BlockState, Frame, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
 };
+use crate::sync::Ordering;
 
 impl<D: Driver> Engine<D> {
     /// Everything that the engine holds, block by block, with what each freed block waits for, and
@@ -79,6 +85,107 @@ impl<D: Driver> Engine<D> {
             locked.state.keep_history(options);
             Ok(())
         })
+    }
+}
+
+/// What is written of a request that failed: a snapshot, with what it was about.
+#[derive(Serialize)]
+struct Dump {
+    out_of_memory: Value,
+    #[serde(flatten)]
+    snapshot: Snapshot,
+}
+
+impl<D: Driver> Engine<D> {
+    /// Writes what memory holds when a request has failed for the first time, where the settings name a file.
+    pub(super) fn dump_first(&self, report: &OutOfMemory) {
+        let Some(path) = self.config.settings.oom_dump.as_deref() else { return };
+        if self.dumped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (process, device) = (std::process::id().to_string(), report.device.to_string());
+        let path = path.replace("%p", &process).replace("%d", &device);
+        match self.dump(report, &path) {
+            Ok(()) => self.tell(Level::Warn, || {
+                format!("a request failed for want of memory; what memory holds is in {path}")
+            }),
+            Err(error) => {
+                self.tell(Level::Warn, || format!("{path}, the dump, cannot be written: {error}"))
+            }
+        }
+    }
+
+    fn dump(&self, report: &OutOfMemory, path: &str) -> Result<(), Box<dyn std::error::Error>> {
+        let dump = Dump { out_of_memory: self.told(report)?, snapshot: self.snapshot()? };
+        let mut file = BufWriter::new(File::create(path)?);
+        serde_json::to_writer(&mut file, &dump)?;
+        Ok(file.flush()?)
+    }
+
+    /// A report with all pools, in the form of a file.
+    fn told(&self, report: &OutOfMemory) -> Result<Value, Error> {
+        let label = |pool: &PoolLabel| {
+            let [name, region] = [&pool.name, &pool.tag].map(|it| it.as_deref());
+            json!({"id": pool.id.number(), "name": name, "region": region})
+        };
+        let mut pools = Vec::new();
+        for pool in self.pools()? {
+            // One that another thread has destroyed since holds nothing.
+            let Ok(it) = self.pool_statistics(pool.id) else { continue };
+            pools.push(json!({
+                "pool": label(&pool),
+                "reserved": it.reserved,
+                "suspended": it.suspended,
+                "allocated": it.allocated,
+                "active": it.active,
+                "blocks": it.blocks,
+                "lent": it.lent,
+                "graphs": self.graph_count(pool.id).unwrap_or(0),
+            }));
+        }
+        /// How many blocks are named.
+        const BLOCKS: usize = 32;
+        let blocks = self.lock()?.largest_blocks(BLOCKS);
+        let blocks = blocks.iter().map(|block| {
+            let frames = block.origin.iter();
+            json!({
+                "pool": label(&block.pool),
+                "address": block.address,
+                "bytes": block.bytes,
+                "stream": block.stream.bits(),
+                "frames": frames
+                    .map(|it| json!({"filename": it.file, "line": it.line, "name": it.function}))
+                    .collect::<Vec<_>>(),
+            })
+        });
+        let waits = report.waits.iter().map(|range| {
+            let reason = range.refusal.as_ref().map(ToString::to_string);
+            json!({"address": range.address, "bytes": range.bytes, "reason": reason})
+        });
+        Ok(json!({
+            "text": report.to_string(),
+            "requested": report.requested,
+            "device": report.device,
+            "stream": report.stream.bits(),
+            "pool": label(&report.pool),
+            "limit": report.limit,
+            "reserved": report.reserved,
+            "allocated": report.allocated,
+            "takeable": report.takeable,
+            "waiting": report.waiting,
+            "kept_by_graphs": report.kept_by_graphs,
+            "engine_limit": report.engine_limit,
+            "engine_reserved": report.engine_reserved,
+            "engine_allocated": report.engine_allocated,
+            "engine_suspended": report.engine_suspended,
+            "in_graphs": report.in_graphs,
+            "capturing": report.capturing,
+            "device_free": report.device_free,
+            "device_total": report.device_total,
+            "pools": pools,
+            "largest_blocks": blocks.collect::<Vec<_>>(),
+            "waits": waits.collect::<Vec<_>>(),
+        }))
     }
 }
 

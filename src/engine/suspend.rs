@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
-use super::oom::{Need, Purpose, Remedy};
+use super::oom::{Need, Purpose, Remedy, Size};
 use super::pools::with_heap;
-use super::{Engine, Error, Locked, PoolRefusal, State};
+use super::{Engine, Error, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
@@ -122,7 +122,11 @@ impl<D: Driver> Engine<D> {
         let loss = if discarding { Loss::Accepted } else { Loss::Refused };
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            locked.suspend_pools(&[pool], loss, by.call)
+            let went = locked.suspend_pools(&[pool], loss, by.call)?;
+            locked.state.say_of(pool, Level::Info, |pool| {
+                format!("{pool} is suspended: {} went back", Size(went))
+            });
+            Ok(went)
         })
     }
 
@@ -150,7 +154,13 @@ impl<D: Driver> Engine<D> {
             locked.state.pool(pool, by.call)?;
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
-            locked.resume_pools(&[pool], None, by.call)
+            let came = locked.resume_pools(&[pool], None, by.call)?;
+            if let Some(came) = came {
+                locked.state.say_of(pool, Level::Info, |pool| {
+                    format!("{pool} is resumed: {} came back", Size(came))
+                });
+            }
+            Ok(came)
         });
         came.inspect_err(|error| self.give_up(error))
     }
@@ -216,6 +226,9 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             let went = locked.suspend_pools(pools, Loss::Kept(&mut *contents), call)?;
             locked.state.set_asleep(tags, contents.number(), true);
+            locked.state.messages.say(Level::Info, || {
+                format!("regions {} sleep: {} went back", tags.join(", "), Size(went))
+            });
             Ok(went)
         })
     }
@@ -235,8 +248,11 @@ impl<D: Driver> Engine<D> {
         // In one step: a region is never called asleep whose pools may be launched.
         let came = self.repeat(|locked| {
             let came = locked.resume_pools(pools, Some(&mut *contents), "wake")?;
-            if came.is_some() {
+            if let Some(came) = came {
                 locked.state.set_asleep(tags, number, false);
+                locked.state.messages.say(Level::Info, || {
+                    format!("regions {} wake: {} came back", tags.join(", "), Size(came))
+                });
             }
             Ok(came)
         });
@@ -322,7 +338,11 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            locked.compact_pool(pool, by.call)
+            let went = locked.compact_pool(pool, by.call)?;
+            locked.state.say_of(pool, Level::Info, |pool| {
+                format!("{pool} is compacted: {} went back", Size(went))
+            });
+            Ok(went)
         })
     }
 

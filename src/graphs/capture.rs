@@ -19,6 +19,7 @@ use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
 };
 use crate::engine::{Attempt, CaptureReport, Engine};
+use crate::logging::tell_later;
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
@@ -48,6 +49,7 @@ impl<D: HostApi> Capture<D> {
         let engine = pool.engine();
         pool.collect();
         // Until the engine knows of the capture.
+        let _told = tell_later();
         let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
         engine.driver().begin_capture(stream, mode)?;

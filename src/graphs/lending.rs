@@ -10,6 +10,7 @@ use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
+use crate::logging::{tell_later, Level};
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
@@ -39,6 +40,7 @@ impl<D: HostApi> Lending<D> {
     /// # Errors
     /// As [`Pool::follow`]; the engine's.
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
+        let _told = tell_later();
         let engine = self.pool.engine();
         let order = self.pool.order();
         order.must_launch()?;
@@ -124,6 +126,10 @@ impl<D: HostApi> Pool<D> {
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
         self.order().must_launch()?;
+        self.engine().tell(Level::Debug, || {
+            let (pool, stream) = (self.engine().label(self.id()), launched.stream());
+            format!("{pool} lends memory of its graphs to {stream}, between their launches")
+        });
         Ok(Lending {
             pool: self.clone(),
             stream: launched.stream(),

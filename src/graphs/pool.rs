@@ -9,7 +9,8 @@ use super::memory::Memory;
 use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::logging::tell_later;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
@@ -298,6 +299,7 @@ impl<D: HostApi> Pool<D> {
         &self,
         change: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
     ) -> Result<u64, Error> {
+        let _told = tell_later();
         hold_launches(slice::from_ref(self), true, || change(self.engine(), self.id()))?
     }
 

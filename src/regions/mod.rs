@@ -44,9 +44,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::driver::{HostPlace, Transfer};
-use crate::engine::{tell_later, Engine, PoolId};
+use crate::engine::{Engine, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches};
+use crate::logging::tell_later;
 use crate::sync::{Mutex, Rank};
 use host::HostMemory;
 use kept::{HostCopies, Moving, PoolContents};
@@ -188,6 +189,7 @@ impl<D: Transfer> Regions<D> {
 
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
         let call = if wait { "sleep" } else { "try_sleep" };
+        let _told = tell_later();
         let mut state = self.state.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, call, &state)?;

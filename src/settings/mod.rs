@@ -28,6 +28,7 @@
 //! | `poison` | `False` | For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. |
 //! | `history` | 0 | How many events the history keeps; 0 turns it off. |
 //! | `stacks` | `False` | Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. |
+//! | `oom_dump` | off | A file for what memory holds when a request fails for want of it, once for each engine; `%p` in it stands for the process's number, `%d` for the device's. A path without white space and `,:[]`. |
 //! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
 //!
 //! Keys of PyTorch that mean nothing here are refused with the reason. `True` and `False` are
@@ -56,7 +57,9 @@ pub use rounding::Rounding;
 
 use crate::plan::Options;
 pub use crate::policy::{PlanChoice, Programmatic, Reuse};
-use text::{Boolean, Dialect, Divisions, Form, Megabytes, Name, Number, Optional, SettingKey};
+use text::{
+    Boolean, Dialect, Divisions, Form, Megabytes, Name, Number, Optional, SettingKey, Word,
+};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;
@@ -249,6 +252,13 @@ settings! {
     /// `stacks`. Default: no.
     stacks: bool = false,
         "stacks": Boolean, BOOLEAN;
+    /// `oom_dump`: a path; `None` means off. Default: off.
+    ///
+    /// The file is JSON, a [`Snapshot`](crate::snapshot::Snapshot) with one field more, `out_of_memory`: the report of
+    /// the request in words and figures, every pool, the largest blocks and the largest ranges that wait. It is written
+    /// before the request returns and without the engine's lock; a file that is there is replaced.
+    oom_dump: Option<String> = None,
+        "oom_dump": Optional<Word>, "a path without white space and `,:[]`";
     /// `caching`. Default: yes.
     caching: bool = true,
         "caching": Boolean, BOOLEAN;

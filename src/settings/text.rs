@@ -285,6 +285,19 @@ pub(super) enum Problem<'a> {
     Part(Token<'a>, &'static str),
 }
 
+/// A word, as it stands.
+pub(super) struct Word;
+
+impl Form<String> for Word {
+    fn read<'a>(value: &Value<'a>) -> Result<String, Problem<'a>> {
+        Ok(value.word()?.text.to_owned())
+    }
+
+    fn write(value: &String) -> String {
+        value.clone()
+    }
+}
+
 /// A number, as Rust reads it.
 pub(super) struct Number;
 

@@ -1,6 +1,7 @@
 //! An engine on a simulated device, and the calls that tests make all the time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod messages;
 pub mod noted;
 
 use std::sync::Arc;

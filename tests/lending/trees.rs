@@ -2,9 +2,9 @@
 //! that ask for it.
 
 use std::ops::Deref;
-use std::sync::Mutex;
 use std::thread;
 
+use crate::common::messages::messages_of;
 use crate::plugin::host::{self, filter, host_with};
 use regraph::driver::{CaptureMode, ErrorKind, ExecutableHandle, HostApi, StreamHandle};
 
@@ -420,32 +420,13 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
     ));
 }
 
-/// What was logged.
-static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Logger;
-
-impl log::Log for Logger {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        LOGGED.lock().unwrap().push(record.args().to_string());
-    }
-
-    fn flush(&self) {}
-}
-
 #[test]
 fn that_a_pool_lends_nothing_is_said_once_with_the_reason() {
-    log::set_logger(&Logger).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
     let h = Host::new();
-    let said = |key: PoolKey| -> Vec<String> {
+    let said = |key: PoolKey, calls: &dyn Fn()| -> Vec<String> {
         let pool = format!("pool ({}, {}) lends nothing", key.0, key.1);
-        let all = LOGGED.lock().unwrap().clone();
-        all.into_iter().filter(|line| line.starts_with(&pool)).collect()
+        let all = messages_of(calls).into_iter().map(|(_, text)| text);
+        all.filter(|line| line.starts_with(&pool)).collect()
     };
     let [borrowed, given] = [(9, 1), (9, 2)];
     for key in [borrowed, given] {
@@ -455,21 +436,19 @@ fn that_a_pool_lends_nothing_is_said_once_with_the_reason() {
         let borrowing = h.plugin.begin_borrowing(0, key, Lent::Temporary).unwrap();
         h.plugin.end_borrowing(0, key, borrowing).unwrap();
     };
-    borrow(borrowed);
-    assert!(said(borrowed).is_empty());
-    for _ in 0..2 {
-        h.plugin.launches_elsewhere(borrowed).unwrap();
-        borrow(borrowed);
-    }
-    assert!(
-        matches!(&said(borrowed)[..], [once] if once.contains("a handle of one of its graphs"))
-    );
+    assert!(said(borrowed, &|| borrow(borrowed)).is_empty());
+    let twice = || {
+        for _ in 0..2 {
+            h.plugin.launches_elsewhere(borrowed).unwrap();
+            borrow(borrowed);
+        }
+    };
+    let once = said(borrowed, &twice);
+    assert!(matches!(&once[..], [once] if once.contains("a handle of one of its graphs")));
     // Of a pool that no thread borrows from nothing is said.
-    h.plugin.launches_elsewhere(given).unwrap();
-    assert!(said(given).is_empty());
-    borrow(given);
-    borrow(given);
-    assert_eq!(said(given).len(), 1);
+    assert!(said(given, &|| h.plugin.launches_elsewhere(given).unwrap()).is_empty());
+    let twice = || (0..2).for_each(|_| borrow(given));
+    assert_eq!(said(given, &twice).len(), 1);
 }
 
 /// Another thread begins to borrow between the question whether a graph may be launched and its launch.

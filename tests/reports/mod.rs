@@ -5,3 +5,4 @@ mod names;
 mod picture;
 mod remedies;
 mod snapshot;
+mod watched;

@@ -107,6 +107,8 @@ static void failures_are_exceptions() {
     e.set_memory_limit(MIB);
     CHECK(e.memory_limit() == MIB);
     CHECK(e.snapshot_json().find("segments") != std::string::npos);
+    CHECK(e.metrics().find("regraph_reserved_bytes{device=\"0\"} ") != std::string::npos);
+    regraph::set_log_level(REGRAPH_LOG_WARNING);
     e.retire_stream(a);
 }
 

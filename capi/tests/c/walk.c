@@ -945,6 +945,60 @@ static void messages(void) {
     OK(regraph_set_log_callback(NULL, NULL));
     leave_a_block();
     CHECK(first.calls == 1 && second.calls == 1);
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_set_log_level(5));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_set_log_level(-1));
+    OK(regraph_set_log_level(REGRAPH_LOG_DEBUG));
+    OK(regraph_set_log_callback(take, &first));
+    {
+        /* The engine, its pool, its growth, and the leak. */
+        sink all = {0, 0, false};
+        OK(regraph_set_log_callback(take, &all));
+        leave_a_block();
+        CHECK(all.calls >= 4 && all.told);
+    }
+    OK(regraph_set_log_level(0));
+    OK(regraph_set_log_callback(take, &second));
+    leave_a_block();
+    CHECK(first.calls == 1 && second.calls == 1);
+    OK(regraph_set_log_level(REGRAPH_LOG_WARNING));
+    OK(regraph_set_log_callback(NULL, NULL));
+}
+
+static void metrics(void) {
+    bench it = begin("", false);
+    regraph_block block;
+    char *text = NULL;
+    OK(regraph_allocate(it.engine, it.pool, 4 * MIB, it.a, &block));
+    IS(REGRAPH_ERROR_NULL, regraph_metrics(it.engine, NULL));
+    OK(regraph_metrics(it.engine, &text));
+    CHECK(strstr(text, "# TYPE regraph_reserved_bytes gauge\n") != NULL);
+    CHECK(strstr(text, "regraph_pool_allocated_bytes{device=\"0\",pool=\"0\",name=\"\",region=\"\"} 4194304\n") != NULL);
+    regraph_string_destroy(text);
+    OK(regraph_free(it.engine, block.id));
+    OK(regraph_abandon_capture(it.engine, it.capture));
+    regraph_engine_destroy(it.engine);
+}
+
+/* A stale pointer is told from an engine, and a text that was shown outlives calls that fail. */
+static void destroyed(void) {
+    regraph_engine *e = NULL, *other = NULL;
+    regraph_pool pool;
+    regraph_statistics figures;
+    const char *shown;
+    OK(regraph_engine_create_sim(64 * MIB, NULL, &e));
+    OK(regraph_engine_create_sim(64 * MIB, NULL, &other));
+    regraph_engine_destroy(e);
+    IS(REGRAPH_ERROR_DESTROYED, regraph_pool_create(e, REGRAPH_NO_LIMIT, &pool));
+    SAYS("destroyed");
+    IS(REGRAPH_ERROR_DESTROYED, regraph_get_statistics(e, &figures));
+    regraph_engine_destroy(e);
+    OK(regraph_get_statistics(other, &figures));
+    regraph_engine_destroy(other);
+    IS(REGRAPH_ERROR_DESTROYED, regraph_get_statistics(other, &figures));
+    shown = regraph_last_error_message();
+    IS(REGRAPH_ERROR_NULL, regraph_config_create(NULL));
+    CHECK(strstr(shown, "destroyed") != NULL);
+    CHECK(strstr(regraph_last_error_message(), "destroyed") == NULL);
 }
 
 static void devices(void) {
@@ -1026,6 +1080,8 @@ int main(void) {
     snapshots();
     failures_of_the_driver_and_panics();
     messages();
+    metrics();
+    destroyed();
     devices();
     pools_by_name();
     printf("%d checks\n", checks);

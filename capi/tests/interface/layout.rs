@@ -35,12 +35,12 @@ layouts! {
     regraph_free_range { address, bytes, block, marker, stream, capture, text, refusal, has_block, has_stream }
     regraph_figure { current, peak, allocated, freed }
     regraph_figures { allocation, allocated_bytes, requested_bytes, active, active_bytes, inactive_split, inactive_split_bytes, segment, reserved_bytes, suspended_bytes }
-    regraph_counts { num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free }
+    regraph_counts { num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, num_captures_verified, num_captures_unjudged, num_captures_refused, num_captures_again, check_ns }
     regraph_statistics { all, small_pool, large_pool, counts }
     regraph_pool_info { pool, name, tag, reserved_bytes, allocated_bytes, blocks }
     regraph_emptied { released, waiting, reserved }
     regraph_leak { block, address, bytes, stream, text, pool }
-    regraph_out_of_memory { requested, limit, reserved, allocated, takeable, waiting, engine_limit, engine_reserved, engine_allocated, engine_suspended, in_graphs, device_free, device_total, stream, text, pool, capturing, growable }
+    regraph_out_of_memory { requested, limit, reserved, allocated, takeable, waiting, engine_limit, engine_reserved, engine_allocated, engine_suspended, in_graphs, device_free, device_total, stream, text, pool, capturing, growable, kept_by_graphs }
 }
 
 /// The structures of the header with their fields.

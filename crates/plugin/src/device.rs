@@ -1,12 +1,14 @@
 //! One device's engine, blocks, routes and pools.
 
 use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use regraph::{tell, tell_later, Later, Level};
 
 use super::addresses::Addresses;
 use super::launches::UnderWay;
@@ -60,6 +62,27 @@ pub(super) struct Device<D: Transfer> {
     pools: Mutex<Pools>,
 }
 
+/// A device's named pools, with their lock held. What calls of the engine say meanwhile is told when it is released.
+pub(super) struct HeldPools<'a> {
+    // Released before that.
+    pools: MutexGuard<'a, Pools>,
+    _told: Later,
+}
+
+impl Deref for HeldPools<'_> {
+    type Target = Pools;
+
+    fn deref(&self) -> &Pools {
+        &self.pools
+    }
+}
+
+impl DerefMut for HeldPools<'_> {
+    fn deref_mut(&mut self) -> &mut Pools {
+        &mut self.pools
+    }
+}
+
 impl<D: Transfer> Device<D> {
     pub(super) fn new(
         number: u32,
@@ -102,8 +125,9 @@ impl<D: Transfer> Device<D> {
 
     /// Never held while a filter of the host runs.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(super) fn pools(&self) -> MutexGuard<'_, Pools> {
-        self.pools.lock()
+    pub(super) fn pools(&self) -> HeldPools<'_> {
+        let told = tell_later();
+        HeldPools { pools: self.pools.lock(), _told: told }
     }
 
     /// Captures whose host says when they come to nothing.
@@ -334,10 +358,11 @@ impl<D: Transfer> Device<D> {
             // Its claim on its pool is never given back.
             if let Err(error) = self.end_over(UNNAMED, stray.pool, &mut Vec::new(), None) {
                 let number = capture.0;
-                log::error!(
-                    target: "regraph",
-                    "capture {number} has ended, and its graph must not be launched: {error}"
-                );
+                tell(Level::Error, || {
+                    format!(
+                        "capture {number} has ended, and its graph must not be launched: {error}"
+                    )
+                });
             }
             stray.open = self.engine.is_recording_into(stray.pool);
             open |= stray.open;
@@ -392,11 +417,12 @@ impl<D: Transfer> Device<D> {
                 Ok(report) => {
                     if !report.verified && self.engine.judges() {
                         let number = capture.0;
-                        log::warn!(
-                            target: "regraph",
-                            "capture {number} has ended, and its graph was not judged: its end was not told \
-                             in time"
-                        );
+                        tell(Level::Warn, || {
+                            format!(
+                                "capture {number} has ended, and its graph was not judged: its end was not told \
+                                 in time"
+                            )
+                        });
                     }
                     graphs.push(report.graph);
                     self.reports.push(key, report);

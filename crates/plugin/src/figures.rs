@@ -7,6 +7,7 @@ use serde_json::{json, Map, Value};
 use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::{Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
 use regraph::snapshot::Snapshot;
+use regraph::Metrics;
 
 use super::device::Device;
 use super::oversize::Oversize;
@@ -62,10 +63,30 @@ impl<D: Transfer> Plugin<D> {
             all.insert("regions".to_owned(), Value::Object(regions));
         }
         all.insert("unjudged_captures".to_owned(), json!(device.reports.unjudged()));
-        if let Value::Object(counts) = json!(statistics.counts) {
-            all.extend(counts);
+        let counts = statistics.counts;
+        for (name, count) in [
+            ("num_alloc_retries", counts.num_alloc_retries),
+            ("num_ooms", counts.num_ooms),
+            ("num_sync_all_streams", counts.num_sync_all_streams),
+            ("num_device_alloc", counts.num_device_alloc),
+            ("num_device_free", counts.num_device_free),
+        ] {
+            all.insert(name.to_owned(), json!(count));
         }
         Ok(Value::Object(all))
+    }
+
+    /// The figures of all devices that there are by now, and of their pools and regions.
+    ///
+    /// # Errors
+    /// Those of [`Metrics::add`].
+    pub fn metrics(&self) -> Result<Metrics, Error> {
+        let mut metrics = Metrics::default();
+        for device in self.devices() {
+            metrics.add(&device.engine)?;
+            metrics.add_regions(&device.regions);
+        }
+        Ok(metrics)
     }
 
     /// What each pool holds on a device that the host has named, in bytes: four numbers each, current,

@@ -7,6 +7,7 @@
 
 use regraph::driver::{Driver, EventHandle, HostApi, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Lent, PoolId};
+use regraph::{tell, tell_later, Level};
 
 use super::device::Device;
 use super::pools::{PoolKey, Private};
@@ -82,7 +83,7 @@ impl Launches {
         let Known::Never(by) = self.known else { return };
         if !std::mem::replace(&mut self.said, true) {
             let (first, second) = key;
-            log::warn!(target: "regraph", "pool ({first}, {second}) lends nothing: {}", by.why());
+            tell(Level::Warn, || format!("pool ({first}, {second}) lends nothing: {}", by.why()));
         }
     }
 
@@ -267,6 +268,7 @@ impl<D: Transfer> Device<D> {
 
     /// Waits for the device, unless something captures there: none begins meanwhile. Says whether it did.
     pub(super) fn wait_while_none_captures(&self) -> bool {
+        let _told = tell_later();
         let _none_begins = self.begins_captures();
         self.wait_for_device()
     }

@@ -64,6 +64,7 @@ use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
 use regraph::settings::{PlanChoice, Settings};
 use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
+use regraph::tell_later;
 use watch::Watch;
 
 /// Told of each request that fails for want of memory, with the device's number.
@@ -342,6 +343,7 @@ impl<D: Transfer> Plugin<D> {
         number: u32,
         slot: &'a OnceLock<Box<Device<D>>>,
     ) -> Result<&'a Device<D>, Error> {
+        let _told = tell_later();
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         // Held until the device is there for all to see: it misses no change.
         let settings = self.settings.lock();

@@ -13,6 +13,7 @@ use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
 use regraph::regions::{Backup, Region};
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use regraph::tell_later;
 
 use super::device::Device;
 use super::pools::{PoolKey, Pools};
@@ -229,6 +230,7 @@ impl<D: Transfer> Plugin<D> {
             device.drop_unused(&mut device.pools());
         }
         // No thread enters it meanwhile.
+        let _told = tell_later();
         let mut named = self.named.lock();
         if !named.contains_key(tag) {
             return Ok(());
@@ -462,6 +464,8 @@ impl<D: Transfer> Device<D> {
     /// The pool of eager work of the region that the calling thread is in.
     #[inline]
     pub(super) fn eager_pool_of_region(&self) -> Option<PoolId> {
+        // Told behind the locks, and when the thread's regions may change again.
+        let mut _told = None;
         current(|entered| {
             let tag = entered.tag.as_ref().filter(|_| !BEGINS.get())?;
             let mut pools = self.eager_in_regions.lock();
@@ -472,6 +476,7 @@ impl<D: Transfer> Device<D> {
             if let Some(&pool) = pools.get(tag) {
                 return Some(pool);
             }
+            _told = Some(tell_later());
             // What it borrowed from others would not sleep.
             let pool = self.engine.create_pool(PoolConfig::default().tag(tag.clone()));
             pools.insert(tag.clone(), pool);

@@ -15,9 +15,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use regraph::driver::{DriverError, ErrorKind, Result, Source, StreamHandle};
-use regraph::engine::{tell_later, Later};
 use regraph::snapshot::Action;
 use regraph::sync::{must_hold_none, AtomicBool, Mutex, Ordering, Rank};
+use regraph::{tell_later, Later};
 
 use super::pools::PoolKey;
 use super::watch::{Happening, Watch};

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regraph import _native, starting
+from regraph import _native, messages, starting
 from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
 from regraph.torch import native as door
 from regraph.torch import settings as pytorch_settings
@@ -59,6 +59,7 @@ def enable(
             starting.start(settings, check)
             return
         conditions.require_usable_torch()
+        messages.begin()
         library = None if native is False else _library(required=native is True)
         if library is None:
             unused = _plug_in(settings, check)

@@ -15,14 +15,18 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from regraph import _native, cache
+from regraph.messages import logger
 
 SOURCES = Path(__file__).parent / "cxx"
+#: The newest version of PyTorch that this was compiled for; later ones are tried.
+NEWEST = (2, 15)
 BUILT = SOURCES / "built"
 #: What includes the headers whose versions decide what a library is.
 PROBE = """\
@@ -56,6 +60,11 @@ def load() -> ctypes.CDLL:
         Unavailable: There is none, and it cannot be compiled, or PyTorch's class looks different.
     """
     version = ".".join(str(number) for number in minor_version())
+    if minor_version() > NEWEST:
+        newest = ".".join(str(number) for number in NEWEST)
+        logger.warning(
+            "PyTorch %s is newer than %s, the newest that regraph was built for", version, newest
+        )
     library, path = _opened()
     library.regraph_native_version.restype = ctypes.c_char_p
     built_for = library.regraph_native_version().decode()
@@ -148,10 +157,16 @@ def _opened() -> tuple[ctypes.CDLL, Path]:
             # A library that is not there, is not whole or cannot be loaded is made now.
             with contextlib.suppress(OSError):
                 return files.load(name), path
+            logger.warning(
+                "compiling the allocator for PyTorch %s, once on this machine: that takes up to a minute",
+                torch.__version__,
+            )
+            began = time.monotonic()
             with tempfile.TemporaryDirectory() as scratch:
                 compiled = Path(scratch) / name
                 compile_library(compiled, torch_headers, cuda_headers)
                 files.put(name, compiled.read_bytes())
+            logger.info("compiled %s in %.0f s", path, time.monotonic() - began)
             return files.load(name), path
     except cache.Unusable as error:
         raise Unavailable(str(error)) from error

@@ -288,6 +288,7 @@ def captures_begun_without_pytorch(folder):
             captured.append(capture(True))
             assert unjudged() == 1
         finally:
+            regraph._native.flush_messages()
             os.dup2(errors, 2)
     text = told.read_text()
     assert text.count("has ended, and its graph was not judged") == 1, text

@@ -191,6 +191,43 @@ def failures(folder):
     assert torch.ones(MIB, device="cuda").sum().item() == MIB
 
 
+def messages_and_metrics(folder):
+    """What happens goes to Python's `logging`, from whichever thread, and figures to Prometheus."""
+    import logging
+
+    records = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            records.append((record.levelname, record.getMessage()))
+            # A handler may call the library.
+            regraph.metrics()
+
+    logger = logging.getLogger("regraph")
+    logger.addHandler(Handler())
+    logger.setLevel(logging.DEBUG)
+    enable(native=True)
+    static = torch.ones(32 * MIB, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = static + 1
+    graph.replay()
+    assert torch.equal(output, static + 1)
+    regraph._native.flush_messages()
+    text = "\n".join(f"{level} {message}" for level, message in records)
+    assert "INFO device 0: engine " in text and "DEBUG device 0: pool " in text, text
+    assert " has grown by " in text and " is verified, in " in text, text
+    said = len(records)
+    logger.setLevel(logging.CRITICAL)
+    del graph, output
+    torch.cuda.empty_cache()
+    regraph._native.flush_messages()
+    assert len(records) == said, records[said:]
+    metrics = regraph.metrics()
+    assert 'regraph_captures_verified_total{device="0"} 1\n' in metrics, metrics
+    assert metrics.count("# TYPE regraph_reserved_bytes gauge\n") == 1, metrics
+
+
 def native_figures(folder):
     """PyTorch's figures come from the class, and are regraph's own."""
     from regraph import _native
@@ -274,6 +311,7 @@ PROGRAMS = {
         history_of_settings,
         profiles,
         failures,
+        messages_and_metrics,
         native_figures,
         metadata,
         registrations,

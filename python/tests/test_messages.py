@@ -1,0 +1,83 @@
+"""Messages in Python's `logging`; needs no PyTorch."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import regraph
+from regraph import messages
+
+
+@pytest.fixture
+def levels(native, monkeypatch):
+    """The levels that the library was told, with a logger that nobody has set."""
+    monkeypatch.delenv(messages.VARIABLE, raising=False)
+    kind = type(messages.logger)
+    messages.logger.__class__ = logging.Logger
+    messages.logger.setLevel(logging.NOTSET)
+    native.levels.clear()
+    yield native.levels
+    messages.logger.setLevel(logging.NOTSET)
+    messages.logger.__class__ = kind
+
+
+def test_the_library_follows_the_loggers_level(levels):
+    messages.begin()
+    assert levels == [logging.getLogger().getEffectiveLevel()]
+    logging.getLogger("regraph").setLevel("DEBUG")
+    logging.getLogger("regraph").setLevel(logging.INFO)
+    assert levels[1:] == [logging.DEBUG, logging.INFO]
+    messages.begin()
+    assert levels[3:] == [logging.INFO]
+
+
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [("debug", 10), ("INFO", 20), ("warn", 30), ("error", 40), ("off", 51), ("loud", None)],
+)
+def test_the_environment_gives_a_level(levels, monkeypatch, said, level):
+    monkeypatch.setenv(messages.VARIABLE, said)
+    messages.begin()
+    assert levels[-1] == (level or logging.getLogger().getEffectiveLevel())
+
+
+def test_the_programs_level_comes_before_the_environments(levels, monkeypatch):
+    messages.logger.setLevel(logging.ERROR)
+    monkeypatch.setenv(messages.VARIABLE, "debug")
+    messages.begin()
+    assert levels == [logging.ERROR]
+
+
+def test_a_logger_of_the_programs_own_class_stays(levels):
+    class Own(logging.Logger):
+        pass
+
+    messages.logger.__class__ = Own
+    messages.begin()
+    assert type(messages.logger) is Own
+    messages.logger.setLevel(logging.INFO)
+    messages.begin()
+    assert levels[-1] == logging.INFO
+
+
+def test_starting_follows_it(levels):
+    from regraph import starting
+
+    starting.start()
+    assert levels
+
+
+def test_metrics_are_the_librarys(native):
+    assert regraph.metrics() == native.answers["metrics"]
+
+
+def test_the_newest_version_is_the_one_that_is_built():
+    builder = Path(__file__).parents[1] / "build-native"
+    if not builder.exists():
+        pytest.skip("the sources are not here")
+    native = Path(regraph.__file__).parent / "torch" / "native.py"
+    (newest,) = re.findall(r"^NEWEST = \((\d+), (\d+)\)$", native.read_text(), re.M)
+    built = re.findall(r"\b2\.(\d+)(?:\.\d+)?\b", builder.read_text())
+    assert newest == ("2", str(max(int(minor) for minor in built)))
