@@ -130,7 +130,8 @@ mod pytorch {
         }
     }
 
-    /// Leaves events out whose kinds only later versions know, and says where blocks lie, which early ones do not.
+    /// Leaves events out whose kinds only later versions know, says where blocks lie, which early ones do not, and forgets
+    /// what was once asked for of what lies free.
     pub(super) fn adapt(snapshot: &mut Value) {
         for trace in items(snapshot, "device_traces") {
             let Value::List(entries) = trace else { continue };
@@ -143,9 +144,13 @@ mod pytorch {
             let mut address = integer(segment, "address").unwrap_or(0);
             for block in items(segment, "blocks") {
                 let size = integer(block, "size").unwrap_or(0);
+                let free = matches!(field(block, "state"), Some(Value::String(state)) if state == "inactive");
                 if let Value::Dict(fields) = block {
-                    let name = HashableValue::String("address".to_owned());
-                    fields.entry(name).or_insert(Value::I64(address));
+                    let name = |name: &str| HashableValue::String(name.to_owned());
+                    fields.entry(name("address")).or_insert(Value::I64(address));
+                    if free {
+                        fields.insert(name("requested_size"), Value::I64(0));
+                    }
                 }
                 address = address.saturating_add(size);
             }
