@@ -70,27 +70,6 @@ impl Snapshot {
         Self::read_at_most(input, INPUT_LIMIT)
     }
 
-    /// Reads what [`Snapshot::write_pickle`] or PyTorch (`torch.cuda.memory._dump_snapshot`, or its `_snapshot()` by
-    /// Python's `pickle`) wrote, at most [`INPUT_LIMIT`] bytes (feature `pickle`). Fields that are not known, and events
-    /// of kinds that are not known, are ignored; nothing that a pickle could run is. Read files only of whom you trust to
-    /// write no small pickle of something huge.
-    ///
-    /// # Errors
-    /// Failures of the input, and pickles of something else or too long: [`ErrorKind::InvalidData`].
-    #[cfg(feature = "pickle")]
-    pub fn read_pickle(input: impl Read) -> io::Result<Self> {
-        let wrong = |error: serde_pickle::Error| match error {
-            serde_pickle::Error::Io(error) => error,
-            error => io::Error::new(ErrorKind::InvalidData, error.to_string()),
-        };
-        let input = BufReader::new(input.take(INPUT_LIMIT));
-        let mut value = serde_pickle::value_from_reader(input, serde_pickle::DeOptions::new());
-        if let Ok(snapshot) = &mut value {
-            pytorch::adapt(snapshot);
-        }
-        value.and_then(serde_pickle::from_value).map_err(wrong)
-    }
-
     fn read_at_most(input: impl Read, limit: u64) -> io::Result<Self> {
         let mut input = BufReader::new(input.take(limit + 1));
         let read = serde_json::from_reader(&mut input);
@@ -99,62 +78,6 @@ impl Snapshot {
             return Err(io::Error::new(ErrorKind::InvalidData, message));
         }
         Ok(read?)
-    }
-}
-
-/// Where PyTorch's snapshots differ from these.
-#[cfg(feature = "pickle")]
-mod pytorch {
-    use serde_pickle::{HashableValue, Value};
-
-    use super::Action;
-
-    fn field<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Value> {
-        match value {
-            Value::Dict(fields) => fields.get_mut(&HashableValue::String(name.to_owned())),
-            _ => None,
-        }
-    }
-
-    fn items<'a>(value: &'a mut Value, name: &str) -> &'a mut [Value] {
-        match field(value, name) {
-            Some(Value::List(items)) => items,
-            _ => &mut [],
-        }
-    }
-
-    fn integer(value: &mut Value, name: &str) -> Option<i64> {
-        match field(value, name) {
-            Some(&mut Value::I64(number)) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// Leaves events out whose kinds only later versions know, says where blocks lie, which early ones do not, and forgets
-    /// what was once asked for of what lies free.
-    pub(super) fn adapt(snapshot: &mut Value) {
-        for trace in items(snapshot, "device_traces") {
-            let Value::List(entries) = trace else { continue };
-            entries.retain_mut(|entry| {
-                let action = field(entry, "action").map(|action| action.clone());
-                action.is_none_or(|action| serde_pickle::from_value::<Action>(action).is_ok())
-            });
-        }
-        for segment in items(snapshot, "segments") {
-            let mut address = integer(segment, "address").unwrap_or(0);
-            for block in items(segment, "blocks") {
-                let size = integer(block, "size").unwrap_or(0);
-                let free = matches!(field(block, "state"), Some(Value::String(state)) if state == "inactive");
-                if let Value::Dict(fields) = block {
-                    let name = |name: &str| HashableValue::String(name.to_owned());
-                    fields.entry(name("address")).or_insert(Value::I64(address));
-                    if free {
-                        fields.insert(name("requested_size"), Value::I64(0));
-                    }
-                }
-                address = address.saturating_add(size);
-            }
-        }
     }
 }
 
@@ -242,7 +165,6 @@ pub enum BlockState {
     /// A block that has not been freed.
     ActiveAllocated,
     /// A block that has been freed and that no stream may take yet.
-    #[serde(alias = "active_awaiting_free")]
     ActivePendingFree,
     /// Free. Some streams may still have to wait for it ([`SegmentBlock::waiting`]).
     Inactive,

@@ -32,7 +32,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     let bar = progress::bar(certificates.len());
     for certificate in &certificates {
-        let &Certificate { capture, minimum_bytes, programmatic, .. } = certificate;
+        let capture = certificate.capture;
         check(&trace, certificate).map_err(|refusal| {
             Failure::Other(format!("{name}: nothing is proven of capture {capture}: {refusal}"))
         })?;

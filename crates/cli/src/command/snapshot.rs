@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot};
 
+use regraph_cli::pickle;
+
 use super::failure::Failure;
 use super::progress;
 
@@ -64,7 +66,7 @@ fn load(path: &Path) -> Result<Snapshot, Failure> {
     let start = file.fill_buf().map_err(|error| input(&error))?;
     // What a pickle of protocol 2 or later begins with.
     let snapshot = if start.first() == Some(&0x80) {
-        Snapshot::read_pickle(file)
+        pickle::read_snapshot(file)
     } else if let Some(kind) = regraph_trace::kind(start) {
         return Err(input(&format!("found {kind}")));
     } else {

@@ -1,4 +1,4 @@
-//! The drawing: a panel a series, at most three in a row, with one scale for all. A panel has the blocks where they lie,
+//! The drawing: a panel a series, at most three in a row, with one scale for a row. A panel has the blocks where they lie,
 //! address over operations, and below them the sums.
 
 use std::collections::BTreeMap;
@@ -66,7 +66,9 @@ pub(super) struct Chart<'a> {
     series: &'a [Series],
     least: Option<&'a Least>,
     pub(super) operations: Axis,
-    bytes: Axis,
+    /// By row.
+    bytes: Vec<(Axis, Unit)>,
+    /// Of all figures that are no marks.
     pub(super) unit: Unit,
     /// First and last operation of each capture, counted from 1.
     captures: Vec<(usize, usize)>,
@@ -85,9 +87,12 @@ pub(super) struct Chart<'a> {
 
 impl<'a> Chart<'a> {
     pub(super) fn new(trace: &'a Trace, series: &'a [Series], least: Option<&'a Least>) -> Self {
-        let highest = series.iter().map(|it| it.peak_reserved().max(it.layout.height()));
-        let highest = highest.chain(least.map(|least| least.bytes)).max().unwrap_or(0);
-        let (bytes, unit) = scale::bytes(highest);
+        let highest = |series: &[Series]| {
+            let all = series.iter().map(|it| it.peak_reserved().max(it.layout.height()));
+            all.chain(least.map(|least| least.bytes)).max().unwrap_or(0)
+        };
+        let bytes = series.chunks(COLUMNS).map(|row| scale::bytes(highest(row))).collect();
+        let (_, unit) = scale::bytes(highest(series));
         let columns = series.len().clamp(1, COLUMNS) as f64;
         let kept = |series: &Series| {
             FIGURES.map(|(_, figure)| {
@@ -190,8 +195,13 @@ impl<'a> Chart<'a> {
         (panel / COLUMNS) as f64 * ROW + HEAD
     }
 
+    /// How many rows of panels there are.
+    pub(super) fn rows(&self) -> usize {
+        self.series.len().div_ceil(COLUMNS)
+    }
+
     pub(super) fn height(&self) -> f64 {
-        self.series.len().div_ceil(COLUMNS).max(1) as f64 * ROW
+        self.rows().max(1) as f64 * ROW
     }
 
     /// From a panel's left edge.
@@ -200,8 +210,9 @@ impl<'a> Chart<'a> {
     }
 
     /// From a panel's upper edge, of those that are so high.
-    fn down(&self, bytes: u64, height: f64) -> f64 {
-        height * (1.0 - bytes as f64 / self.bytes.top as f64)
+    fn down(&self, bytes: u64, height: f64, panel: usize) -> f64 {
+        let (axis, _) = self.bytes[panel / COLUMNS];
+        height * (1.0 - bytes as f64 / axis.top as f64)
     }
 
     /// `titled`: whether each block tells of itself; else the page's script does.
@@ -222,9 +233,9 @@ impl<'a> Chart<'a> {
                     (self.head(series))
                     g.layout { (self.layout(panel, titled)) }
                     g transform=(format!("translate(0 {})", LAYOUT + BETWEEN)) {
-                        (self.grid(panel % COLUMNS == 0, HEIGHT, 2))
+                        (self.grid(panel, HEIGHT, 2))
                         (self.curves(panel))
-                        (self.least_line(HEIGHT))
+                        (self.least_line(HEIGHT, panel))
                         (self.operation_marks())
                         (self.capture_marks())
                     }
@@ -242,11 +253,12 @@ impl<'a> Chart<'a> {
         }
     }
 
-    fn grid(&self, labelled: bool, height: f64, every: usize) -> Markup {
-        let unit = self.unit;
+    fn grid(&self, panel: usize, height: f64, every: usize) -> Markup {
+        let (axis, unit) = self.bytes[panel / COLUMNS];
+        let labelled = panel % COLUMNS == 0;
         html! {
-            @for mark in self.bytes.marks().step_by(every) {
-                @let y = format!("{:.2}", self.down(mark, height));
+            @for mark in axis.marks().step_by(every) {
+                @let y = format!("{:.2}", self.down(mark, height, panel));
                 line.grid x1="0" y1=(y) x2=(format!("{:.2}", self.width)) y2=(y) {}
                 @if labelled {
                     text.mark x="-8" y=(y) dy="0.35em" text-anchor="end" {
@@ -273,41 +285,41 @@ impl<'a> Chart<'a> {
     }
 
     /// Below which no placement comes.
-    fn least_line(&self, height: f64) -> Markup {
+    fn least_line(&self, height: f64, panel: usize) -> Markup {
         let Some(least) = self.least else { return html! {} };
-        let y = format!("{:.2}", self.down(least.bytes, height));
+        let y = format!("{:.2}", self.down(least.bytes, height, panel));
         html! { line.least x1="0" y1=(y) x2=(format!("{:.2}", self.width)) y2=(y) {} }
     }
 
     fn layout(&self, panel: usize, titled: bool) -> Markup {
         let series = &self.series[panel];
-        let held = self.down(series.peak_reserved().max(series.layout.height()), LAYOUT);
+        let held = self.down(series.peak_reserved().max(series.layout.height()), LAYOUT, panel);
         let rows = self.drawn_blocks();
         html! {
             rect.held x="0" y=(format!("{held:.2}")) width=(format!("{:.2}", self.width))
                 height=(format!("{:.2}", LAYOUT - held)) {}
-            (self.grid(panel % COLUMNS == 0, LAYOUT, 1))
+            (self.grid(panel, LAYOUT, 1))
             @for part in &self.parts[panel] {
                 @let life = self.life(part);
-                @let (x, y, width, height) = self.rectangle(part);
+                @let (x, y, width, height) = self.rectangle(part, panel);
                 rect class=(self.class(life)) x=(format!("{x:.2}")) y=(format!("{y:.2}"))
                     width=(format!("{width:.2}")) height=(format!("{height:.2}"))
                     data-b=[(!titled).then(|| rows.partition_point(|&row| row < self.rows[&part.block]))] {
                     @if titled { title { (self.about(life)) } }
                 }
             }
-            @for part in &self.parts[panel] { (self.caption(part)) }
-            (self.least_line(LAYOUT))
+            @for part in &self.parts[panel] { (self.caption(part, panel)) }
+            (self.least_line(LAYOUT, panel))
         }
     }
 
     /// Left, upper edge, width and height.
-    fn rectangle(&self, part: &Part) -> (f64, f64, f64, f64) {
+    fn rectangle(&self, part: &Part, panel: usize) -> (f64, f64, f64, f64) {
         let (from, until) = self.span(self.life(part));
         let x = self.across(from);
-        let y = self.down(part.offset + part.bytes, LAYOUT);
+        let y = self.down(part.offset + part.bytes, LAYOUT, panel);
         let width = self.across(until.min(self.trace.operations().len())) - x;
-        (x, y, width.max(0.0), self.down(part.offset, LAYOUT) - y)
+        (x, y, width.max(0.0), self.down(part.offset, LAYOUT, panel) - y)
     }
 
     /// The colour of a stream, and whether the block is one of those that make the least.
@@ -325,8 +337,8 @@ impl<'a> Chart<'a> {
     }
 
     /// Its name in it, where there is room.
-    fn caption(&self, part: &Part) -> Markup {
-        let (x, y, width, height) = self.rectangle(part);
+    fn caption(&self, part: &Part, panel: usize) -> Markup {
+        let (x, y, width, height) = self.rectangle(part, panel);
         let room = ((width - 6.0) / LETTER).max(0.0) as usize;
         if height < LINE + 1.0 || room < 3 {
             return html! {};
@@ -383,7 +395,7 @@ impl<'a> Chart<'a> {
             let last = place + 1 == samples.len();
             // A level is one line, however many operations it lasts.
             if value != level || last {
-                let (x, y) = (self.across(place + 1), self.down(value, HEIGHT));
+                let (x, y) = (self.across(place + 1), self.down(value, HEIGHT, panel));
                 // Writing to a string does not fail.
                 let _ = write!(path, "H{x:.2}V{y:.2}");
                 level = value;

@@ -191,6 +191,9 @@ fn notes(series: &[Series], chart: &Chart<'_>) -> Vec<String> {
          allocated is each pool's own, summed over pools."
             .to_owned(),
     ];
+    if chart.rows() > 1 {
+        notes.push("Each row of panels has a scale of its own.".to_owned());
+    }
     if chart.operations.top as usize > POINTS {
         notes.push(format!(
             "Curves are thinned to {} points: of each stretch the lowest and the highest are kept.",

@@ -113,6 +113,7 @@ const BEHIND: &str = r##"<script>
   seen.faint = contrast(fill("text.mark"), ground);
   const used = [...new Set(blocks.map((it) => it.classList[0]))];
   seen.blocks = Math.min(...used.map((it) => contrast(fill("." + it), held)));
+  seen.named = chart.querySelectorAll("text.caption").length;
   seen.captions = Math.min(...used.map((it) => contrast(fill("text.caption"), fill("." + it))));
   // No word is cut off by the window, but for tables that scroll.
   seen.wide = document.documentElement.scrollWidth <= innerWidth;

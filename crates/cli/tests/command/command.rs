@@ -542,7 +542,9 @@ fn two_snapshots_have_a_difference_that_names_lines_of_code() {
 #[test]
 fn a_pickle_of_something_else_is_status_2() {
     // A list of two numbers, the beginning of a pickle, and one that would run a program.
-    let cases: [(&str, &[u8]); 3] = [
+    let cases: [(&str, &[u8]); 5] = [
+        ("of_itself", b"\x80\x02]q\0h\0a."),
+        ("unnamed", b"\x80\x02h\x07."),
         ("numbers", b"\x80\x02]q\0(K\x01K\x02e."),
         ("cut", b"\x80\x04\x95"),
         ("program", b"\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R."),

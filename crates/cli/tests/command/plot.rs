@@ -391,7 +391,7 @@ fn blocks_tell_their_names_and_stacks_and_all_of_it_is_escaped() {
     let (series, least) = all_runs(&trace);
     let plot = Plot { title: "<x>", trace: &trace, series: &series, least: Some(&least) };
     let page = plot.html();
-    assert!(!page.contains("<b>") && !page.contains('\u{1}'));
+    assert!(!page.contains("<b>\"keys") && !page.contains('\u{1}'));
     let blocks = data(&page)["blocks"].as_array().unwrap().clone();
     let told: Vec<&str> = blocks.iter().map(|block| block.as_str().unwrap()).collect();
     assert_eq!(told.len(), 2);
@@ -416,6 +416,11 @@ fn blocks_tell_their_names_and_stacks_and_all_of_it_is_escaped() {
     let rows: Vec<String> =
         table.descendants().filter(|it| it.attribute("scope") == Some("row")).map(text).collect();
     assert!(rows[0].ends_with(", a<b>.py:31 <lambda>"), "{rows:?}");
+
+    // In the block itself too, as much as there is room for.
+    let drawn = Document::parse(chart(&page)).unwrap();
+    let captions: Vec<_> = of_class(drawn.root(), "caption").into_iter().map(text).collect();
+    assert!(captions.iter().any(|it| it.starts_with("</script><b>\"keys\"")), "{captions:?}");
 
     let drawing = plot.svg();
     let document = Document::parse(&drawing).unwrap();
