@@ -30,7 +30,7 @@ fn open(browser: &Path, arguments: &[&str], page: &Path) -> String {
     let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
-        .args(["--window-size=1280,2000", "--virtual-time-budget=4000", "--timeout=60000"])
+        .args(["--window-size=1280,2300", "--virtual-time-budget=4000", "--timeout=60000"])
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(arguments)
         .arg(format!("file://{}", page.display()))
@@ -48,11 +48,11 @@ fn trace() -> Trace {
     let places = [("attention", 41), ("router", 58), ("experts", 77), ("norm", 12)];
     let mut labels = Labels::default();
     let blocks = trace.operations().iter().filter_map(|operation| match *operation {
-        Operation::Alloc { id, bytes, .. } => Some((id, bytes)),
+        Operation::Alloc { id, .. } => Some(id),
         _ => None,
     });
-    for (id, bytes) in blocks {
-        let (name, line) = places[(bytes / 4096 % 4) as usize];
+    for id in blocks {
+        let (name, line) = places[(id / 3 % 4) as usize];
         let frame = |line, name: &str| Frame {
             filename: "/srv/model.py".to_owned(),
             line,
@@ -113,8 +113,7 @@ const BEHIND: &str = r##"<script>
   seen.faint = contrast(fill("text.mark"), ground);
   const used = [...new Set(blocks.map((it) => it.classList[0]))];
   seen.blocks = Math.min(...used.map((it) => contrast(fill("." + it), held)));
-  seen.named = chart.querySelectorAll("text.caption").length;
-  seen.captions = Math.min(...used.map((it) => contrast(fill("text.caption"), fill("." + it))));
+  seen.captions = Math.min(...used.map((it) => contrast(fill("text.name"), fill("." + it))));
   // No word is cut off by the window, but for tables that scroll.
   seen.wide = document.documentElement.scrollWidth <= innerWidth;
   seen.error = document.documentElement.dataset.error ?? null;
