@@ -77,7 +77,7 @@ pub(super) struct Chart<'a> {
     pub(super) lives: Vec<Life>,
     /// The place of each block among those.
     rows: BTreeMap<BlockIndex, usize>,
-    /// Streams that have blocks, in order of their first.
+    /// Streams that have blocks.
     pub(super) streams: Vec<StreamIndex>,
     /// By series: the stretches that are drawn.
     parts: Vec<Vec<Part>>,
@@ -102,12 +102,9 @@ impl<'a> Chart<'a> {
         };
         let lives = lives(trace);
         let rows: BTreeMap<_, _> = lives.iter().map(|life| life.block).zip(0..).collect();
-        let mut streams: Vec<StreamIndex> = Vec::new();
-        for life in &lives {
-            if !streams.contains(&life.stream) {
-                streams.push(life.stream);
-            }
-        }
+        let mut streams: Vec<StreamIndex> = lives.iter().map(|life| life.stream).collect();
+        streams.sort_unstable();
+        streams.dedup();
         let mut chart = Self {
             trace,
             series,

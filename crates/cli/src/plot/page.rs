@@ -93,7 +93,8 @@ impl Plot<'_> {
         let &Self { title, trace, series, least } = self;
         let chart = Chart::new(trace, series, least);
         let notes = notes(series, &chart);
-        let height = ABOVE + chart.height() + BELOW * notes.len() as f64;
+        let end = ABOVE + chart.height() + 10.0;
+        let height = end + BELOW * notes.len() as f64;
         let keys = keys(&chart, least.is_some());
         let step = (WIDTH - 32.0) / keys.len().max(1) as f64;
         let drawing = html! {
@@ -112,7 +113,7 @@ impl Plot<'_> {
                 }
                 g transform=(format!("translate(0 {ABOVE})")) { (chart.panels(true)) }
                 @for (note, line) in notes.iter().zip(0..) {
-                    text.mark x="16" y=(format!("{}", ABOVE + chart.height() + BELOW * f64::from(line))) { (note) }
+                    text.mark x="16" y=(format!("{}", end + BELOW * f64::from(line))) { (note) }
                 }
             }
         };
