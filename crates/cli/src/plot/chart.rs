@@ -252,7 +252,7 @@ impl<'a> Chart<'a> {
 
     fn grid(&self, panel: usize, height: f64, every: usize) -> Markup {
         let (axis, unit) = self.bytes[panel / COLUMNS];
-        let labelled = panel % COLUMNS == 0;
+        let labelled = panel.is_multiple_of(COLUMNS);
         html! {
             @for mark in axis.marks().step_by(every) {
                 @let y = format!("{:.2}", self.down(mark, height, panel));

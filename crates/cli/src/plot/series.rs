@@ -64,7 +64,7 @@ impl Series {
         plans: &[Plan],
         programmatic: Programmatic,
         mut begin: impl FnMut(&str),
-    ) -> Result<Vec<Self>, (String, ReplayError)> {
+    ) -> Result<Vec<Self>, (String, Box<ReplayError>)> {
         let unplanned = policies.iter().map(|&policy| (policy, Plan::None));
         let unplanned = unplanned.filter(|_| plans.contains(&Plan::None));
         let first = policies.first().copied().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Series {
             config.settings.reuse = reuse;
             let options = Options { config, plan, ..Options::default() };
             let driver = Arc::new(SimDriver::new(SimConfig::default()));
-            series.push(Self::run(&driver, trace, &options).map_err(|error| (name, error))?);
+            series.push(Self::run(&driver, trace, &options).map_err(|error| (name, error.into()))?);
         }
         Ok(series)
     }
