@@ -4,7 +4,8 @@
 //! * `allocator`: the process's one allocator.
 //! * `messages`: what Python's `logging` is told.
 //! * `glibc`: old versions of glibc's functions.
-//! * `captures`, `executables`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+//! * `captures`, `executables`, `figures`, `launches`, `plots`, `regions`, `stacks`, `traces`: what the Python half calls,
+//!   and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
 mod allocator;
@@ -21,6 +22,7 @@ mod history;
 mod hooks;
 mod launches;
 mod messages;
+mod plots;
 mod pools;
 mod regions;
 mod sharing;
@@ -58,7 +60,7 @@ fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult
     if !allocator::start(config, said) {
         return Err(errors::error("regraph was started before in this process"));
     }
-    stacks::want(history);
+    stacks::want(stacks::For::History, history);
     Ok(unused)
 }
 
@@ -127,6 +129,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     doors::register(module)?;
     estimates::register(module)?;
     executables::register(module)?;
+    plots::register(module)?;
     launches::register(module)?;
     pools::register(module)?;
     regions::register(module)?;
