@@ -257,7 +257,7 @@ fn moved_nodes_run_and_leave_a_graph_that_does_nothing<P: Device>(driver: &Arc<P
     assert_eq!((before.nodes(), GraphShape::of(&**driver, graph).unwrap().nodes()), (3, 0));
     assert!(before.is_like(&after, Functions::Same) && before == after);
     let [empty, whole] = [graph, moved].map(|graph| driver.instantiate(graph).unwrap());
-    [graph, moved].map(|graph| driver.destroy_graph(graph).unwrap());
+    [graph, moved].into_iter().for_each(|graph| driver.destroy_graph(graph).unwrap());
     for _ in 0..3 {
         launch(&**driver, stream, (&[], &[tagged(&a, 1), tagged(&b, 1)]), 0);
         driver.replay(empty, stream).unwrap();
@@ -266,7 +266,9 @@ fn moved_nodes_run_and_leave_a_graph_that_does_nothing<P: Device>(driver: &Arc<P
         launch(&**driver, stream, (&[tagged(&a, 4), tagged(&b, 3)], &[]), 0);
     }
     assert_eq!(bench.wrong(), 0);
-    [empty, whole].map(|executable| driver.destroy_executable(executable).unwrap());
+    [empty, whole]
+        .into_iter()
+        .for_each(|executable| driver.destroy_executable(executable).unwrap());
     drop((a, b));
     bench.close();
 }
