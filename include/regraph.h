@@ -82,6 +82,16 @@
 #define REGRAPH_LOG_WARNING 2
 
 /**
+ * A message of something that happens seldom: an engine, a verdict on a capture, a plan, sleep, shortage of memory.
+ */
+#define REGRAPH_LOG_INFO 3
+
+/**
+ * A message of each growth, each give back, each capture, pool and loan.
+ */
+#define REGRAPH_LOG_DEBUG 4
+
+/**
  * Each graph of the pool has an executable of its own.
  */
 #define REGRAPH_SHARE_NONE 0
@@ -378,6 +388,10 @@ enum regraph_error
      */
     REGRAPH_ERROR_NO_EXECUTABLE = 66,
     /**
+     * The engine was destroyed.
+     */
+    REGRAPH_ERROR_DESTROYED = 67,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -563,8 +577,7 @@ typedef struct regraph_device {
  * `level` is one of the REGRAPH_LOG constants; later versions may add some. `message` lives as long as the
  * call and may have several lines.
  *
- * The callback must not call the library, which may hold locks. It must return: no longjmp, no C++
- * exception (which ends the program).
+ * The callback must not call the library. It must return: no longjmp, no C++ exception (which ends the program).
  */
 typedef void (*regraph_log_callback)(int32_t level, const char *message, void *user_data);
 
@@ -976,9 +989,29 @@ typedef struct regraph_counts {
      */
     uint64_t num_device_free;
     /**
+     * Captures that the checker has accepted.
+     */
+    uint64_t num_captures_verified;
+    /**
+     * Captures that have ended and that it did not judge.
+     */
+    uint64_t num_captures_unjudged;
+    /**
+     * Captures that were refused at their end.
+     */
+    uint64_t num_captures_refused;
+    /**
+     * Of these, such as the caller was asked to capture again (REGRAPH_ERROR_CAPTURE_AGAIN).
+     */
+    uint64_t num_captures_again;
+    /**
+     * How long the checker has judged, in nanoseconds.
+     */
+    uint64_t check_ns;
+    /**
      * Zero. Later versions may give these names.
      */
-    uint64_t unused[11];
+    uint64_t unused[6];
 } regraph_counts;
 
 /**
@@ -1113,7 +1146,7 @@ typedef struct regraph_out_of_memory {
      */
     uint64_t takeable;
     /**
-     * Free, but not yet usable by this stream.
+     * Free, but not yet usable by this stream: work or captures are to complete first.
      */
     uint64_t waiting;
     /**
@@ -1164,6 +1197,10 @@ typedef struct regraph_out_of_memory {
      * Whether segments can grow (the setting "expandable_segments").
      */
     bool growable;
+    /**
+     * Free, but used by graphs of the pool as long as they live.
+     */
+    uint64_t kept_by_graphs;
 } regraph_out_of_memory;
 
 /**
@@ -1205,8 +1242,8 @@ const char *regraph_version_string(void);
 const char *regraph_error_name(int32_t error);
 
 /**
- * The message of the latest call that failed on this thread: for people, not for parsing. Valid
- * until the next call that fails on this thread; empty if none has failed.
+ * The message of the latest call that failed on this thread: for people, not for parsing; empty if none has
+ * failed. Valid until this thread calls this function again: calls that fail meanwhile leave it alone.
  *
  * Threads: any; each has its own message.
  */
@@ -1343,6 +1380,17 @@ regraph_error regraph_set_log_callback(regraph_log_callback callback,
                                        void *user_data);
 
 /**
+ * Sets up to which level messages are told, of all engines of the process: one of the REGRAPH_LOG constants, or 0 for
+ * none. Until the first call it is as the environment variable REGRAPH_LOG says (off, error, warn, info or debug), or
+ * REGRAPH_LOG_WARNING. What is not told costs next to nothing.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_INVALID_ARGUMENT.
+ */
+regraph_error regraph_set_log_level(int32_t level);
+
+/**
  * Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
  * here, not when the library is loaded. `config` is copied; NULL means the default. To be
  * destroyed with regraph_engine_destroy().
@@ -1376,9 +1424,10 @@ regraph_error regraph_engine_create_sim(uint64_t total_bytes,
  * Destroys an engine, after a wait for the graphs that the library instantiated, which are
  * destroyed. The memory of pools that a live block, a capture, another graph or running work uses
  * is not given back before the process ends. A message names blocks that were never freed
- * (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL.
+ * (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL. Later calls on the engine
+ * fail with REGRAPH_ERROR_DESTROYED, for which two words of it stay; this call does nothing then.
  *
- * Threads: any, while no other call on the engine runs, and none comes later.
+ * Threads: any, while no other call on the engine runs.
  */
 void regraph_engine_destroy(struct regraph_engine *engine);
 
@@ -2436,6 +2485,17 @@ regraph_error regraph_get_statistics(const struct regraph_engine *engine,
                                      struct regraph_statistics *statistics);
 
 /**
+ * The figures of all pools, captures and regions as a text that Prometheus reads, in its format 0.0.4, to be
+ * destroyed with regraph_string_destroy(). The table "Metrics" of OPERATING.md lists them.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+ */
+regraph_error regraph_metrics(const struct regraph_engine *engine,
+                              char **text);
+
+/**
  * The statistics of a pool.
  *
  * Threads: any.
@@ -2631,7 +2691,7 @@ regraph_error regraph_write_snapshot_pickle(const struct regraph_engine *engine,
 regraph_error regraph_snapshot_json(const struct regraph_engine *engine, char **json);
 
 /**
- * Destroys a text of regraph_snapshot_json(). Does nothing for NULL.
+ * Destroys a text of regraph_snapshot_json() or regraph_metrics(). Does nothing for NULL.
  *
  * Threads: any.
  */
