@@ -106,7 +106,7 @@ impl Host {
             self.begin();
             let output = self.model(rows);
             most = most.max(self.driver.used_bytes());
-            let show = |journal: &_| {
+            let show = |_, journal: &_| {
                 traces.push(
                     regraph_trace::from_journal(
                         journal,
