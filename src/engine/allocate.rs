@@ -355,6 +355,7 @@ impl<D: Driver> Locked<'_, D> {
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
+                capture_state.note_origin(number, frames.as_ref());
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
                 let id = blocks.insert(LiveBlock {

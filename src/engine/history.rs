@@ -23,8 +23,8 @@ pub(super) enum Frames {
     /// Return addresses.
     #[cfg(feature = "stacks")]
     Called(Vec<usize>),
-    /// As the host gave them ([`with_frames`]).
-    Given(Vec<HostFrame>),
+    /// As the host gave them ([`with_frames`]), and beside them what only it can read ([`with_frames_beside`]).
+    Given(Vec<HostFrame>, Option<HostContext>),
     /// What only the host can read ([`with_context`]).
     Context(HostContext),
 }
@@ -40,7 +40,14 @@ thread_local! {
 /// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
 /// show these, whether `stacks` is set or not.
 pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
-    with_given(Frames::Given(frames), calls)
+    with_given(Frames::Given(frames, None), calls)
+}
+
+/// As [`with_frames`], for hosts that keep a context too ([`with_context`], [`set_host_context`]): the calls remember the
+/// frames beside the context that was given around them, and so does what they allocate.
+pub fn with_frames_beside<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
+    let context = Frames::given().and_then(|around| around.context().cloned());
+    with_given(Frames::Given(frames, context), calls)
 }
 
 /// Runs engine calls that remember `context` as where they came from, something that only the host can read:
@@ -108,7 +115,7 @@ impl Frames {
     /// What only the host can read.
     pub(super) fn context(&self) -> Option<&HostContext> {
         match self {
-            Self::Context(context) => Some(context),
+            Self::Context(context) | Self::Given(_, Some(context)) => Some(context),
             _ => None,
         }
     }
@@ -116,7 +123,7 @@ impl Frames {
     /// The frames of the engine's caller; none without the feature `stacks`.
     #[cfg(not(feature = "stacks"))]
     pub(super) fn capture() -> Arc<Self> {
-        Arc::new(Self::Given(Vec::new()))
+        Arc::new(Self::Given(Vec::new(), None))
     }
 
     /// The frames of the engine's caller.
@@ -137,7 +144,7 @@ impl Frames {
         match self {
             #[cfg(feature = "stacks")]
             Self::Called(addresses) => resolve(addresses),
-            Self::Given(frames) => frames.clone(),
+            Self::Given(frames, _) => frames.clone(),
             Self::Context(_) => Vec::new(),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{
-    set_host_context, with_context, with_frames, Config, Engine, HistoryOptions, HostFrame,
-    PoolConfig, PoolId,
+    set_host_context, with_context, with_frames, with_frames_beside, Config, Engine,
+    HistoryOptions, HostFrame, PoolConfig, PoolId,
 };
 use regraph::settings::Settings;
 use regraph::snapshot::{Action, BlockState, HostContext, SegmentBlock, Snapshot, TraceEntry};
@@ -266,6 +266,17 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
     let (one, none) = (Some(1), None);
     assert_eq!(shown[shown.len() - 6..], [one, none, one, one, none, none][..]);
     assert_eq!(b.trace().last().unwrap().frames[0].name, "inner");
+    // Unless it is to be remembered beside it.
+    set_host_context(Some(b.context(3)));
+    let mut frame = HostFrame::default();
+    frame.function = "beside".to_owned();
+    let third =
+        with_frames_beside(vec![frame], || b.engine.allocate(b.pool, BYTES, b.stream).unwrap());
+    let allocated = b.trace().last().unwrap().clone();
+    assert_eq!(allocated.frames[0].name, "beside");
+    assert_eq!(b.shown().last().unwrap(), &(Action::Alloc, Some(3)));
+    set_host_context(None);
+    b.engine.free(third.id).unwrap();
     // Of another thread it is nothing.
     set_host_context(Some(b.context(2)));
     std::thread::scope(|scope| {
