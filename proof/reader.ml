@@ -9,7 +9,7 @@ exception Bad of string
 
 let bad format = Printf.ksprintf (fun text -> raise (Bad text)) format
 
-(* JSON, of what is needed: no fractions and no escapes. *)
+(* JSON, of what is needed: no fractions. Escapes stay as they are written: only labels have any. *)
 
 type json = Int of int | Bool of bool | Text of string | List of json list | Object of (string * json) list
 
@@ -26,7 +26,8 @@ let parse text =
     expect '"';
     let from = !at in
     while peek () <> '"' do
-      if peek () = '\\' || peek () < ' ' then bad "an escape, or no end, in column %d" (!at + 1);
+      if peek () = '\\' then incr at;
+      if peek () < ' ' then bad "no end of a text in column %d" (!at + 1);
       incr at
     done;
     incr at;
@@ -136,8 +137,16 @@ type operation =
   | LastUseOn of int * int
   | FreeOf of int
   | End
+  | Remark
+
+(* The first line says which format the file has. *)
+let version it =
+  match (text (take it "format"), int (take it "version")) with
+  | "regraph trace", 1 -> Remark
+  | format, version -> bad "`%s` of version %d" format version
 
 let operation it =
+  if List.mem_assoc "format" it.left then (let read = version it in finish it; read) else
   let get field = int (take it field) in
   let read =
     match text (take it "op") with
@@ -172,6 +181,14 @@ let operation it =
         LastUseOn (id, get "stream")
     | "free" -> FreeOf (get "id")
     | "end" -> End
+    (* What is said of blocks and nodes to people: nothing depends on it. *)
+    | "stack" ->
+        ignore (take it "frames");
+        ignore (get "stack");
+        Remark
+    | "label" ->
+        List.iter (fun field -> ignore (take_opt it field)) [ "block"; "node"; "name"; "stack" ];
+        Remark
     | other -> bad "an unknown operation `%s`" other
   in
   finish it;
@@ -180,7 +197,7 @@ let operation it =
 let streams = function
   | Begin (s, _) | Kernel (s, _) | RawTerminals (s, _) | Alloc (_, _, s) | UseOn (_, s) | LastUseOn (_, s) -> [ s ]
   | Wait (s, on) -> [ s; on ]
-  | RawNode _ | FreeOf _ | End -> []
+  | RawNode _ | FreeOf _ | End | Remark -> []
 
 (* One capture: its journal, and how many nodes and blocks it has. *)
 
@@ -250,7 +267,7 @@ let capture origin operations elsewhere =
       (streams it);
     match it with
     | Begin _ -> bad "a capture begins in another"
-    | End -> ()
+    | End | Remark -> ()
     | Kernel (s, programmatic) ->
         let node = !nodes in
         add (now s) (fun _ -> programmatic);
@@ -311,6 +328,7 @@ let capture origin operations elsewhere =
   { journal = List.rev !journal; nodes = !nodes; blocks = !blocks }
 
 let captures operations =
+  let operations = List.filter (( <> ) Remark) operations in
   let elsewhere = Hashtbl.create 64 in
   let rec read found = function
     | [] -> List.rev found

@@ -359,7 +359,8 @@ pub unsafe extern "C" fn regraph_write_trace(
     call!(engine, {
         let path = text(path, "path")?;
         let journal = engine.journal(numbered(capture))?.ok_or(Failure::NoJournal)?;
-        let trace = regraph_trace::from_journal(&journal, named(origin), 0)?;
+        let sources = regraph_trace::Sources::of(engine, numbered(capture))?;
+        let trace = regraph_trace::from_journal(&journal, named(origin), 0, &sources)?;
         write_file(path, |output| regraph_trace::write(&trace, output))?
     })
 }

@@ -106,8 +106,16 @@ impl Host {
             self.begin();
             let output = self.model(rows);
             most = most.max(self.driver.used_bytes());
-            let show = |journal: &_| {
-                traces.push(regraph_trace::from_journal(journal, self.main, 0).unwrap());
+            let show = |_, journal: &_| {
+                traces.push(
+                    regraph_trace::from_journal(
+                        journal,
+                        self.main,
+                        0,
+                        &regraph_trace::Sources::default(),
+                    )
+                    .unwrap(),
+                );
             };
             self.plugin.capture_shown(0, self.main, show).unwrap();
             // An executable may be made of it, over what its addresses have.
@@ -154,5 +162,5 @@ fn captures_that_are_not_shown_have_their_memory_while_others_are_estimated() {
     host.plugin.estimate(true);
     let captured = host.captured();
     assert!(captured > 10 * MIB);
-    assert!(host.plugin.capture_shown(0, host.main, |_| ()).is_err());
+    assert!(host.plugin.capture_shown(0, host.main, |_, _| ()).is_err());
 }

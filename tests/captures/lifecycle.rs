@@ -2,8 +2,9 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error, PoolConfig, Unknown};
+use regraph::engine::{with_frames, Config, Error, HostFrame, PoolConfig, Unknown};
 use regraph_cli::replay::{replay, Options};
+use regraph_trace::Sources;
 
 /// Found by review: freeing was the first call to notice, and the memory kept the mark of a graph
 /// that was gone.
@@ -83,13 +84,52 @@ fn a_live_capture_becomes_a_trace() {
     }
     let journal = b.engine.journal(capture).unwrap().unwrap();
     let report = b.finish(streams[0], capture);
-    let recorded = regraph_trace::from_journal(&journal, streams[0], 0).unwrap();
+    let recorded =
+        regraph_trace::from_journal(&journal, streams[0], 0, &Sources::default()).unwrap();
     let mut text = Vec::new();
     regraph_trace::write(&recorded, &mut text).unwrap();
     let read = regraph_trace::read(&text[..]).unwrap();
     let again = replay(&b.driver, &read, &Options::default()).unwrap();
     assert_eq!((again.blocks, again.nodes), (report.blocks, report.nodes));
     assert_eq!(again.reserved_bytes, b.reserved());
+}
+
+/// Blocks of a trace lead back to the lines that asked for them, also when they are freed by then, and another capture's
+/// are not among them.
+#[test]
+fn a_traces_blocks_have_the_frames_that_the_host_gave() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let frame = |function: &str, line| {
+        let mut frame = HostFrame::default();
+        (frame.file, frame.line, frame.function) =
+            ("model.py".to_owned(), line, function.to_owned());
+        frame
+    };
+    let traced = |names: &[Option<(&str, u32)>]| {
+        let capture = b.begin(s);
+        for name in names {
+            let ask = || b.engine.allocate(b.pool, MIB, s).unwrap();
+            let block = match *name {
+                Some((function, line)) => with_frames(vec![frame(function, line)], ask),
+                None => ask(),
+            };
+            b.launch(s);
+            b.engine.free(block.id).unwrap();
+        }
+        let journal = b.engine.journal(capture).unwrap().unwrap();
+        let sources = Sources::of(&b.engine, capture).unwrap();
+        let trace = regraph_trace::from_journal(&journal, s, 0, &sources).unwrap();
+        drop(sources);
+        b.finish(s, capture);
+        assert!(b.engine.origins(capture).is_err(), "it is over");
+        let told = |block| trace.labels().describe(block);
+        (0..names.len() as u32).map(told).collect::<Vec<_>>()
+    };
+    let first = traced(&[Some(("forward", 31)), None, Some(("loss", 7))]);
+    let told = |text: &str| Some(text.to_owned());
+    assert_eq!(first, [told("model.py:31 forward"), None, told("model.py:7 loss")]);
+    assert_eq!(traced(&[None]), [None]);
 }
 
 /// A request that names no pool goes to the pool that serves its stream's capture, and is left to the caller where

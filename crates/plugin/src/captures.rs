@@ -265,7 +265,7 @@ impl<D: Transfer> Plugin<D> {
         &self,
         device: u32,
         stream: StreamHandle,
-        show: impl FnOnce(&Journal),
+        show: impl FnOnce(CaptureId, &Journal),
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let found = match device.capture_of(stream)? {
@@ -273,7 +273,7 @@ impl<D: Transfer> Plugin<D> {
             None => None,
         };
         let (capture, journal) = found.ok_or_else(|| not_capturing(stream))?;
-        show(&journal);
+        show(capture, &journal);
         // Until then it keeps what its addresses have, also where its pool ends before.
         device.shown().insert(capture);
         if let Some(announced) = device.pools().announced.get_mut(&stream) {

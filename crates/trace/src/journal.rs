@@ -4,8 +4,12 @@ use std::collections::hash_map::{Entry as Slot, HashMap};
 
 use thiserror::Error;
 
-use super::{BlockIndex, InvalidTrace, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
-use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
+use super::{
+    BlockIndex, InvalidTrace, Labels, NodeIndex, Operation, PoolIndex, StreamIndex, Trace,
+};
+use regraph::driver::{CaptureId, Dependency, Driver, EdgeData, NodeHandle, StreamHandle};
+use regraph::engine::{Engine, Error};
+use regraph::snapshot::Frame;
 use regraph_record::journal::{BlockNumber, Entry, Journal, Nodes};
 
 /// Why a journal has no trace.
@@ -26,8 +30,30 @@ pub enum JournalError {
     Invalid(#[from] InvalidTrace),
 }
 
+/// What is known of a capture beside its journal: where its blocks came from, and what its kernels are called.
+#[derive(Default)]
+pub struct Sources<'a> {
+    stacks: HashMap<BlockNumber, Vec<Frame>>,
+    kernel_name: Option<Box<dyn Fn(NodeHandle) -> Option<String> + 'a>>,
+}
+
+impl<'a> Sources<'a> {
+    /// Of a capture that an engine has under way, and that has not ended in the driver: stacks as far as the host gave
+    /// them or the settings ask for them (`stacks`), names as far as the driver tells them.
+    ///
+    /// # Errors
+    /// As of [`Engine::origins`].
+    pub fn of<D: Driver>(engine: &'a Engine<D>, capture: CaptureId) -> Result<Self, Error> {
+        let kernel_name = |node| engine.driver().kernel_name(node);
+        Ok(Self {
+            stacks: engine.origins(capture)?.into_iter().collect(),
+            kernel_name: Some(Box::new(kernel_name)),
+        })
+    }
+}
+
 /// The journal of a capture that began on `origin` and allocates from the pool that the trace
-/// calls `pool`.
+/// calls `pool`, with labels from `sources`.
 ///
 /// Streams are numbered in order of appearance, the origin first; nodes likewise, dependencies
 /// before dependents; blocks in order of allocation. Blocks that the capture did not allocate are
@@ -42,14 +68,15 @@ pub fn from_journal(
     journal: &Journal,
     origin: StreamHandle,
     pool: PoolIndex,
+    sources: &Sources<'_>,
 ) -> Result<Trace, JournalError> {
-    let mut writer = Writer::new(journal, origin)?;
+    let mut writer = Writer::new(journal, origin, sources)?;
     writer.operations.push(Operation::Begin { stream: 0, pool });
     for entry in journal.iter() {
         writer.entry(entry)?;
     }
     writer.operations.push(Operation::End {});
-    Ok(Trace::new(writer.operations)?)
+    Ok(Trace::new(writer.operations)?.with_labels(writer.labels))
 }
 
 /// A stream's terminals as last answered, and as last written.
@@ -71,10 +98,16 @@ struct Writer<'a> {
     blocks: HashMap<BlockNumber, BlockIndex>,
     block_count: BlockIndex,
     terminals: HashMap<StreamIndex, Terminals>,
+    sources: &'a Sources<'a>,
+    labels: Labels,
 }
 
 impl<'a> Writer<'a> {
-    fn new(journal: &'a Journal, origin: StreamHandle) -> Result<Self, JournalError> {
+    fn new(
+        journal: &'a Journal,
+        origin: StreamHandle,
+        sources: &'a Sources<'a>,
+    ) -> Result<Self, JournalError> {
         let mut order = vec![origin];
         let mut seen: HashMap<StreamHandle, usize> = HashMap::new();
         seen.insert(origin, 0);
@@ -110,6 +143,8 @@ impl<'a> Writer<'a> {
             blocks: HashMap::new(),
             block_count: 0,
             terminals: HashMap::new(),
+            sources,
+            labels: Labels::default(),
         })
     }
 
@@ -126,6 +161,9 @@ impl<'a> Writer<'a> {
                 self.block_count = id.checked_add(1).ok_or(JournalError::Numbers)?;
                 self.blocks.insert(block, id);
                 self.operations.push(Operation::Alloc { id, bytes, stream });
+                if let Some(stack) = self.sources.stacks.get(&block) {
+                    self.labels.place_block(id, stack.as_slice());
+                }
             }
             Entry::Use { block, stream } => {
                 if let Some(&id) = self.blocks.get(&block) {
@@ -263,6 +301,9 @@ impl<'a> Writer<'a> {
                 let full = self.nodes.get(&dependency.node).copied().flatten();
                 programmatic.retain(|index| Some(*index) != full);
             }
+        }
+        if let Some(name) = self.sources.kernel_name.as_ref().and_then(|ask| ask(handle)) {
+            self.labels.name_node(0, node, name);
         }
         self.operations.push(Operation::Node {
             node,

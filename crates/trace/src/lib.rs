@@ -1,14 +1,20 @@
 //! Traces: the calls of a capturing host, as JSON Lines (format v1).
 //!
+//! [The specification](mod@format) says what stands in the files.
+//!
 //! A [`Trace`] is valid by construction: whether read from a file, built from operations or taken
 //! from a journal, every operation has passed the rules of the format. With the feature `graph` its captures are
 //! graphs of `petgraph`'s, and pictures (`graph`).
 #![forbid(unsafe_code)]
 
 pub mod certify;
+#[doc = include_str!("../FORMAT.md")]
+pub mod format {}
 #[cfg(feature = "graph")]
 pub mod graph;
 mod journal;
+mod kind;
+mod labels;
 mod lines;
 mod members;
 pub mod minimum;
@@ -18,7 +24,9 @@ mod rules;
 pub mod snapshot;
 mod write;
 
-pub use journal::{from_journal, JournalError};
+pub use journal::{from_journal, JournalError, Sources};
+pub use kind::kind;
+pub use labels::{line, own_frame, Labels};
 pub use lines::{Lines, INPUT_LIMIT, LINE_LIMIT};
 pub use members::Members;
 pub use operation::Operation;
@@ -47,6 +55,7 @@ pub const BYTES_LIMIT: u64 = 1 << 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     operations: Vec<Operation>,
+    labels: Labels,
 }
 
 /// Operations that make no trace.
@@ -74,7 +83,17 @@ impl Trace {
         rules
             .finish()
             .map_err(|violation| InvalidTrace { operation: operations.len(), violation })?;
-        Ok(Self { operations })
+        Ok(Self { operations, labels: Labels::default() })
+    }
+
+    /// This trace with other labels. Those of blocks and nodes that it does not have say nothing, and are not written.
+    pub fn with_labels(self, labels: Labels) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// What it says of its blocks and nodes to people.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// This trace with blocks of `percent` percent of their sizes, one byte at least. A placement that suits some sizes
@@ -91,7 +110,8 @@ impl Trace {
             }
             ref other => other.clone(),
         };
-        Self::new(self.operations.iter().map(scaled).collect())
+        let scaled = Self::new(self.operations.iter().map(scaled).collect())?;
+        Ok(scaled.with_labels(self.labels.clone()))
     }
 
     /// The operations in host order.

@@ -92,7 +92,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every operation's name and the fields that it has, for messages.
+    /// The name of every operation, and of every other line, and the fields that it has, for messages.
     pub(super) const FORMS: &'static [(&'static str, &'static str)] = &[
         ("begin", "`begin` with stream (below 65536) and pool"),
         (
@@ -111,6 +111,8 @@ impl Operation {
         ("last_use", "`last_use` with id and stream (below 65536)"),
         ("free", "`free` with id"),
         ("end", "`end` with no other field"),
+        ("stack", "`stack` with stack (its number) and frames [filename, line and name of each]"),
+        ("label", "`label` with block or node, optional name and stack (a number)"),
     ];
 
     /// The name of the operation, as in a file.

@@ -6,8 +6,11 @@ use std::io::BufRead;
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::kind::kind;
+use super::labels::{self, Remark};
 use super::lines::{Lines, LINE_LIMIT};
-use super::rules::{Rules, Violation};
+use super::rules::{broken, Rules, Violation};
+use super::write::{FORMAT, VERSION};
 use super::{Operation, Trace};
 
 /// Found text is cut here in messages.
@@ -46,7 +49,7 @@ impl ReadError {
     }
 }
 
-/// Reads a whole trace. Empty lines are allowed.
+/// Reads a whole trace, as the format's [specification](crate::format) has it. Empty lines are allowed.
 ///
 /// Memory stays in proportion to the input, for any numbers in it, and the input is at most
 /// [`INPUT_LIMIT`](super::INPUT_LIMIT) bytes.
@@ -56,15 +59,37 @@ impl ReadError {
 pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
     let mut rules = Rules::default();
     let mut operations = Vec::new();
+    let mut labels = labels::Reader::default();
     let mut lines = Lines::new(input, LINE_LIMIT);
+    let mut is_first = true;
     let at = |line| move |Violation { found, expected }| ReadError::Line { line, found, expected };
     while let Some((line, text)) = lines.next_line()? {
-        let operation = parse(text).map_err(at(line))?;
-        rules.accept(&operation).map_err(at(line))?;
-        operations.push(operation);
+        match parse(text, is_first).map_err(at(line))? {
+            Line::Version => {}
+            Line::Operation(operation) => {
+                rules.accept(&operation).map_err(at(line))?;
+                operations.push(operation);
+            }
+            Line::Remark(remark) => {
+                let (block, node) = match remark {
+                    Remark::Label { block, node, .. } => (block, node),
+                    Remark::Stack { .. } => (None, None),
+                };
+                let capture = rules.label(block, node).map_err(at(line))?;
+                labels.accept(remark, capture).map_err(at(line))?;
+            }
+        }
+        is_first = false;
     }
     rules.finish().map_err(at(lines.count() + 1))?;
-    Ok(Trace { operations })
+    Ok(Trace { operations, labels: labels.finish() })
+}
+
+/// What stands on a line.
+enum Line {
+    Version,
+    Operation(Operation),
+    Remark(Remark),
 }
 
 /// The part of a line that says what else belongs on it.
@@ -74,22 +99,39 @@ struct Name<'a> {
     op: Cow<'a, str>,
 }
 
-fn parse(text: &[u8]) -> Result<Operation, Violation> {
+/// The line that says which format a file has.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Version<'a> {
+    #[serde(borrow)]
+    format: Cow<'a, str>,
+    version: u64,
+}
+
+fn parse(text: &[u8], is_first: bool) -> Result<Line, Violation> {
+    const OBJECT: &str = "a JSON object with `op`";
     // Where a line is not even an object, serde_json would take an array for one.
     if text.first() != Some(&b'{') {
-        return Err(Violation {
-            found: quote(text),
-            expected: "a JSON object with `op`".to_owned(),
-        });
+        let found = kind(text).map_or_else(|| quote(text), str::to_owned);
+        return Err(Violation { found, expected: OBJECT.to_owned() });
     }
     let error = match serde_json::from_slice(text) {
-        Ok(operation) => return Ok(operation),
+        Ok(operation) => return Ok(Line::Operation(operation)),
         Err(error) => error,
     };
-    let found = describe(&error);
+    let mut found = describe(&error);
+    if let Ok(version) = serde_json::from_slice::<Version<'_>>(text) {
+        return version.accept(is_first).map(|()| Line::Version);
+    }
     let Ok(name) = serde_json::from_slice::<Name<'_>>(text) else {
-        return Err(Violation { found, expected: "a JSON object with `op`".to_owned() });
+        return Err(Violation { found, expected: OBJECT.to_owned() });
     };
+    if let "stack" | "label" = &*name.op {
+        match serde_json::from_slice(text) {
+            Ok(remark) => return Ok(Line::Remark(remark)),
+            Err(error) => found = describe(&error),
+        }
+    }
     let form = Operation::FORMS.iter().find(|(known, _)| *known == name.op);
     Err(match form {
         Some((_, form)) => Violation { found, expected: (*form).to_owned() },
@@ -101,6 +143,19 @@ fn parse(text: &[u8]) -> Result<Operation, Violation> {
             }
         }
     })
+}
+
+impl Version<'_> {
+    fn accept(&self, is_first: bool) -> Result<(), Violation> {
+        let found = format!("`{}` of version {}", self.format, self.version);
+        if (&*self.format, self.version) != (FORMAT, VERSION) {
+            return Err(Violation { found, expected: format!("`{FORMAT}` of version {VERSION}") });
+        }
+        match is_first {
+            true => Ok(()),
+            false => broken("the version on the first line", found),
+        }
+    }
 }
 
 /// The parser's message, with its column; its line is always the first.

@@ -16,7 +16,10 @@ pub struct Violation {
     pub expected: String,
 }
 
-fn broken<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, Violation> {
+pub(super) fn broken<T>(
+    expected: impl Into<String>,
+    found: impl Into<String>,
+) -> Result<T, Violation> {
     Err(Violation { found: found.into(), expected: expected.into() })
 }
 
@@ -25,6 +28,8 @@ fn broken<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T,
 pub(super) struct Rules {
     /// Nodes of the capture under way.
     nodes: Option<NodeIndex>,
+    /// Captures that have begun.
+    captures: usize,
     /// Every block so far, and whether it lives.
     blocks: HashMap<BlockIndex, bool>,
 }
@@ -37,6 +42,7 @@ impl Rules {
                     return broken("`end` before the next capture begins", "a nested `begin`");
                 }
                 self.nodes = Some(0);
+                self.captures += 1;
             }
             Operation::Kernel { uses, .. } => {
                 let nodes = self.capture("kernel")?;
@@ -98,6 +104,25 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// A label speaks of a block that was allocated, or of a node that the capture under way has. Returns the capture,
+    /// counted from 0.
+    pub(super) fn label(
+        &self,
+        block: Option<BlockIndex>,
+        node: Option<NodeIndex>,
+    ) -> Result<usize, Violation> {
+        if let Some(id) = block.filter(|id| !self.blocks.contains_key(id)) {
+            return broken(
+                "a label of an allocated block",
+                format!("block {id}, which was never allocated"),
+            );
+        }
+        if let Some(node) = node {
+            earlier("node", &[node], self.capture("label")?)?;
+        }
+        Ok(self.captures.saturating_sub(1))
     }
 
     pub(super) fn finish(&self) -> Result<(), Violation> {

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use regraph_trace::certify::{check, Certificate};
+use regraph_trace::Trace;
 
 use super::failure::Failure;
 use super::load::{self, load};
+use super::progress;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -28,25 +30,51 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         return Err(bad(&"expected a certificate, found none"));
     }
     let mut output = io::stdout().lock();
+    let bar = progress::bar(certificates.len());
     for certificate in &certificates {
-        let &Certificate { capture, minimum_bytes, programmatic, .. } = certificate;
+        let capture = certificate.capture;
         check(&trace, certificate).map_err(|refusal| {
             Failure::Other(format!("{name}: nothing is proven of capture {capture}: {refusal}"))
         })?;
-        writeln!(
-            output,
-            "no placement of capture {capture} of {} that adds no edges can use less than {} bytes \
-             ({:.1} MiB): these {} blocks are pairwise unordered (programmatic {}, {} thresholds)",
-            load::name(&arguments.trace),
-            minimum_bytes,
-            minimum_bytes as f64 / f64::from(1 << 20),
-            certificate.antichain.len(),
-            programmatic,
-            certificate.thresholds.len(),
-        )?;
-        let ids: Vec<_> = certificate.antichain.iter().map(|block| block.id.to_string()).collect();
-        writeln!(output, "  {}", ids.join(" "))?;
+        bar.inc(1);
+        bar.suspend(|| tell(certificate, &trace, &load::name(&arguments.trace), &mut output))?;
     }
+    bar.finish_and_clear();
     output.flush()?;
+    Ok(())
+}
+
+/// Says what a certificate proves, and of which blocks.
+fn tell(
+    certificate: &Certificate,
+    trace: &Trace,
+    name: &str,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    let &Certificate { capture, minimum_bytes, programmatic, .. } = certificate;
+    writeln!(
+        output,
+        "no placement of capture {capture} of {} that adds no edges can use less than {} bytes \
+             ({:.1} MiB): these {} blocks are pairwise unordered (programmatic {}, {} thresholds)",
+        name,
+        minimum_bytes,
+        minimum_bytes as f64 / f64::from(1 << 20),
+        certificate.antichain.len(),
+        programmatic,
+        certificate.thresholds.len(),
+    )?;
+    let ids: Vec<_> = certificate.antichain.iter().map(|block| block.id.to_string()).collect();
+    writeln!(output, "  {}", ids.join(" "))?;
+    if !trace.labels().is_empty() {
+        let blocks = certificate.antichain.iter().map(|block| (block.id, block.bytes));
+        for (what, count, bytes) in trace.labels().group(blocks) {
+            let what = what.as_deref().unwrap_or("no name and no line of code");
+            writeln!(
+                output,
+                "  {:>10.2} MiB in {count:>5}  {what}",
+                bytes as f64 / f64::from(1 << 20)
+            )?;
+        }
+    }
     Ok(())
 }

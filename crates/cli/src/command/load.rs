@@ -7,6 +7,7 @@ use std::path::Path;
 use regraph_trace::{Operation, ReadError, Trace};
 
 use super::failure::Failure;
+use super::progress;
 
 /// The trace in a file, or on standard input where the path is `-`.
 ///
@@ -23,10 +24,12 @@ pub fn load(path: &Path) -> Result<Trace, Failure> {
     } else {
         Box::new(File::open(path).map_err(|error| wrong(&error))?)
     };
+    let spinner = progress::spinner(format!("reading {name}"));
     let trace = regraph_trace::read(BufReader::new(input)).map_err(|error| match error {
         ReadError::Input { source, .. } => wrong(&source),
         error => Failure::Input(format!("{name}: {error}")),
     })?;
+    spinner.finish_and_clear();
     let captures = |operation: &Operation| matches!(operation, Operation::Begin { .. });
     if !trace.operations().iter().any(captures) {
         return Err(wrong(&"it has no capture (no operation `begin`)"));

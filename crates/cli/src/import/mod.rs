@@ -26,7 +26,7 @@ use std::io::BufRead;
 use std::num::NonZeroU64;
 
 use columns::Columns;
-use regraph_trace::{Lines, ReadError, Trace, LINE_LIMIT};
+use regraph_trace::{kind, BlockIndex, Labels, Lines, ReadError, Trace, LINE_LIMIT};
 use row::{expected, Row};
 
 /// Node numbers have 32 bits, and there are up to two nodes a row.
@@ -38,7 +38,7 @@ const ROW_LIMIT: usize = (u32::MAX / 2) as usize;
 /// Of times only the order counts. At each at which something changes, blocks whose interval is over
 /// are freed, those whose interval begins are allocated, and then a kernel runs if anything lives. A
 /// kernel may use all blocks that live; it names those for which it is the first or the last, so that
-/// the trace is as long as the file. Block numbers are the rows', from 0. Empty lines are allowed.
+/// the trace is as long as the file. Block numbers are the rows', from 0, and the ids are their names. Empty lines are allowed.
 ///
 /// # Errors
 /// The first line that is not as described above, a line or an input that is longer than is read of
@@ -47,10 +47,11 @@ pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
     let mut columns: Option<Columns> = None;
     let mut ids = HashSet::new();
     let mut intervals = Vec::new();
+    let mut labels = Labels::default();
     let mut lines = Lines::new(input, LINE_LIMIT);
     while let Some((line, text)) = lines.next_line()? {
         let Ok(text) = std::str::from_utf8(text) else {
-            return Err(expected(line, "UTF-8 text", "something else"));
+            return Err(expected(line, "UTF-8 text", kind(text).unwrap_or("something else")));
         };
         let Some(columns) = &columns else {
             columns = Some(Columns::read(text, line)?);
@@ -61,6 +62,7 @@ pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
         }
         let Row { id, interval } = columns.row(text, line, unit)?;
         intervals.push(interval);
+        labels.name_block((intervals.len() - 1) as BlockIndex, id.as_str());
         if let Some(id) = ids.replace(id) {
             return Err(expected(line, "an id that no row above has", format!("`{id}` again")));
         }
@@ -69,5 +71,7 @@ pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
         return Err(expected(lines.count() + 1, columns::HEADER, "the end of the file"));
     }
     let operations = schedule::schedule(&intervals);
-    Ok(Trace::new(operations).expect("rows are checked, and each is allocated and freed once"))
+    let trace = Trace::new(operations);
+    let trace = trace.expect("rows are checked, and each is allocated and freed once");
+    Ok(trace.with_labels(labels))
 }

@@ -42,6 +42,33 @@ fn chain(early: [bool; 2]) -> Dag {
 }
 
 #[test]
+fn kernels_and_blocks_have_the_names_of_the_trace() {
+    let mut labels = regraph_trace::Labels::default();
+    labels.name_node(0, 0, "gemm<float, \"4\">");
+    labels.name_node(1, 0, "of another capture");
+    labels.name_block(0, "keys & values");
+    let operations = vec![
+        Operation::Begin { stream: 0, pool: 0 },
+        Operation::Alloc { id: 0, bytes: 512, stream: 0 },
+        kernel(0, false),
+        Operation::End {},
+    ];
+    let dag = Dag::new(&Trace::new(operations).unwrap().with_labels(labels), 0).unwrap();
+    let picture = svg(&dag, &[], &Window(0..9), None);
+    let document = roxmltree::Document::parse(&picture).unwrap();
+    let titles: Vec<_> = document
+        .descendants()
+        .filter(|it| it.tag_name().name() == "title")
+        .filter_map(|it| it.text())
+        .collect();
+    assert!(titles.iter().any(|it| it.starts_with("0 kernel\ngemm<float, \"4\">\n")), "{titles:?}");
+    assert!(titles.iter().any(|it| it.contains("\nkeys & values\n")), "{titles:?}");
+    let text = dot(&dag, &[], &Window(0..9), None);
+    assert!(text.contains("tooltip=\"gemm<float, \\\"4\\\">\""), "{text}");
+    assert!(!text.contains("another"), "{text}");
+}
+
+#[test]
 fn nodes_tell_of_their_blocks() {
     let dag = chain([false; 2]);
     let nodes: Vec<_> = dag.graph().node_weights().collect();

@@ -71,17 +71,23 @@ fn lives(trace: &Trace) -> HashMap<BlockIndex, (u64, NodeIndex, NodeIndex)> {
 #[test]
 fn the_readers_own_example() {
     let trace = read("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n");
-    let expected = r#"{"op":"begin","stream":0,"pool":0}
+    let expected = r#"{"format":"regraph trace","version":1}
+{"op":"begin","stream":0,"pool":0}
 {"op":"alloc","id":0,"bytes":4,"stream":0}
+{"op":"label","block":0,"name":"b1"}
 {"op":"alloc","id":2,"bytes":4,"stream":0}
+{"op":"label","block":2,"name":"b3"}
 {"op":"alloc","id":4,"bytes":4,"stream":0}
+{"op":"label","block":4,"name":"b5"}
 {"op":"kernel","stream":0,"uses":[0,2,4]}
 {"op":"free","id":0}
 {"op":"alloc","id":1,"bytes":4,"stream":0}
+{"op":"label","block":1,"name":"b2"}
 {"op":"kernel","stream":0,"uses":[1,2]}
 {"op":"free","id":1}
 {"op":"free","id":2}
 {"op":"alloc","id":3,"bytes":4,"stream":0}
+{"op":"label","block":3,"name":"b4"}
 {"op":"kernel","stream":0,"uses":[3,4]}
 {"op":"free","id":3}
 {"op":"free","id":4}

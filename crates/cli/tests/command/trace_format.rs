@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use regraph::driver::{CaptureId, Dependency, EdgeData, NodeHandle, StreamHandle};
 use regraph_record::journal::{BlockNumber, Entry, Journal};
-use regraph_trace::{Operation, Trace};
+use regraph_trace::{Operation, Sources, Trace};
 
 const TRACES: [&str; 4] = ["decoder_s1", "googlenet_s4", "moe_s6", "pipeline_s5"];
 
@@ -52,7 +52,8 @@ fn real_traces_have_the_figures_of_their_table() {
 
 #[test]
 fn every_form_survives_a_round_trip() {
-    let lines = r#"{"op":"alloc","id":7,"bytes":1,"stream":65535}
+    let lines = r#"{"format":"regraph trace","version":1}
+{"op":"alloc","id":7,"bytes":1,"stream":65535}
 {"op":"begin","stream":3,"pool":9}
 {"op":"kernel","stream":3}
 {"op":"kernel","stream":3,"uses":[7],"programmatic":true}
@@ -71,6 +72,174 @@ fn every_form_survives_a_round_trip() {
     let trace = regraph_trace::read(lines.as_bytes()).unwrap();
     assert_eq!(text(&trace), lines);
     assert_eq!(trace.captures(), 2);
+}
+
+/// The examples of the specification, in order.
+fn examples() -> Vec<String> {
+    let page = include_str!("../../../trace/FORMAT.md");
+    let blocks = page.split("```jsonl\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_specifications_examples_are_traces() {
+    let traces: Vec<_> = examples()
+        .iter()
+        .map(|text| regraph_trace::read(text.as_bytes()).unwrap_or_else(|e| panic!("{e}: {text}")))
+        .collect();
+    let figures: Vec<_> =
+        traces.iter().map(|it| (it.captures(), it.nodes(), it.blocks())).collect();
+    assert_eq!(figures, [(0, 0, 0), (1, 2, 2), (1, 2, 2), (1, 1, 1)]);
+    let labels = traces[3].labels();
+    assert_eq!(labels.describe(7).unwrap(), "keys, model.py:31 forward");
+    assert_eq!(labels.node_name(0, 0), Some("rope_f16"));
+    // The first two say the same, in two forms: neither needs more than one block.
+    for trace in &traces[1..3] {
+        let least = regraph_trace::minimum::of_trace(trace, regraph::settings::Programmatic::Deny);
+        assert_eq!(least[0].minimum_bytes, 1 << 20);
+    }
+    // Written as they stand, but for the raw form's fields that say nothing.
+    assert_eq!(text(&traces[1]), examples()[1]);
+    assert_eq!(text(&traces[3]), examples()[3]);
+}
+
+#[test]
+fn the_specification_has_every_line_that_is_read() {
+    let page = include_str!("../../../trace/FORMAT.md");
+    let refused = refusal(&[ALLOC], "{\"op\":\"none\"}");
+    let names = refused.split("one of the operations ").nth(1).unwrap().split(", found").next();
+    let names: Vec<_> = names.unwrap().split(", ").collect();
+    assert_eq!(names.len(), 12);
+    for name in names {
+        assert!(page.contains(&format!("| `{name}` |")), "{name} is in no table");
+    }
+}
+
+#[test]
+fn labels_survive_a_round_trip_and_change_nothing() {
+    let lines = r#"{"format":"regraph trace","version":1}
+{"op":"alloc","id":7,"bytes":1,"stream":0}
+{"op":"stack","stack":0,"frames":[{"filename":"/usr/lib/python3.12/site-packages/torch/nn.py","line":3,"name":"linear"},{"filename":"a \"b\".py","line":0,"name":""}]}
+{"op":"label","block":7,"stack":0}
+{"op":"begin","stream":3,"pool":9}
+{"op":"kernel","stream":3}
+{"op":"label","node":0,"name":"gemm"}
+{"op":"alloc","id":8,"bytes":1,"stream":0}
+{"op":"label","block":8,"name":"keys","stack":0}
+{"op":"alloc","id":9,"bytes":1,"stream":0}
+{"op":"label","block":9,"name":"values"}
+{"op":"end"}
+{"op":"begin","stream":3,"pool":9}
+{"op":"node","node":0,"after":[]}
+{"op":"label","node":0,"name":"rope"}
+{"op":"end"}
+"#;
+    let trace = regraph_trace::read(lines.as_bytes()).unwrap();
+    assert_eq!(text(&trace), lines);
+    assert_eq!(trace.operations().len(), 9);
+    let labels = trace.labels();
+    assert_eq!(labels.describe(7).unwrap(), "a \"b\".py");
+    assert_eq!(labels.describe(8).unwrap(), "keys, a \"b\".py");
+    assert_eq!((labels.node_name(0, 0), labels.node_name(1, 0)), (Some("gemm"), Some("rope")));
+    assert_eq!(labels.stack(7), labels.stack(8));
+    assert_eq!(labels.describe(1), None);
+    let groups = labels.group([(7, 10), (8, 20), (9, 5), (4, 9), (5, 9)]);
+    let sums: Vec<_> =
+        groups.iter().map(|(what, count, bytes)| (what.as_deref(), *count, *bytes)).collect();
+    let expected = [
+        (Some("keys, a \"b\".py"), 1, 20),
+        (None, 2, 18),
+        (Some("a \"b\".py"), 1, 10),
+        (Some("values"), 1, 5),
+    ];
+    assert_eq!(sums, expected);
+    assert_eq!(trace.scaled(200).unwrap().labels(), labels);
+}
+
+#[test]
+fn labels_that_say_nothing_or_of_nothing_are_refused() {
+    let stack = "{\"op\":\"stack\",\"stack\":0,\"frames\":[{\"filename\":\"a\",\"line\":1,\"name\":\"b\"}]}\n";
+    let named = "{\"op\":\"label\",\"block\":0,\"name\":\"x\"}\n";
+    let cases: &[(&[&str], &str, &str)] = &[
+        (
+            &[],
+            "{\"op\":\"label\",\"block\":0,\"name\":\"x\"}",
+            "expected a label of an allocated block, found block 0, which was never allocated",
+        ),
+        (
+            &[ALLOC],
+            "{\"op\":\"label\",\"node\":0,\"name\":\"x\"}",
+            "expected `begin` before `label`, found `label` outside a capture",
+        ),
+        (
+            &[BEGIN],
+            "{\"op\":\"label\",\"node\":0,\"name\":\"x\"}",
+            "expected no node in `node`, since the capture has none yet, found node 0",
+        ),
+        (
+            &[ALLOC],
+            "{\"op\":\"label\",\"block\":0}",
+            "expected a name or a stack of block 0, found neither",
+        ),
+        (
+            &[ALLOC],
+            "{\"op\":\"label\",\"block\":0,\"stack\":0}",
+            "expected a stack that a line above has, found stack 0",
+        ),
+        (
+            &[ALLOC, named],
+            "{\"op\":\"label\",\"block\":0,\"name\":\"y\"}",
+            "expected one label for each block, found block 0 again",
+        ),
+        (
+            &[ALLOC],
+            "{\"op\":\"label\",\"name\":\"y\"}",
+            "expected a label of a block or of a node, found one of neither",
+        ),
+        (&[stack], stack, "expected stack 1, the next number, found stack 0"),
+        (
+            &[],
+            "{\"op\":\"stack\",\"stack\":0,\"frames\":[]}",
+            "expected frames of stack 0, found none",
+        ),
+    ];
+    for (good, bad, expected) in cases {
+        let message = refusal(good, bad);
+        assert_eq!(message, format!("line {}: {expected}", good.len() + 1), "{bad}");
+    }
+    let form = refusal(&[ALLOC], "{\"op\":\"label\",\"block\":0,\"title\":\"x\"}");
+    assert!(form.contains("expected `label` with block or node"), "{form}");
+    assert!(form.contains("unknown field `title`"), "{form}");
+}
+
+#[test]
+fn the_version_stands_first_and_no_other_is_read() {
+    const VERSION: &str = "{\"format\":\"regraph trace\",\"version\":1}\n";
+    let read = |text: &str| regraph_trace::read(text.as_bytes());
+    assert_eq!(read(&format!("\n {VERSION}{ALLOC}")).unwrap().blocks(), 1);
+    assert_eq!(read(ALLOC).unwrap().blocks(), 1);
+    let newer = read(&VERSION.replace('1', "2")).unwrap_err().to_string();
+    let expected =
+        "line 1: expected `regraph trace` of version 1, found `regraph trace` of version 2";
+    assert_eq!(newer, expected);
+    let other = read(&VERSION.replace("trace", "certificate")).unwrap_err().to_string();
+    assert!(other.ends_with("found `regraph certificate` of version 1"), "{other}");
+    let late = refusal(&[ALLOC], VERSION);
+    assert!(late.starts_with("line 2: expected the version on the first line"), "{late}");
+}
+
+#[test]
+fn compressed_and_binary_input_is_called_so() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"\x1f\x8b\x08\0\0\0", "data compressed by gzip (unpack it first: `gzip -dc FILE`)"),
+        (b"\x28\xb5\x2f\xfd\x04", "data compressed by zstd (unpack it first: `zstd -dc FILE`)"),
+        (b"\x7fELF\x02\x01", "a program"),
+        (b"\0\x01\x02\xff", "binary data"),
+    ];
+    for (start, words) in cases {
+        let error = regraph_trace::read(*start).unwrap_err().to_string();
+        assert_eq!(error, format!("line 1: expected a JSON object with `op`, found {words}"));
+    }
 }
 
 #[test]
@@ -217,10 +386,11 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
     journal.push(Entry::Settled { block: block(1) });
     journal.push(Entry::Bound { address: 0, bytes: 1024, memory: 1, offset: 0 });
     journal.push(Entry::Shared { memory: 1, bytes: 1024, graph: CaptureId(1) });
-    let trace = regraph_trace::from_journal(&journal, stream(60), 3).unwrap();
+    let trace = regraph_trace::from_journal(&journal, stream(60), 3, &Sources::default()).unwrap();
     assert_eq!(
         text(&trace),
-        r#"{"op":"begin","stream":0,"pool":3}
+        r#"{"format":"regraph trace","version":1}
+{"op":"begin","stream":0,"pool":3}
 {"op":"terminals","stream":1,"nodes":[]}
 {"op":"alloc","id":0,"bytes":512,"stream":1}
 {"op":"node","node":0,"after":[]}
@@ -248,12 +418,13 @@ fn a_journal_that_no_trace_can_say_is_refused() {
             dependencies: (&[Dependency::full(node(other))]).into(),
         });
     }
-    let error = regraph_trace::from_journal(&circle, stream(1), 0).unwrap_err();
+    let error =
+        regraph_trace::from_journal(&circle, stream(1), 0, &Sources::default()).unwrap_err();
     assert!(error.to_string().contains("depends on itself"), "{error}");
 
     let mut empty = Journal::new();
     empty.push(Entry::Allocate { block: BlockNumber(0), stream: stream(1), address: 0, bytes: 0 });
-    let error = regraph_trace::from_journal(&empty, stream(1), 0).unwrap_err();
+    let error = regraph_trace::from_journal(&empty, stream(1), 0, &Sources::default()).unwrap_err();
     assert!(error.to_string().contains("expected 1 to 2^60 - 1 bytes"), "{error}");
 }
 

@@ -39,7 +39,9 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) 
             let (from, until) = (blocks("+", &node.allocated), blocks("-", &node.freed));
             let red = wrong.is_some_and(|wrong| wrong.nodes.contains(&number));
             let red = if red { ", color=\"#d93025\", penwidth=3" } else { "" };
-            line(format_args!("    n{number} [label=\"{number} {name}{from}{until}\"{red}];"));
+            let tip = node.label.as_deref().map(escaped);
+            let tip = tip.map_or_else(String::new, |text| format!(", tooltip=\"{text}\""));
+            line(format_args!("    n{number} [label=\"{number} {name}{from}{until}\"{tip}{red}];"));
         }
         if stream.is_some() {
             line(format_args!("  }}"));
@@ -75,7 +77,7 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) 
         ));
     }
     // Behind the clusters, which would have the color too.
-    let told = wrong.map(|wrong| wrong.text.replace('\\', "\\\\").replace('"', "\\\""));
+    let told = wrong.map(|wrong| escaped(&wrong.text));
     let remarks: Vec<_> = told.into_iter().chain(window.remark(dag)).collect();
     if !remarks.is_empty() {
         let color = if wrong.is_some() { "  fontcolor=\"#d93025\";" } else { "" };
@@ -83,6 +85,11 @@ pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window, wrong: Option<&Wrong>) 
     }
     text.push_str("}\n");
     text
+}
+
+/// Text between quotation marks.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// The edges that lie on a path of a proof.

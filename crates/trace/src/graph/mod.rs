@@ -90,6 +90,8 @@ pub enum Edge {
 pub struct Node {
     /// What it is.
     pub kind: Kind,
+    /// Its kernel's name, where the trace says it.
+    pub label: Option<String>,
     /// The stream that it was launched on; of the raw form, the first stream whose terminals were it or
     /// came after it.
     pub stream: Option<StreamIndex>,
@@ -107,6 +109,8 @@ pub struct Node {
 pub struct Block {
     /// Its name in the trace.
     pub id: BlockIndex,
+    /// What the trace says of it: a name, a line of code.
+    pub label: Option<String>,
     /// Its size, as asked for.
     pub bytes: u64,
     /// Its own stream.
@@ -139,7 +143,16 @@ impl Dag {
         let Operation::Begin { stream, .. } = all[begin] else { return None };
         let rest = &all[begin + 1..];
         let end = rest.iter().position(|operation| matches!(operation, Operation::End {}));
-        Some(Reader::new(stream, &rest[..end.unwrap_or(rest.len())]).read())
+        let mut dag = Reader::new(stream, &rest[..end.unwrap_or(rest.len())]).read();
+        let labels = trace.labels();
+        for (number, node) in dag.graph.node_weights_mut().enumerate() {
+            let name = labels.node_name(capture, number as NodeIndex);
+            node.label = name.map(str::to_owned);
+        }
+        for block in &mut dag.blocks {
+            block.label = labels.describe(block.id);
+        }
+        Some(dag)
     }
 
     /// Its nodes, in launch order, and their edges.
@@ -296,8 +309,17 @@ impl<'a> Reader<'a> {
             Operation::Alloc { id, bytes, stream } => {
                 let row = self.dag.blocks.len();
                 let life = now..self.operations.len();
-                let (users, markers, first) = (Vec::new(), None, None);
-                self.dag.blocks.push(Block { id, bytes, stream, users, markers, first, life });
+                let block = Block {
+                    id,
+                    label: None,
+                    bytes,
+                    stream,
+                    users: Vec::new(),
+                    markers: None,
+                    first: None,
+                    life,
+                };
+                self.dag.blocks.push(block);
                 let streams = BTreeMap::from([(stream, None)]);
                 self.open.insert(id, (row, Open { streams, since: count, touched: Vec::new() }));
             }
@@ -331,7 +353,7 @@ impl<'a> Reader<'a> {
     ) -> NodeIndex {
         let graph = &mut self.dag.graph;
         let (allocated, used, freed) = (Vec::new(), Vec::new(), Vec::new());
-        let node = graph.add_node(Node { kind, stream, allocated, used, freed });
+        let node = graph.add_node(Node { kind, label: None, stream, allocated, used, freed });
         for &other in after {
             // Only kernels let others start early.
             let programmatic = early.contains(&other) && graph[at(other)].kind.is_kernel();

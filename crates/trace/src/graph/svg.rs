@@ -160,7 +160,7 @@ impl<'a> Picture<'a> {
         line(format_args!("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"));
         self.head(&mut line, reuses, remark);
         if let Some(wrong) = wrong {
-            let text = wrong.text.replace('&', "&amp;").replace('<', "&lt;");
+            let text = escaped(&wrong.text);
             line(format_args!(
                 "<g><title>{text}</title><text class=\"wrong\" x=\"16\" y=\"57\">{text}</text></g>"
             ));
@@ -197,8 +197,9 @@ impl<'a> Picture<'a> {
             let (allocated, used, freed) =
                 (names(&node.allocated), names(&node.used), names(&node.freed));
             let red = red(wrong.map(|wrong| &wrong.nodes), number);
+            let label = label(&node.label);
             line(format_args!(
-                "<g><title>{number} {name}\nallocated: {allocated}\ncan use: {used}\nfreed behind it: {freed}</title>\
+                "<g><title>{number} {name}{label}\nallocated: {allocated}\ncan use: {used}\nfreed behind it: {freed}</title>\
                  <rect class=\"node{red}\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/>\
                  <text x=\"{}\" y=\"{}\">{number} {name}</text></g>",
                 NODE.0,
@@ -280,8 +281,9 @@ impl<'a> Picture<'a> {
                 None => "not freed".to_owned(),
                 Some(markers) => format!("free once completed: {}", numbers(markers)),
             };
+            let label = label(&block.label);
             line(format_args!(
-                "<g><title>block {id}, {bytes}\nused by {}\n{freed}</title><rect class=\"block{red}\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
+                "<g><title>block {id}, {bytes}{label}\nused by {}\n{freed}</title><rect class=\"block{red}\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
                  height=\"{height}\" rx=\"3\" fill=\"{color}\"/>",
                 numbers(&block.users)
             ));
@@ -332,6 +334,18 @@ fn red(wrong: Option<&Vec<u32>>, number: u32) -> &'static str {
     } else {
         ""
     }
+}
+
+/// What a trace says of a node or a block, on a line of a title.
+fn label(label: &Option<String>) -> String {
+    label.as_ref().map_or_else(String::new, |text| format!("\n{}", escaped(text)))
+}
+
+/// Text in a document, without what it may not hold.
+fn escaped(text: &str) -> String {
+    let text =
+        text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), "\u{fffd}");
+    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 fn path_text(path: &[u32]) -> String {
