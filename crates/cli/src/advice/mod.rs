@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::replay::{replay, Options, Plan, ReplayError};
@@ -50,7 +49,7 @@ pub struct Comparison {
 /// Memory that comes at a capture's end needs virtual memory management.
 pub fn possible(support: MemorySupport) -> impl Iterator<Item = Plan> {
     let maps = matches!(support, MemorySupport::Mapped { .. });
-    Plan::value_variants().iter().copied().filter(move |plan| maps || *plan != Plan::Exact)
+    Plan::ALL.iter().copied().filter(move |plan| maps || *plan != Plan::Exact)
 }
 
 impl Outcome {

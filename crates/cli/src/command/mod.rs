@@ -42,14 +42,18 @@ enum Command {
     Plan(plan::Arguments),
     /// Check certificates of `replay --certificate`: that a trace's captures cannot do with less memory.
     ///
+    /// Blocks that the trace names are told with their names and lines of code.
     /// The check shares no code with what found them. Exit status: 0 if all hold, 1 if one does not, 2
     /// for a bad file or bad usage.
     Certify(certify::Arguments),
-    /// Print what a snapshot (JSON) holds and what its blocks wait for, or make a pickle of it.
-    Snapshot(snapshot::Arguments),
-    /// Draw a trace's memory over its operations, one panel a policy, as an HTML page.
+    /// Print what a snapshot holds and what its blocks wait for, or what has changed from one to a later one.
     ///
-    /// The trace runs on the simulated driver. Exit status: as of `replay`.
+    /// Snapshots are JSON or pickles, as regraph and PyTorch write them.
+    Snapshot(snapshot::Arguments),
+    /// Draw where a trace's blocks lie and what memory comes to, a panel a policy and plan, as an HTML page or SVG.
+    ///
+    /// The least memory that is possible is a line, and a table says which names and lines of code hold the memory. The
+    /// trace runs on the simulated driver. Exit status: as of `replay`.
     Plot(plot::Arguments),
     /// Draw a capture as a graph: nodes by streams, blocks, and the path that lets each be used again.
     ///

@@ -4,18 +4,24 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use clap::Args;
-use regraph::engine::Config;
+use clap::{Args, ValueEnum};
 use regraph::settings::{Programmatic, Reuse};
-use regraph_cli::plot::{self, Series};
-use regraph_cli::replay::Options;
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_cli::plot::{Least, Plot, Series};
+use regraph_cli::replay::Plan;
 
 use super::failure::Failure;
 use super::load::{self, load};
 use super::progress;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A page with figures, which tells of blocks that are pointed at.
+    Html,
+    /// The drawing alone.
+    Svg,
+}
 
 #[derive(Args)]
 pub struct Arguments {
@@ -24,10 +30,17 @@ pub struct Arguments {
     /// Which streams may take a free block, a panel each: cross-stream, own-stream, deferred.
     #[arg(long, value_delimiter = ',', default_values_t = Reuse::ALL, value_name = "POLICIES")]
     policy: Vec<Reuse>,
+    /// How blocks get their places, a panel each: `none` stands for the policies, the others run under the first of
+    /// them.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Plan::ALL.iter().copied(), value_name = "PLANS")]
+    plan: Vec<Plan>,
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
-    /// The page to write, over one that is there; by default the trace's name with `.html`, in the
+    /// What is written; by default what the file's name ends in, else HTML.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// The file to write, over one that is there; by default the trace's name with `.html` or `.svg`, in the
     /// folder that the command runs in.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -36,33 +49,37 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let trace = load(&arguments.trace)?;
     let name = load::name(&arguments.trace);
-    let mut series: Vec<Series> = Vec::new();
     let spinner = progress::spinner(format!("running {name}"));
-    for (index, policy) in arguments.policy.iter().enumerate() {
-        if arguments.policy[..index].contains(policy) {
-            continue;
-        }
-        let mut config = Config::default();
-        config.settings.reuse = *policy;
-        config.settings.programmatic = arguments.programmatic;
-        let options = Options { config, ..Options::default() };
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
-        let run = Series::run(&driver, &trace, &options);
-        series.push(run.map_err(|error| Failure::replay(&format!("{name}: {policy}"), &error))?);
-    }
+    let Arguments { policy, plan, programmatic, .. } = arguments;
+    let begin = |run: &str| spinner.set_message(format!("running {name}: {run}"));
+    let series = Series::run_all(&trace, policy, plan, *programmatic, begin)
+        .map_err(|(run, error)| Failure::replay(&format!("{name}: {run}"), &error))?;
+    spinner.set_message("finding the least memory");
+    let least = Least::of(&trace, *programmatic);
     spinner.finish_and_clear();
     let title = match arguments.trace.file_name() {
         Some(name) if !load::is_stdin(&arguments.trace) => name,
         _ => OsStr::new("trace"),
     };
-    let page = plot::render(&title.to_string_lossy(), &trace, &series);
+    let ends_in_svg = |path: &PathBuf| path.extension().is_some_and(|it| it == "svg");
+    let by_name = || match arguments.output.as_ref().is_some_and(ends_in_svg) {
+        true => Format::Svg,
+        false => Format::Html,
+    };
+    let text = title.to_string_lossy();
+    let plot = Plot { title: &text, trace: &trace, series: &series, least: Some(&least) };
+    let (page, suffix) = match arguments.format.unwrap_or_else(by_name) {
+        Format::Html => (plot.html(), "html"),
+        Format::Svg => (plot.svg(), "svg"),
+    };
     let path = match &arguments.output {
         Some(path) => path.clone(),
-        None => PathBuf::from(title).with_extension("html"),
+        None => PathBuf::from(title).with_extension(suffix),
     };
     load::differs(&arguments.trace, &path)?;
-    fs::write(&path, page)
-        .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+    fs::write(&path, page).map_err(|error| {
+        Failure::Other(format!("{}: cannot be written: {error}", path.display()))
+    })?;
     let mut output = io::stdout().lock();
     writeln!(output, "written to {}", path.display())?;
     output.flush()?;

@@ -6,8 +6,10 @@
   const cursors = chart.querySelectorAll(".cursor");
   const readouts = chart.querySelectorAll(".readout");
   const heads = Array.from(readouts, (readout) => readout.textContent);
+  const tip = document.getElementById("tip");
   const hint = line.textContent;
   let shown = -1;
+  let picked = [];
 
   const figure = (bytes) => (bytes / data.unit_bytes).toFixed(1);
 
@@ -30,9 +32,26 @@
 
   function hide() {
     shown = -1;
+    pick(null);
     cursors.forEach((cursor) => cursor.setAttribute("visibility", "hidden"));
     readouts.forEach((readout, panel) => { readout.textContent = heads[panel]; });
     line.textContent = hint;
+  }
+
+  /** Outlines a block in every panel and tells of it beside the pointer; null for none. */
+  function pick(block, event) {
+    if (block === null || picked[0]?.dataset.b !== block) {
+      picked.forEach((part) => part.classList.remove("picked"));
+      picked = block === null ? [] : [...chart.querySelectorAll(`rect[data-b="${block}"]`)];
+      picked.forEach((part) => part.classList.add("picked"));
+    }
+    tip.hidden = block === null;
+    if (tip.hidden) return;
+    tip.textContent = data.blocks[block];
+    const { width, height } = tip.getBoundingClientRect();
+    const beside = (at, size, room) => (at + 16 + size > room ? Math.max(0, at - 16 - size) : at + 16);
+    tip.style.left = beside(event.clientX, width, innerWidth) + "px";
+    tip.style.top = beside(event.clientY, height, innerHeight) + "px";
   }
 
   /** The last operation that is not behind this one. */
@@ -49,6 +68,7 @@
 
   if (data.at.length === 0) return;
   chart.addEventListener("pointermove", (event) => {
+    pick(event.target.dataset?.b ?? null, event);
     const point = new DOMPoint(event.clientX, event.clientY);
     const x = point.matrixTransform(chart.getScreenCTM().inverse()).x;
     const left = data.left.find((left) => x >= left - 8 && x <= left + data.width + 8);

@@ -1,13 +1,18 @@
 //! The page around the drawing.
 
+use std::collections::BTreeMap;
+
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
 
-use super::chart::{Chart, AREA, FIGURES, POINTS};
+use super::chart::{plain, Chart, AREA, COLOURS, FIGURES, POINTS, WIDTH};
+use super::layout::{live_at_peak, Life};
 use super::scale::{grouped, Unit};
-use super::Series;
+use super::{Least, Series};
 use regraph_trace::{Operation, Trace};
 
+/// Of the drawing, and of the page around it.
+const CHART_STYLE: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// An operation's text is cut here, in characters.
@@ -25,42 +30,95 @@ const LEGEND: [(&str, &str); 3] = [
     ),
 ];
 
-/// Draws a trace's memory: a page of HTML that needs no other file and no network.
-///
-/// Each series holds one sample an operation of the trace. Curves of more than 2,000 samples are
-/// thinned with [`super::thin()`]. `title` is any text; it is escaped.
-pub fn render(title: &str, trace: &Trace, series: &[Series]) -> String {
-    let chart = Chart::new(trace, series);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) ": memory over operations" }
-                style { (PreEscaped(STYLE)) }
+/// Rows of the table of what memory is made of, at most.
+const ROWS: usize = 20;
+
+/// What a page shows: a trace's memory over its operations, a panel for each series.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot<'a> {
+    /// Any text; it is escaped.
+    pub title: &'a str,
+    /// The trace.
+    pub trace: &'a Trace,
+    /// Each holds one sample an operation of the trace. Curves of more than 2,000 samples are thinned with
+    /// [`super::thin()`]; of a layout the 5,000 stretches are drawn that take most bytes for most operations.
+    pub series: &'a [Series],
+    /// What no placement comes below.
+    pub least: Option<&'a Least>,
+}
+
+impl Plot<'_> {
+    /// A page of HTML that needs no other file and no network.
+    pub fn html(&self) -> String {
+        let &Self { title, trace, series, least } = self;
+        let title = plain(title);
+        let chart = Chart::new(trace, series, least);
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) ": memory over operations" }
+                    style { (PreEscaped(CHART_STYLE)) (PreEscaped(STYLE)) }
+                }
+                body {
+                    h1 { (title) }
+                    p { (counts(trace)) }
+                    (legend(&chart, least.is_some()))
+                    div.wide { (chart.draw(false)) }
+                    p #operation {
+                        "Point at a block to read what it is; point at a panel, or press the arrow keys on it, to read \
+                         an operation."
+                    }
+                    p #tip hidden {}
+                    div.wide { (table(series, least, chart.unit)) }
+                    (makers(trace, least, &chart))
+                    p.note { (notes(series, &chart).join(" ")) }
+                    script type="application/json" #data { (PreEscaped(data(trace, series, &chart))) }
+                    script { (PreEscaped(SCRIPT)) }
+                }
             }
-            body {
-                h1 { (title) }
-                p { (counts(trace)) }
-                (legend())
-                div.wide { (chart.draw()) }
-                p #operation { "Point at a panel, or press the arrow keys on it, to read an operation." }
-                div.wide { (table(series, chart.unit)) }
-                p.note {
-                    "Peak allocated is each pool's own, summed over pools."
-                    @if trace.operations().len() > POINTS {
-                        " Curves are thinned to " (grouped(POINTS)) " points: of each stretch the \
-                         lowest and the highest are kept."
+        };
+        page.into_string()
+    }
+
+    /// The drawing alone, as a file of SVG that needs no other file and no script: each block tells of itself where a
+    /// viewer shows titles.
+    pub fn svg(&self) -> String {
+        /// Above and below the panels.
+        const ABOVE: f64 = 92.0;
+        const BELOW: f64 = 20.0;
+        let &Self { title, trace, series, least } = self;
+        let chart = Chart::new(trace, series, least);
+        let notes = notes(series, &chart);
+        let end = ABOVE + chart.height() + 10.0;
+        let height = end + BELOW * notes.len() as f64;
+        let keys = keys(&chart, least.is_some());
+        let step = (WIDTH - 32.0) / keys.len().max(1) as f64;
+        let drawing = html! {
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
+                font-family="system-ui, sans-serif" font-size="13" {
+                title { (plain(title)) }
+                style { (PreEscaped(CHART_STYLE)) }
+                rect.ground width="100%" height="100%" {}
+                text.title x="16" y="30" { (plain(title)) }
+                text.mark x="16" y="52" { (counts(trace)) }
+                @for (index, key) in keys.iter().enumerate() {
+                    g transform=(format!("translate({:.1} 66)", 16.0 + step * index as f64)) {
+                        (key.sample)
+                        text.mark x="34" y="12" { (key.name) }
                     }
                 }
-                script type="application/json" #data { (PreEscaped(data(trace, series, &chart))) }
-                script { (PreEscaped(SCRIPT)) }
+                g transform=(format!("translate(0 {ABOVE})")) { (chart.panels(true)) }
+                @for (note, line) in notes.iter().zip(0..) {
+                    text.mark x="16" y=(format!("{}", end + BELOW * f64::from(line))) { (note) }
+                }
             }
-        }
-    };
-    page.into_string()
+        };
+        drawing.into_string()
+    }
 }
 
 fn counts(trace: &Trace) -> String {
@@ -76,49 +134,188 @@ fn counts(trace: &Trace) -> String {
     )
 }
 
-fn legend() -> Markup {
+/// One entry of the legend.
+struct Key {
+    name: String,
+    sample: Markup,
+    words: Option<&'static str>,
+}
+
+/// What each colour and line is.
+fn keys(chart: &Chart<'_>, has_least: bool) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let patch = |class: &str| html! { rect class=(class) x="1" y="2" width="26" height="11" {} };
+    for (colour, stream) in chart.streams.iter().take(COLOURS).enumerate() {
+        let others = colour == COLOURS - 1 && chart.streams.len() > COLOURS;
+        let name = if others { "other streams".to_owned() } else { format!("stream {stream}") };
+        keys.push(Key { name, sample: patch(&format!("s{colour}")), words: None });
+    }
+    let free = Some("on which no block lies: free, or not to be had by the stream that asked.");
+    keys.push(Key { name: "memory held".to_owned(), sample: patch("held"), words: free });
+    if has_least {
+        let sample = html! { line.least x1="1" y1="8" x2="27" y2="8" {} };
+        let words = "no placement that adds no edges to the graphs takes less; the outlined blocks are those that need \
+                     it all at once.";
+        keys.push(Key { name: "minimum".to_owned(), sample, words: Some(words) });
+    }
+    for (class, words) in LEGEND {
+        let line = if class == AREA { "M1 13V3H27V13Z" } else { "M1 8H27" };
+        let sample = html! { path class=(format!("sample {class}")) d=(line) {} };
+        keys.push(Key { name: class.to_owned(), sample, words: Some(words) });
+    }
+    let sample = html! { g.captures { path d="M1 9H27" {} } };
+    let words = Some("from its begin to its end.");
+    keys.push(Key { name: "capture".to_owned(), sample, words });
+    keys
+}
+
+fn legend(chart: &Chart<'_>, has_least: bool) -> Markup {
+    let keys = keys(chart, has_least);
+    let (colours, lines): (Vec<_>, Vec<_>) = keys.iter().partition(|key| key.words.is_none());
+    let sample = |key: &Key| html! { svg viewBox="0 0 28 14" aria-hidden="true" { (key.sample) } };
     html! {
         ul.legend {
-            @for (class, words) in LEGEND {
-                li {
-                    svg viewBox="0 0 28 14" aria-hidden="true" {
-                        @let sample = if class == AREA { "M1 13V3H27V13Z" } else { "M1 8H27" };
-                        path class=(format!("sample {class}")) d=(sample) {}
-                    }
-                    b { (class) } ": " (words)
-                }
+            @if !colours.is_empty() {
+                li.streams { @for key in colours { span { (sample(key)) (key.name) } } }
             }
-            li {
-                svg viewBox="0 0 28 14" aria-hidden="true" { g.captures { path d="M1 9H27" {} } }
-                b { "capture" } ": from its begin to its end."
+            @for key in lines {
+                li { (sample(key)) b { (key.name) } ": " (key.words.unwrap_or_default()) }
             }
         }
     }
 }
 
-fn table(series: &[Series], unit: Unit) -> Markup {
+/// What is to be known of the drawing.
+fn notes(series: &[Series], chart: &Chart<'_>) -> Vec<String> {
+    let mut notes = vec![
+        "Above: where blocks lie, address over operations, without the gaps between pieces of memory. Below: sums. Peak \
+         allocated is each pool's own, summed over pools."
+            .to_owned(),
+    ];
+    if chart.rows() > 1 {
+        notes.push("Each row of panels has a scale of its own.".to_owned());
+    }
+    if chart.operations.top as usize > POINTS {
+        notes.push(format!(
+            "Curves are thinned to {} points: of each stretch the lowest and the highest are kept.",
+            grouped(POINTS)
+        ));
+    }
+    for (panel, series) in series.iter().enumerate() {
+        if let Some((count, largest, share)) = chart.left_out(panel) {
+            notes.push(format!(
+                "{}: {} small or short-lived stretches of blocks are left out, none above {}, {:.2} % of all bytes times \
+                 operations.",
+                plain(&series.name),
+                grouped(count),
+                Unit::fitting(largest).text(largest),
+                share * 100.0
+            ));
+        }
+    }
+    notes
+}
+
+fn table(series: &[Series], least: Option<&Least>, unit: Unit) -> Markup {
     let bytes = |bytes: u64| html! { data value=(bytes) { (unit.text(bytes)) } };
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), |r| format!("{r:.2}"));
+    let over = |reserved: u64, least: &Least| {
+        ratio((least.bytes > 0).then(|| reserved as f64 / least.bytes as f64))
+    };
     html! {
         table {
             thead {
                 tr {
-                    th scope="col" { "policy" }
+                    th scope="col" { "policy or plan" }
                     th scope="col" { "peak reserved" }
                     th scope="col" { "peak allocated" }
                     th scope="col" { "reserved over allocated" }
                     th scope="col" { "highest waiting" }
+                    @if least.is_some() {
+                        th scope="col" { "minimum" }
+                        th scope="col" { "reserved over minimum" }
+                    }
                 }
             }
             tbody {
                 @for series in series {
                     tr {
-                        th scope="row" { (series.name) }
+                        th scope="row" { (plain(&series.name)) }
                         td { (bytes(series.peak_reserved())) }
                         td { (bytes(series.peak_allocated)) }
-                        td { (series.reserved_over_allocated().map_or_else(|| "–".to_owned(), |r| format!("{r:.2}"))) }
+                        td { (ratio(series.reserved_over_allocated())) }
                         td { (bytes(series.peak_waiting())) }
+                        @if let Some(least) = least {
+                            td { (bytes(least.bytes)) }
+                            td { (over(series.peak_reserved(), least)) }
+                        }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Blocks that are described alike.
+#[derive(Default)]
+struct Maker {
+    at_peak: (usize, u64),
+    in_least: (usize, u64),
+}
+
+/// What the memory is made of, by names and lines of code: at the peak, and in the minimum.
+fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
+    let describe = |life: &Life| {
+        trace.labels().describe(life.block).map_or_else(
+            || {
+                let size = Unit::fitting(life.bytes).text(life.bytes);
+                format!("blocks of {size} on stream {}", life.stream)
+            },
+            |text| plain(&text),
+        )
+    };
+    let mut makers: BTreeMap<String, Maker> = BTreeMap::new();
+    for life in live_at_peak(&chart.lives) {
+        let (count, bytes) = &mut makers.entry(describe(life)).or_default().at_peak;
+        (*count, *bytes) = (*count + 1, *bytes + life.bytes);
+    }
+    let is_in = |life: &&Life| least.is_some_and(|least| least.blocks.contains(&life.block));
+    for life in chart.lives.iter().filter(is_in) {
+        let (count, bytes) = &mut makers.entry(describe(life)).or_default().in_least;
+        (*count, *bytes) = (*count + 1, *bytes + life.bytes);
+    }
+    let mut rows: Vec<_> = makers.into_iter().collect();
+    rows.sort_by_key(|(_, it)| std::cmp::Reverse(it.at_peak.1.max(it.in_least.1)));
+    let cell = |(count, bytes): (usize, u64)| {
+        html! { @if count > 0 { (chart.unit.text(bytes)) " in " (grouped(count)) } @else { "–" } }
+    };
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What the memory is made of" }
+            div.wide {
+                table.makers {
+                    thead {
+                        tr {
+                            th scope="col" { "name or line of code" }
+                            th scope="col" { "live at the peak" }
+                            @if least.is_some() { th scope="col" { "in the minimum" } }
+                        }
+                    }
+                    tbody {
+                        @for (what, maker) in rows.iter().take(ROWS) {
+                            tr {
+                                th scope="row" { (what) }
+                                td { (cell(maker.at_peak)) }
+                                @if least.is_some() { td { (cell(maker.in_least)) } }
+                            }
+                        }
+                    }
+                }
+            }
+            p.note {
+                "Bytes as asked for, and in how many blocks. The peak is that of the host's order; "
+                "the minimum's blocks need not have lived at once there."
+                @if rows.len() > ROWS { " " (grouped(rows.len() - ROWS)) " smaller rows are left out." }
             }
         }
     }
@@ -139,6 +336,8 @@ struct Data<'a> {
     /// By series and figure: bytes behind each of those operations.
     figures: Vec<[Vec<u64>; 3]>,
     names: [&'a str; 3],
+    /// Of the blocks that are drawn, what each is.
+    blocks: Vec<String>,
 }
 
 fn data(trace: &Trace, series: &[Series], chart: &Chart<'_>) -> String {
@@ -156,13 +355,41 @@ fn data(trace: &Trace, series: &[Series], chart: &Chart<'_>) -> String {
         width: chart.width,
         left: (0..series.len()).map(|panel| chart.left(panel)).collect(),
         at: drawn.iter().map(|&place| place + 1).collect(),
-        text: drawn.iter().map(|&place| text(&trace.operations()[place])).collect(),
+        text: text_of(trace, &drawn),
         figures: series.iter().map(figures).collect(),
         names: FIGURES.map(|(name, _)| name),
+        blocks: chart
+            .drawn_blocks()
+            .into_iter()
+            .map(|row| chart.about(&chart.lives[row]))
+            .collect(),
     };
     let json = serde_json::to_string(&data).expect("numbers and strings are always JSON");
     // Nothing in it may look like the end of the element that it stands in.
     json.replace('<', "\\u003c")
+}
+
+/// Operations by their places, in order: as in a file, cut where they are long, with the names of nodes.
+fn text_of(trace: &Trace, places: &[usize]) -> Vec<String> {
+    let mut texts = Vec::with_capacity(places.len());
+    let mut wanted = places.iter().peekable();
+    let (mut captures, mut nodes) = (0, 0);
+    for (place, operation) in trace.operations().iter().enumerate() {
+        let mut name = None;
+        match operation {
+            Operation::Begin { .. } => (captures, nodes) = (captures + 1, 0),
+            Operation::Kernel { .. } | Operation::Node { .. } => {
+                name = trace.labels().node_name(captures - 1, nodes);
+                nodes += 1;
+            }
+            _ => {}
+        }
+        if wanted.next_if_eq(&&place).is_some() {
+            let text = text(operation);
+            texts.push(name.map_or_else(|| text.clone(), |name| format!("{text} {}", plain(name))));
+        }
+    }
+    texts
 }
 
 /// An operation as in a file, cut where it is long.

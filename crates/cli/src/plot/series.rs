@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::replay::{replay_sampled, Options, ReplayError, Sample};
-use regraph_tagged::Program;
+use super::layout::Layout;
+use crate::replay::{replay_sampled, Options, Plan, ReplayError, Sample};
+use regraph::engine::Config;
+use regraph::settings::{Programmatic, Reuse};
+use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::Trace;
 
 /// What is drawn in one panel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     /// The panel's name.
     pub name: String,
@@ -16,28 +19,73 @@ pub struct Series {
     /// The highest that each pool's live blocks came to, summed over pools, in bytes. With several
     /// pools it may be more than any sample.
     pub peak_allocated: u64,
+    /// Where the blocks lay.
+    pub layout: Layout,
 }
 
 impl Series {
-    /// Runs a trace; the panel is named after the reuse policy. Nothing is mapped ahead, so that what is
-    /// held is what is needed.
+    /// Runs a trace; the panel is named after the plan, or without one after the reuse policy. Nothing is mapped ahead,
+    /// so that what is held is what is needed.
     ///
     /// # Errors
     /// As of [`crate::replay::replay`].
-    pub fn run<P: Program>(
-        driver: &Arc<P>,
+    pub fn run(
+        driver: &Arc<SimDriver>,
         trace: &Trace,
         options: &Options,
     ) -> Result<Self, ReplayError> {
         let mut samples = Vec::with_capacity(trace.operations().len());
         let mut options = options.clone();
         options.config.settings.growth_step_bytes = None;
-        let replayed = replay_sampled(driver, trace, &options, |sample| samples.push(sample))?;
-        Ok(Self {
-            name: options.config.settings.reuse.to_string(),
-            samples,
-            peak_allocated: replayed.peak_allocated_bytes,
-        })
+        let mut layout = Layout::default();
+        let replayed = replay_sampled(
+            driver,
+            trace,
+            &options,
+            |sample| samples.push(sample),
+            |placements| layout = Layout::new(placements, |at, bytes| driver.behind(at, bytes)),
+        )?;
+        let name = match options.plan {
+            Plan::None => options.config.settings.reuse.to_string(),
+            plan => plan.to_string(),
+        };
+        Ok(Self { name, samples, peak_allocated: replayed.peak_allocated_bytes, layout })
+    }
+
+    /// A run for each panel, on a simulated device of its own: each policy without a plan, if the plans have
+    /// [`Plan::None`], then each other plan under the first of the policies. What is named twice runs once. `begin` is
+    /// called with each one's name.
+    ///
+    /// # Errors
+    /// As of [`Series::run`], with the name of the run.
+    pub fn run_all(
+        trace: &Trace,
+        policies: &[Reuse],
+        plans: &[Plan],
+        programmatic: Programmatic,
+        mut begin: impl FnMut(&str),
+    ) -> Result<Vec<Self>, (String, Box<ReplayError>)> {
+        let unplanned = policies.iter().map(|&policy| (policy, Plan::None));
+        let unplanned = unplanned.filter(|_| plans.contains(&Plan::None));
+        let first = policies.first().copied().unwrap_or_default();
+        let planned = plans.iter().filter(|&&plan| plan != Plan::None);
+        let mut series: Vec<Self> = Vec::new();
+        for (reuse, plan) in unplanned.chain(planned.map(|&plan| (first, plan))) {
+            let name = match plan {
+                Plan::None => reuse.to_string(),
+                plan => plan.to_string(),
+            };
+            if series.iter().any(|done| done.name == name) {
+                continue;
+            }
+            begin(&name);
+            let mut config = Config::default().programmatic(programmatic);
+            config.settings.reuse = reuse;
+            let options = Options { config, plan, ..Options::default() };
+            let driver = Arc::new(SimDriver::new(SimConfig::default()));
+            series.push(Self::run(&driver, trace, &options).map_err(|error| (name, error.into()))?);
+        }
+        Ok(series)
     }
 
     /// The highest that the pools held, in bytes.

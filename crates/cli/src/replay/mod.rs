@@ -20,6 +20,7 @@ mod twice;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "command")]
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -32,7 +33,8 @@ pub use refusal::{Placed, Refusal};
 pub use sample::Sample;
 
 /// How a capture's blocks get their places, in the order of what that costs a capture.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "command", derive(ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Plan {
@@ -49,11 +51,20 @@ pub enum Plan {
     Twice,
 }
 
+impl Plan {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::None, Self::Learned, Self::Exact, Self::Twice];
+}
+
 impl fmt::Display for Plan {
     /// Its name on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value();
-        f.pad(value.as_ref().map_or("", |value| value.get_name()))
+        f.pad(match self {
+            Self::None => "none",
+            Self::Learned => "learned",
+            Self::Exact => "exact",
+            Self::Twice => "twice",
+        })
     }
 }
 
@@ -175,7 +186,9 @@ pub fn replay<P: Program>(
     trace: &Trace,
     options: &Options,
 ) -> Result<Replayed, ReplayError> {
-    run(runner::Runner::new(driver, trace, options, None))
+    let mut runner = runner::Runner::new(driver, trace, options, None);
+    let result = runner.run();
+    cleaned(runner, result)
 }
 
 /// Runs a trace as [`replay`] does, for where its blocks are placed: also those of a capture that the checker refuses.
@@ -201,8 +214,9 @@ pub fn place<P: Program>(
     Ok(placed)
 }
 
-/// Runs a trace as [`replay`] does, and calls `take` behind each operation with what memory came
-/// to. Placements are the same; times are not to be relied on.
+/// Runs a trace as [`replay`] does, calls `take` behind each operation with what memory came
+/// to, and `placed` with all placements before anything is given back. Placements are the same; times are not to be
+/// relied on.
 ///
 /// Behind an allocation and a free it looks at every free range, behind an allocation with the
 /// reason why it is refused.
@@ -214,13 +228,18 @@ pub fn replay_sampled<P: Program>(
     trace: &Trace,
     options: &Options,
     mut take: impl FnMut(Sample),
+    placed: impl FnOnce(&[Placement]),
 ) -> Result<Replayed, ReplayError> {
     let sampler = sample::Sampler::new(&mut take);
-    run(runner::Runner::new(driver, trace, options, Some(sampler)))
+    let mut runner = runner::Runner::new(driver, trace, options, Some(sampler));
+    let result = runner.run().inspect(|replayed| placed(&replayed.placements));
+    cleaned(runner, result)
 }
 
-fn run<P: Program>(mut runner: runner::Runner<'_, P>) -> Result<Replayed, ReplayError> {
-    let result = runner.run();
+fn cleaned<P: Program>(
+    mut runner: runner::Runner<'_, P>,
+    result: Result<Replayed, ReplayError>,
+) -> Result<Replayed, ReplayError> {
     let cleaned = runner.clean();
     let replayed = result?;
     cleaned?;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod advice;
+mod browser;
 mod command;
 mod graph;
 mod import;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regraph::engine::Config;
-use regraph::settings::Reuse;
-use regraph_cli::plot::{render, thin, Series};
-use regraph_cli::replay::{replay, replay_sampled, Options, Sample};
+use regraph::settings::{Programmatic, Reuse};
+use regraph_cli::plot::{thin, Least, Plot, Series};
+use regraph_cli::replay::{replay, replay_sampled, Options, Plan, Sample};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::{Operation, Trace};
 use roxmltree::{Document, Node};
@@ -37,6 +37,11 @@ fn with(reuse: Reuse) -> Options {
 
 fn all_series(trace: &Trace) -> Vec<Series> {
     Reuse::ALL.iter().map(|reuse| Series::run(&device(), trace, &with(*reuse)).unwrap()).collect()
+}
+
+/// A page without the minimum.
+fn render(title: &str, trace: &Trace, series: &[Series]) -> String {
+    Plot { title, trace, series, least: None }.html()
 }
 
 /// Every element of that name, with all in it.
@@ -183,7 +188,8 @@ fn sampling_changes_no_placement_and_its_figures_add_up() {
             let plain = replay(&device(), &trace, &with(*reuse)).unwrap();
             let mut samples = Vec::new();
             let sampled =
-                replay_sampled(&device(), &trace, &with(*reuse), |s| samples.push(s)).unwrap();
+                replay_sampled(&device(), &trace, &with(*reuse), |s| samples.push(s), |_| ())
+                    .unwrap();
             assert_eq!(sampled.placements, plain.placements, "{name}: {reuse}");
             assert_eq!(sampled.reserved_bytes, plain.reserved_bytes);
             assert_eq!(samples.len(), trace.operations().len());
@@ -224,7 +230,7 @@ fn what_waits_is_what_the_asking_stream_could_not_take() {
 fn text_is_escaped_and_an_empty_trace_has_a_page() {
     let title = "</script><script>alert(\"&\")</script>";
     let trace = Trace::new(vec![]).unwrap();
-    let series = Series { name: title.to_owned(), samples: vec![], peak_allocated: 0 };
+    let series = Series { name: title.to_owned(), ..Series::default() };
     for series in [vec![], vec![series]] {
         let page = render(title, &trace, &series);
         assert!(!page.contains("<script>alert"), "{page}");
@@ -272,7 +278,7 @@ fn a_long_traces_page_stays_small_and_keeps_its_peaks() {
         .map(|i| Sample { reserved: i, allocated: i * 7919 % 1000, waiting: i % 3 })
         .collect();
     samples[77_777].waiting = 90_000;
-    let series = Series { name: "x".to_owned(), samples, peak_allocated: 999 };
+    let series = Series { name: "x".to_owned(), samples, peak_allocated: 999, ..Series::default() };
     let page = render("long", &trace, &[series]);
     assert!(page.len() < 2 << 20, "{}", page.len());
     let document = Document::parse(chart(&page)).unwrap();
@@ -283,6 +289,177 @@ fn a_long_traces_page_stays_small_and_keeps_its_peaks() {
     };
     assert!((high("waiting") / high("reserved") - 90_000.0 / 99_999.0).abs() < 1e-3);
     assert!(data(&page)["at"].as_array().unwrap().contains(&77_778.into()));
+}
+
+/// Every way to run a trace, and the minimum.
+fn all_runs(trace: &Trace) -> (Vec<Series>, Least) {
+    let programmatic = Programmatic::default();
+    let series = Series::run_all(trace, Reuse::ALL, Plan::ALL, programmatic, |_| ()).unwrap();
+    (series, Least::of(trace, programmatic))
+}
+
+fn number(node: Node<'_, '_>, name: &str) -> f64 {
+    node.attribute(name).unwrap().parse().unwrap()
+}
+
+/// The rectangles of a panel's blocks: left, upper, right and lower edge.
+fn rectangles(panel: Node<'_, '_>) -> Vec<[f64; 4]> {
+    let layout = of_class(panel, "layout")[0];
+    let is_block =
+        |it: &Node<'_, '_>| it.has_tag_name("rect") && it.attribute("class") != Some("held");
+    let edges = |it: Node<'_, '_>| {
+        let [x, y, width, height] = ["x", "y", "width", "height"].map(|name| number(it, name));
+        [x, y, x + width, y + height]
+    };
+    layout.descendants().filter(is_block).map(edges).collect()
+}
+
+/// Whether two rectangles have more in common than what is lost by rounding to hundredths.
+fn overlap(one: &[f64; 4], other: &[f64; 4]) -> bool {
+    let common = |low: usize| one[low + 2].min(other[low + 2]) - one[low].max(other[low]);
+    common(0) > 0.03 && common(1) > 0.03
+}
+
+#[test]
+fn live_blocks_do_not_overlap_in_any_panel() {
+    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5", "towers_train_s2"] {
+        let trace = read(name);
+        let (series, least) = all_runs(&trace);
+        let plot = Plot { title: name, trace: &trace, series: &series, least: Some(&least) };
+        let page = plot.html();
+        let document = Document::parse(chart(&page)).unwrap();
+        let panels = of_class(document.root(), "panel");
+        assert_eq!(panels.len(), 6, "{name}");
+        for panel in panels {
+            let policy = text(of_class(panel, "name")[0]);
+            let blocks = rectangles(panel);
+            // A block may lie on several pieces of memory.
+            assert!(blocks.len() >= trace.blocks(), "{name}: {policy}: {}", blocks.len());
+            for (index, one) in blocks.iter().enumerate() {
+                if let Some(other) = blocks[..index].iter().find(|other| overlap(one, other)) {
+                    panic!("{name}: {policy}: {one:?} and {other:?} overlap");
+                }
+            }
+            let held = of_class(panel, "held")[0];
+            let top = number(held, "y") - 0.02;
+            assert!(blocks.iter().all(|block| block[1] >= top), "{name}: {policy}");
+            // The memory in use at most is as high as a block is.
+            let least_line = of_class(panel, "least");
+            assert_eq!(least_line.len(), 2, "{name}");
+            assert!(number(least_line[0], "y1") >= top, "{name}: {policy}");
+        }
+    }
+}
+
+#[test]
+fn the_layouts_lie_within_the_memory_that_is_held() {
+    for name in NAMES {
+        let trace = read(name);
+        for series in all_runs(&trace).0 {
+            let (height, held) = (series.layout.height(), series.peak_reserved());
+            assert!(height <= held, "{name}: {}: {height} of {held}", series.name);
+            assert!(height >= series.peak_allocated.min(held), "{name}: {}", series.name);
+        }
+    }
+}
+
+/// A trace whose names need escaping everywhere.
+fn named() -> Trace {
+    let frame = |filename: &str, line, name: &str| {
+        let (filename, name) = (filename.to_owned(), name.to_owned());
+        regraph::snapshot::Frame { filename, line, name }
+    };
+    let trace = Trace::new(vec![
+        Operation::Begin { stream: 0, pool: 0 },
+        Operation::Alloc { id: 5, bytes: 4 << 20, stream: 0 },
+        Operation::Kernel { stream: 0, uses: vec![], programmatic: false },
+        Operation::Alloc { id: 6, bytes: 3000, stream: 1 },
+        Operation::Free { id: 5 },
+        Operation::End {},
+    ]);
+    let mut labels = regraph_trace::Labels::default();
+    labels.name_block(5, "</script><b>\"keys\" & 'values'\u{1}");
+    let library = "/usr/lib/python3.11/site-packages/torch/nn/functional.py";
+    labels.place_block(5, vec![frame(library, 9, "linear"), frame("a<b>.py", 31, "<lambda>")]);
+    labels.name_node(0, 0, "gemm<float, 4>");
+    trace.unwrap().with_labels(labels)
+}
+
+#[test]
+fn blocks_tell_their_names_and_stacks_and_all_of_it_is_escaped() {
+    let trace = named();
+    let (series, least) = all_runs(&trace);
+    let plot = Plot { title: "<x>", trace: &trace, series: &series, least: Some(&least) };
+    let page = plot.html();
+    assert!(!page.contains("<b>\"keys") && !page.contains('\u{1}'));
+    let blocks = data(&page)["blocks"].as_array().unwrap().clone();
+    let told: Vec<&str> = blocks.iter().map(|block| block.as_str().unwrap()).collect();
+    assert_eq!(told.len(), 2);
+    let lines: Vec<&str> = told[0].lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "block 5: 4.0 MiB (4,194,304 bytes) on stream 0",
+            "operations 2 to 5",
+            "one of the blocks that make the minimum",
+            "</script><b>\"keys\" & 'values'\u{fffd}",
+            "/usr/lib/python3.11/site-packages/torch/nn/functional.py:9 linear",
+            "a<b>.py:31 <lambda>",
+        ]
+    );
+    assert_eq!(told[1].lines().nth(1), Some("from operation 4 on, never freed"));
+    let texts = data(&page)["text"].to_string();
+    assert!(texts.contains("gemm<float, 4>"), "{texts}");
+    // The table leads back to the line that is not the library's.
+    let tables = elements(&page, "table");
+    let table = Document::parse(tables[1]).unwrap();
+    let rows: Vec<String> =
+        table.descendants().filter(|it| it.attribute("scope") == Some("row")).map(text).collect();
+    assert!(rows[0].ends_with(", a<b>.py:31 <lambda>"), "{rows:?}");
+
+    // In the block itself too, as much as there is room for.
+    let drawn = Document::parse(chart(&page)).unwrap();
+    let captions: Vec<_> = of_class(drawn.root(), "caption").into_iter().map(text).collect();
+    assert!(captions.iter().any(|it| it.starts_with("</script><b>\"keys\"")), "{captions:?}");
+
+    let drawing = plot.svg();
+    let document = Document::parse(&drawing).unwrap();
+    let titles: Vec<String> = document
+        .descendants()
+        .filter(|it| it.has_tag_name(("http://www.w3.org/2000/svg", "title")))
+        .map(text)
+        .collect();
+    assert_eq!(titles[0], "<x>");
+    assert!(titles[1..].contains(&told[0].to_owned()), "{titles:?}");
+    for outside in ["href", "url(", "@import", "<script"] {
+        assert!(!drawing.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_capture_of_100_000_blocks_has_a_page_that_says_what_it_leaves_out() {
+    let count = 100_000;
+    let mut operations = vec![Operation::Begin { stream: 0, pool: 0 }];
+    for id in 0..count {
+        // A window of live blocks, now and then a large one.
+        let bytes = if id % 100 == 0 { 1 << 20 } else { 512 + u64::from(id % 7) * 512 };
+        operations.push(Operation::Alloc { id, bytes, stream: (id % 3) as u16 });
+        operations.push(Operation::Kernel { stream: 0, uses: vec![], programmatic: false });
+        if id >= 50 {
+            operations.push(Operation::Free { id: id - 50 });
+        }
+    }
+    operations.push(Operation::End {});
+    let trace = Trace::new(operations).unwrap();
+    let series = [Series::run(&device(), &trace, &with(Reuse::OwnStream)).unwrap()];
+    let least = Least::of(&trace, Programmatic::default());
+    let page = Plot { title: "many", trace: &trace, series: &series, least: Some(&least) }.html();
+    assert!(page.len() < 4 << 20, "{}", page.len());
+    let document = Document::parse(chart(&page)).unwrap();
+    let drawn = rectangles(of_class(document.root(), "panel")[0]);
+    assert_eq!(drawn.len(), 5_000);
+    assert_eq!(data(&page)["blocks"].as_array().unwrap().len(), 5_000);
+    assert!(page.contains("own-stream: 95,000 small or short-lived stretches"), "{page:.2000}");
 }
 
 proptest! {
@@ -353,7 +530,8 @@ fn the_command_writes_a_page_and_says_where() {
     }
     let page = std::fs::read_to_string(folder.join("decoder_s1.html")).unwrap();
     assert_eq!(elements(&page, "h1"), ["<h1>decoder_s1.jsonl</h1>"]);
-    assert_eq!(page.matches("class=\"panel\"").count(), 3);
+    // Three policies, and three plans.
+    assert_eq!(page.matches("class=\"panel\"").count(), 6);
 
     let some = ["--policy", "deferred,cross-stream,deferred", "-o", "two.html", "--programmatic"];
     let output = regraph(&folder, &[&[file.as_str()], &some[..], &["lag"]].concat());
@@ -362,7 +540,16 @@ fn the_command_writes_a_page_and_says_where() {
     let page = std::fs::read_to_string(folder.join("two.html")).unwrap();
     let document = Document::parse(chart(&page)).unwrap();
     let names: Vec<_> = of_class(document.root(), "name").into_iter().map(text).collect();
-    assert_eq!(names, ["deferred", "cross-stream"]);
+    assert_eq!(names, ["deferred", "cross-stream", "learned", "exact", "twice"]);
+
+    let output = regraph(&folder, &[&file, "--plan", "exact,none", "--format", "svg"]);
+    assert_eq!(said(&output.stdout), "written to decoder_s1.svg\n", "{}", said(&output.stderr));
+    let drawing = std::fs::read_to_string(folder.join("decoder_s1.svg")).unwrap();
+    assert_eq!(of_class(Document::parse(&drawing).unwrap().root(), "panel").len(), 4);
+    let output = regraph(&folder, &[&file, "--plan", "learned", "-o", "plan.svg"]);
+    assert_eq!(said(&output.stdout), "written to plan.svg\n", "{}", said(&output.stderr));
+    let drawing = std::fs::read_to_string(folder.join("plan.svg")).unwrap();
+    assert_eq!(of_class(Document::parse(&drawing).unwrap().root(), "panel").len(), 1);
 }
 
 #[test]
