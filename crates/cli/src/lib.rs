@@ -7,6 +7,7 @@ mod random;
 pub mod advice;
 pub mod import;
 pub mod peer;
+pub mod pickle;
 pub mod plot;
 pub mod replay;
 pub mod sweep;

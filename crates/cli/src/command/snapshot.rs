@@ -1,47 +1,182 @@
 //! `regraph snapshot`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot};
 
+use regraph_cli::pickle;
+
 use super::failure::Failure;
+use super::progress;
 
 /// How many waiting blocks are printed without `--waiting`.
 const LARGEST: usize = 10;
 
+/// How many lines say what blocks of one kind grew or shrank by.
+const CHANGES: usize = 20;
+
 #[derive(Args)]
 pub struct Arguments {
-    /// The snapshot, a JSON file.
+    /// The snapshot: JSON, or a pickle of PyTorch's (`torch.cuda.memory._dump_snapshot`) or of regraph's.
     snapshot: PathBuf,
+    /// A later one: print what has changed since.
+    later: Option<PathBuf>,
     /// Write it as a pickle too, for viewers that do not read JSON.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "later")]
     pickle: Option<PathBuf>,
-    /// Print every block that waits, not only the largest.
-    #[arg(long)]
+    /// Print every block that waits, not only the largest; with a later snapshot every change.
+    #[arg(long, visible_alias = "all")]
     waiting: bool,
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let name = arguments.snapshot.display();
-    let input = |error: &dyn std::fmt::Display| {
-        Failure::Input(format!("{name}: expected a snapshot: {error}"))
-    };
-    let file = File::open(&arguments.snapshot).map_err(|error| input(&error))?;
-    let snapshot = Snapshot::read_json(file).map_err(|error| input(&error))?;
-    regraph_trace::snapshot::validate(&snapshot).map_err(|error| input(&error))?;
+    let snapshot = load(&arguments.snapshot)?;
+    let mut output = io::stdout().lock();
+    if let Some(later) = &arguments.later {
+        let later = load(later)?;
+        print_difference(&snapshot, &later, &mut output)?;
+        let most = if arguments.waiting { usize::MAX } else { CHANGES };
+        print_changes(&snapshot, &later, most, &mut output)?;
+        output.flush()?;
+        return Ok(());
+    }
     if let Some(path) = &arguments.pickle {
         File::create(path)
             .and_then(|file| snapshot.write_pickle(file))
             .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
     }
-    let mut output = io::stdout().lock();
     print_segments(&snapshot, &mut output)?;
     print_waiting(&snapshot, if arguments.waiting { usize::MAX } else { LARGEST }, &mut output)?;
     output.flush()?;
     Ok(())
+}
+
+/// The snapshot in a file.
+fn load(path: &Path) -> Result<Snapshot, Failure> {
+    let name = path.display();
+    let input = |error: &dyn std::fmt::Display| {
+        Failure::Input(format!("{name}: expected a snapshot: {error}"))
+    };
+    let spinner = progress::spinner(format!("reading {name}"));
+    let mut file = BufReader::new(File::open(path).map_err(|error| input(&error))?);
+    let start = file.fill_buf().map_err(|error| input(&error))?;
+    // What a pickle of protocol 2 or later begins with.
+    let snapshot = if start.first() == Some(&0x80) {
+        pickle::read_snapshot(file)
+    } else if let Some(kind) = regraph_trace::kind(start) {
+        return Err(input(&format!("found {kind}")));
+    } else {
+        Snapshot::read_json(file)
+    };
+    let snapshot = snapshot.map_err(|error| input(&error))?;
+    spinner.finish_and_clear();
+    regraph_trace::snapshot::validate(&snapshot).map_err(|error| input(&error))?;
+    Ok(snapshot)
+}
+
+/// What a device's segments of one size come to, in bytes but for their number.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    segments: i64,
+    bytes: [i64; 4],
+}
+
+/// By device and whether they are large.
+fn sums(snapshot: &Snapshot) -> BTreeMap<(u32, bool), Sums> {
+    let mut all: BTreeMap<_, Sums> = BTreeMap::new();
+    for segment in &snapshot.segments {
+        let sums =
+            all.entry((segment.device, segment.segment_type == SegmentType::Large)).or_default();
+        let (held, used, waiting) =
+            (segment.total_size, segment.allocated_size, waiting_bytes(segment));
+        sums.segments += 1;
+        for (sum, bytes) in sums.bytes.iter_mut().zip([held, used, waiting, held - used - waiting])
+        {
+            *sum += bytes as i64;
+        }
+    }
+    all
+}
+
+/// What the segments of each device and size have become more or less by, in MiB.
+fn print_difference(
+    before: &Snapshot,
+    after: &Snapshot,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    let (before, after) = (sums(before), sums(after));
+    print_head(output)?;
+    let keys: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
+    for (device, large) in keys {
+        let of = |all: &BTreeMap<_, Sums>| all.get(&(device, large)).copied().unwrap_or_default();
+        let (before, after) = (of(&before), of(&after));
+        let size = if large { "large" } else { "small" };
+        write!(output, "{device:>6} {size:>6} {:>+9}", after.segments - before.segments)?;
+        for (before, after) in before.bytes.iter().zip(after.bytes) {
+            write!(output, " {:>+10.2}", signed_mebibytes(after - before))?;
+        }
+        writeln!(output)?;
+    }
+    Ok(())
+}
+
+/// Live blocks by the line of code that allocated them, or by their size: how many, and their bytes.
+fn holders(snapshot: &Snapshot) -> BTreeMap<String, (i64, i64)> {
+    let mut holders: BTreeMap<_, (i64, i64)> = BTreeMap::new();
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    for block in blocks.filter(|block| block.state == BlockState::ActiveAllocated) {
+        let who = match regraph_trace::own_frame(&block.frames) {
+            Some(frame) => regraph_trace::line(frame),
+            None => format!("blocks of {} bytes, from where is not recorded", block.requested_size),
+        };
+        let (count, bytes) = holders.entry(who).or_default();
+        (*count, *bytes) = (*count + 1, *bytes + block.size as i64);
+    }
+    holders
+}
+
+/// Which lines of code hold more or less than before, the largest change first.
+fn print_changes(
+    before: &Snapshot,
+    after: &Snapshot,
+    most: usize,
+    output: &mut impl Write,
+) -> io::Result<()> {
+    let mut changes = holders(after);
+    for (who, (count, bytes)) in holders(before) {
+        let change = changes.entry(who).or_default();
+        *change = (change.0 - count, change.1 - bytes);
+    }
+    let mut changes: Vec<_> = changes.into_iter().filter(|it| it.1 != (0, 0)).collect();
+    if changes.is_empty() {
+        return writeln!(output, "\nno line of code holds more or less");
+    }
+    changes.sort_by_key(|(_, (_, bytes))| std::cmp::Reverse(bytes.abs()));
+    writeln!(output, "\n{:>10} {:>7}  allocated by", "MiB", "blocks")?;
+    for (who, (count, bytes)) in changes.iter().take(most) {
+        writeln!(output, "{:>+10.2} {count:>+7}  {who}", signed_mebibytes(*bytes))?;
+    }
+    match changes.len().saturating_sub(most) {
+        0 => Ok(()),
+        rest => writeln!(output, "... {rest} more (--all prints all)"),
+    }
+}
+
+fn signed_mebibytes(bytes: i64) -> f64 {
+    // Not -0.00.
+    bytes as f64 / f64::from(1 << 20) + 0.0
+}
+
+fn print_head(output: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        output,
+        "{:>6} {:>6} {:>9} {:>10} {:>10} {:>10} {:>10}",
+        "device", "type", "segments", "reserved", "allocated", "waiting", "free"
+    )
 }
 
 fn mebibytes(bytes: u64) -> f64 {
@@ -50,36 +185,14 @@ fn mebibytes(bytes: u64) -> f64 {
 
 /// A line for the segments of each device and size, in MiB.
 fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        output,
-        "{:>6} {:>6} {:>9} {:>10} {:>10} {:>10} {:>10}",
-        "device", "type", "segments", "reserved", "allocated", "waiting", "free"
-    )?;
-    for device in 0..snapshot.device_traces.len() {
-        for (kind, name) in [(SegmentType::Small, "small"), (SegmentType::Large, "large")] {
-            let segments: Vec<&Segment> = snapshot
-                .segments
-                .iter()
-                .filter(|segment| segment.device as usize == device && segment.segment_type == kind)
-                .collect();
-            if segments.is_empty() {
-                continue;
-            }
-            let total = |bytes: fn(&Segment) -> u64| -> f64 {
-                segments.iter().map(|segment| mebibytes(bytes(segment))).sum()
-            };
-            writeln!(
-                output,
-                "{device:>6} {name:>6} {:>9} {:>10.2} {:>10.2} {:>10.2} {:>10.2}",
-                segments.len(),
-                total(|segment| segment.total_size),
-                total(|segment| segment.allocated_size),
-                total(waiting_bytes),
-                total(|segment| {
-                    segment.total_size - segment.allocated_size - waiting_bytes(segment)
-                }),
-            )?;
+    print_head(output)?;
+    for ((device, large), Sums { segments, bytes }) in sums(snapshot) {
+        let size = if large { "large" } else { "small" };
+        write!(output, "{device:>6} {size:>6} {segments:>9}")?;
+        for bytes in bytes {
+            write!(output, " {:>10.2}", signed_mebibytes(bytes))?;
         }
+        writeln!(output)?;
     }
     Ok(())
 }

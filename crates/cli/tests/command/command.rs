@@ -491,6 +491,118 @@ fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
     }
 }
 
+/// A file of `tests/data`.
+fn data(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).display().to_string()
+}
+
+#[test]
+fn pytorchs_pickles_are_read() {
+    let rows = |name: &str| -> Vec<Vec<String>> {
+        let output = regraph(&["snapshot", &data(name)]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let rows = stdout(&output);
+        rows.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    assert_eq!(rows("before.pickle")[1], ["0", "large", "2", "8.00", "6.00", "0.00", "2.00"]);
+    assert_eq!(rows("after.pickle")[1], ["0", "large", "3", "16.00", "12.00", "4.00", "0.00"]);
+    // What this command writes is read too.
+    let again = scratch("again.pickle", "").display().to_string();
+    assert!(regraph(&["snapshot", &data("after.pickle"), "--pickle", &again]).status.success());
+    assert_eq!(
+        stdout(&regraph(&["snapshot", &again])),
+        stdout(&regraph(&["snapshot", &data("after.pickle")]))
+    );
+}
+
+#[test]
+fn two_snapshots_have_a_difference_that_names_lines_of_code() {
+    let output = regraph(&["snapshot", &data("before.pickle"), &data("after.pickle")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    let row: Vec<_> = lines[1].split_whitespace().collect();
+    assert_eq!(row, ["0", "large", "+1", "+8.00", "+6.00", "+4.00", "-2.00"]);
+    let changes: Vec<String> = lines[4..]
+        .iter()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            "+8.00 +1 blocks of 8388608 bytes, from where is not recorded",
+            "-4.00 -1 train.py:8 step",
+            "+2.00 +1 model.py:31 forward",
+        ]
+    );
+    let same = stdout(&regraph(&["snapshot", &data("after.pickle"), &data("after.pickle")]));
+    assert!(same.ends_with("\nno line of code holds more or less\n"), "{same}");
+}
+
+#[test]
+fn a_pickle_of_something_else_is_status_2() {
+    // A list of two numbers, the beginning of a pickle, and one that would run a program.
+    let cases: [(&str, &[u8]); 5] = [
+        ("of_itself", b"\x80\x02]q\0h\0a."),
+        ("unnamed", b"\x80\x02h\x07."),
+        ("numbers", b"\x80\x02]q\0(K\x01K\x02e."),
+        ("cut", b"\x80\x04\x95"),
+        ("program", b"\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R."),
+    ];
+    for (name, bytes) in cases {
+        let path = scratch(&format!("{name}.pickle"), "");
+        std::fs::write(&path, bytes).unwrap();
+        let output = regraph(&["snapshot", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert!(stderr(&output).contains("expected a snapshot: "), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn compressed_input_is_called_so_by_every_command() {
+    let path = scratch("compressed.jsonl.gz", "").display().to_string();
+    std::fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\x03abc").unwrap();
+    for command in ["replay", "plan", "plot", "graph", "snapshot", "import-csv"] {
+        let output = regraph(&[command, &path]);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let text = stderr(&output);
+        assert!(text.contains("data compressed by gzip (unpack it first"), "{command}: {text}");
+        assert!(text.is_ascii() && !text.contains('\u{1f}'), "{command}: {text:?}");
+    }
+}
+
+/// A block of a certificate leads back to a line of code.
+#[test]
+fn certified_blocks_have_their_names_and_lines() {
+    let text = r#"{"op":"begin","stream":0,"pool":0}
+{"op":"alloc","id":3,"bytes":1048576,"stream":0}
+{"op":"stack","stack":0,"frames":[{"filename":"model.py","line":31,"name":"forward"}]}
+{"op":"label","block":3,"stack":0}
+{"op":"alloc","id":4,"bytes":1048576,"stream":0}
+{"op":"label","block":4,"stack":0}
+{"op":"alloc","id":5,"bytes":524288,"stream":0}
+{"op":"kernel","stream":0}
+{"op":"free","id":3}
+{"op":"end"}
+"#;
+    let trace = scratch("labelled.jsonl", text).display().to_string();
+    let file = scratch("labelled.certificate", "").display().to_string();
+    assert!(replay_sim(&[&trace, "--certificate", &file]).status.success());
+    let output = regraph(&["certify", &trace, &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines: Vec<Vec<&str>> =
+        text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            vec!["3", "4", "5"],
+            vec!["2.00", "MiB", "in", "2", "model.py:31", "forward"],
+            vec!["0.50", "MiB", "in", "1", "no", "name", "and", "no", "line", "of", "code"],
+        ]
+    );
+}
+
 #[test]
 fn a_planning_problem_becomes_a_trace() {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/minimalloc/A.1048576.csv");
