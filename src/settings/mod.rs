@@ -20,7 +20,7 @@
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
-//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1. |
+//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about ten seconds on one core are never searched. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -212,7 +212,8 @@ settings! {
         "plan_pool_graphs": Optional<Number>, "a whole number of graphs, at least 1",
         |it| it != Some(0);
     /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
-    /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what the host had
+    /// some 0.15 s for some hundred blocks; no search looks at more than some ten seconds' worth on one core. Layouts do
+    /// not depend on the machine's speed. The search runs at a capture's first request if it follows what the host had
     /// learned ([`Engine::learn`](crate::engine::Engine::learn)).
     plan_search: usize = 1,
         "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;

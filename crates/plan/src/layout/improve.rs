@@ -11,6 +11,9 @@ const STEPS: u64 = 100_000_000;
 const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
 /// The most placed blocks that are looked at for each pair of blocks, so that a small capture is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
+/// The most placed blocks that one search looks at, however long the host has it searched: about five seconds' worth, and
+/// a layout takes two searches at most.
+const MOST_STEPS: u64 = 2_000_000_000;
 /// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
 /// waits for it.
 const QUICK_STEPS: u64 = 1_000_000;
@@ -35,11 +38,12 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// `times` as many looks as are good for a capture's first request, unless no layout takes less.
+    /// `times` as many looks as are good for a capture's first request, at most [`MOST_STEPS`], unless no layout takes
+    /// less.
     pub(super) fn thorough(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Self {
         let count = order.len() as u64;
         let bounds = [count * count * STEPS_PER_PAIR, STEPS_BY_BLOCKS / count.max(1)];
-        let steps = bounds.into_iter().fold(STEPS, u64::min).saturating_mul(times);
+        let steps = bounds.into_iter().fold(STEPS, u64::min).saturating_mul(times).min(MOST_STEPS);
         let orders = orders(order, conflicts);
         let least = orders.iter().map(|tried| conflicts.least(order, tried));
         Self { enough: least.fold(0, u64::max), steps }
