@@ -125,8 +125,10 @@ class CupyAllocator:
     def malloc(self, size: int, /) -> Any:
         """What `malloc` gives for a size in bytes."""
 
-def estimate(on: bool) -> None:
+def estimate(on: bool, with_stacks: bool = False) -> None:
     """Sets whether captures that begin from now on have addresses without memory of their own.
+
+    With stacks their blocks remember where in the Python program they were asked for.
 
     They are ended by `capture_shown` and `capture_failed`. Those shown before are forgotten.
     """
@@ -374,8 +376,11 @@ def explain(device: int, stream: int) -> list[dict[str, Any]]:
     Keys: pool, address, bytes, block, reason (`None` where it may be taken), stack.
     """
 
-def record_trace(path: str | None) -> None:
-    """Writes each capture that ends from now on to a file; `None` stops.
+def plot(trace: str | None, title: str, page: str) -> None:
+    """Draws a trace, or the capture that was shown last, into a page, or a drawing for `.svg`."""
+
+def record_trace(path: str | None, with_stacks: bool = False) -> None:
+    """Writes each capture that ends from now on to a file, if wanted with stacks; `None` stops.
 
     A second capture goes to the same path with a number before the suffix.
     """

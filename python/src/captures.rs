@@ -10,7 +10,7 @@ use regraph_plugin::CaptureSummary;
 
 use crate::allocator::allocator;
 use crate::errors::raised;
-use crate::{hooks, traces};
+use crate::{hooks, stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(capture_beginning, module)?)?;
@@ -101,7 +101,7 @@ fn forget_learned(py: Python<'_>, device: u32) -> PyResult<()> {
 #[pyfunction]
 fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
-    let record = |_: CaptureId, journal: &Journal| write_trace(journal, stream);
+    let record = |capture, journal: &Journal| write_trace(journal, device, stream, capture);
     py.detach(|| allocator()?.capture_ending(device, stream, record).map_err(raised))
 }
 
@@ -109,13 +109,15 @@ fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 #[pyfunction]
 fn judge_capture(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
-    let record = |_: CaptureId, journal: &Journal| write_trace(journal, stream);
+    let record = |capture, journal: &Journal| write_trace(journal, device, stream, capture);
     py.detach(|| allocator()?.judge_capture(device, stream, record).map_err(raised))
 }
 
 /// Writes a capture's trace. One that could not be written does not harm the capture.
-fn write_trace(journal: &Journal, stream: StreamHandle) {
-    if let Err(message) = traces::write(journal, stream) {
+fn write_trace(journal: &Journal, device: u32, stream: StreamHandle, capture: CaptureId) {
+    let written = traces::sources(device, capture)
+        .and_then(|sources| traces::write(journal, stream, &sources));
+    if let Err(message) = written {
         log::warn!(target: "regraph", "{message}");
     }
 }
@@ -185,12 +187,14 @@ fn record_use(py: Python<'_>, address: usize, stream: usize) -> PyResult<()> {
     py.detach(|| allocator()?.record_use(address as u64, stream).map_err(raised))
 }
 
-/// Writes each capture that begins and ends from now on to a file; `None` stops.
+/// Writes each capture that begins and ends from now on to a file, if wanted with the Python stacks of its blocks;
+/// `None` stops.
 #[pyfunction]
-#[pyo3(signature = (path=None))]
-fn record_trace(py: Python<'_>, path: Option<PathBuf>) -> PyResult<()> {
+#[pyo3(signature = (path=None, with_stacks=false))]
+fn record_trace(py: Python<'_>, path: Option<PathBuf>, with_stacks: bool) -> PyResult<()> {
     py.detach(|| {
         let keeps = path.is_some();
+        stacks::want(stacks::For::Traces, keeps && with_stacks);
         if !keeps {
             // Nothing is written from here on, also where a device refuses.
             traces::record(None);

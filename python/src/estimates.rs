@@ -12,6 +12,7 @@ use regraph_trace::Trace;
 use crate::allocator::allocator;
 use crate::captures::stream;
 use crate::errors::{self, raised};
+use crate::{stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(estimate, module)?)?;
@@ -27,11 +28,13 @@ fn shown() -> MutexGuard<'static, Vec<Trace>> {
     SHOWN.lock()
 }
 
-/// Sets whether captures that begin from now on have no memory of their own; those that were shown before are
-/// forgotten.
+/// Sets whether captures that begin from now on have no memory of their own, and whether their blocks remember the Python
+/// stacks that asked for them; those that were shown before are forgotten.
 #[pyfunction]
-fn estimate(on: bool) -> PyResult<()> {
+#[pyo3(signature = (on, with_stacks=false))]
+fn estimate(on: bool, with_stacks: bool) -> PyResult<()> {
     shown().clear();
+    stacks::want(stacks::For::Shown, on && with_stacks);
     allocator()?.estimate(on);
     Ok(())
 }
@@ -42,13 +45,20 @@ fn capture_shown(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let origin = self::stream(stream);
     py.detach(|| {
         let mut noted = Ok(());
-        let show = |journal: &_| {
-            noted =
-                regraph_trace::from_journal(journal, origin, 0).map(|trace| shown().push(trace));
+        let show = |capture, journal: &_| {
+            noted = traces::sources(device, capture).and_then(|sources| {
+                let trace = regraph_trace::from_journal(journal, origin, 0, &sources);
+                trace.map(|trace| shown().push(trace)).map_err(|error| error.to_string())
+            });
         };
         allocator()?.capture_shown(device, origin, show).map_err(raised)?;
         noted.map_err(errors::error)
     })
+}
+
+/// The capture that was shown last, which is forgotten here.
+pub(crate) fn take_shown() -> Option<Trace> {
+    shown().pop()
 }
 
 /// Has the driver take what an executable graph needs on the device, as its first launch would.

@@ -118,7 +118,7 @@ fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 fn record_history(py: Python<'_>, entries: usize) -> PyResult<()> {
     py.detach(|| {
         allocator()?.record_history(entries).map_err(raised)?;
-        stacks::want(entries > 0);
+        stacks::want(stacks::For::History, entries > 0);
         Ok(())
     })
 }

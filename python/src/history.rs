@@ -181,7 +181,7 @@ extern "C-unwind" fn history_record(entries: usize, clear: bool, origins: bool, 
             .skipped(ACTIONS.into_iter().filter(skips).collect());
         allocator()?.keep_history(options)?;
         // PyTorch gathers stacks itself.
-        stacks::want(false);
+        stacks::want(stacks::For::History, false);
         Ok(())
     }));
 }

@@ -3,7 +3,8 @@
 //! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
 //! * `glibc`: old versions of glibc's functions.
-//! * `captures`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+//! * `captures`, `figures`, `launches`, `plots`, `regions`, `stacks`, `traces`: what the Python half calls, and what it
+//!   stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
 mod allocator;
@@ -18,6 +19,7 @@ mod glibc;
 mod history;
 mod hooks;
 mod launches;
+mod plots;
 mod pools;
 mod regions;
 mod sharing;
@@ -55,7 +57,7 @@ fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult
     if !allocator::start(config, said) {
         return Err(errors::error("regraph was started before in this process"));
     }
-    stacks::want(history);
+    stacks::want(stacks::For::History, history);
     Ok(unused)
 }
 
@@ -120,6 +122,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     captures::register(module)?;
     doors::register(module)?;
     estimates::register(module)?;
+    plots::register(module)?;
     launches::register(module)?;
     pools::register(module)?;
     regions::register(module)?;

@@ -1,31 +1,44 @@
 //! Where in the Python program memory was asked for.
 //!
-//! Only while a history is kept, and only in threads that run Python: PyTorch's own threads have no
-//! Python stack.
+//! Only while a history is kept or captures are recorded with stacks, and only in threads that run Python: PyTorch's own
+//! threads have no Python stack.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
-use regraph::engine::{with_frames, HostFrame};
+use regraph::engine::{with_frames_beside, HostFrame};
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// Who wants stacks: a bit each.
+static WANTED: AtomicU8 = AtomicU8::new(0);
+
+/// What stacks are remembered for.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum For {
+    History = 1,
+    Traces = 2,
+    Shown = 4,
+}
 
 /// How deep stacks are followed.
 const DEPTH: usize = 32;
 
-/// Sets whether stacks are remembered.
-pub(crate) fn want(wanted: bool) {
-    WANTED.store(wanted, Ordering::Relaxed);
+/// Sets whether stacks are remembered for something.
+pub(crate) fn want(what: For, wanted: bool) {
+    match wanted {
+        true => WANTED.fetch_or(what as u8, Ordering::Relaxed),
+        false => WANTED.fetch_and(!(what as u8), Ordering::Relaxed),
+    };
 }
 
 /// Runs an allocation, which remembers the thread's Python stack if that is wanted.
 #[inline]
 pub(crate) fn remembering<R>(allocation: impl FnOnce() -> R) -> R {
-    if !WANTED.load(Ordering::Relaxed) {
+    if WANTED.load(Ordering::Relaxed) == 0 {
         return allocation();
     }
     match here() {
-        Some(frames) => with_frames(frames, allocation),
+        Some(frames) => with_frames_beside(frames, allocation),
         None => allocation(),
     }
 }

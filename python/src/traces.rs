@@ -1,8 +1,10 @@
 //! Captures written as traces.
 
-use regraph::driver::StreamHandle;
+use crate::allocator::allocator;
+use regraph::driver::{CaptureId, StreamHandle};
 use regraph::sync::{Mutex, MutexGuard, Rank};
 use regraph::Journal;
+use regraph_trace::Sources;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -24,7 +26,11 @@ pub(crate) fn record(path: Option<PathBuf>) {
 ///
 /// # Errors
 /// A journal that no trace can be made of, or failures of the file, in words.
-pub(crate) fn write(journal: &Journal, origin: StreamHandle) -> Result<(), String> {
+pub(crate) fn write(
+    journal: &Journal,
+    origin: StreamHandle,
+    sources: &Sources<'_>,
+) -> Result<(), String> {
     let path = match target().as_mut() {
         None => return Ok(()),
         Some(target) => {
@@ -35,9 +41,20 @@ pub(crate) fn write(journal: &Journal, origin: StreamHandle) -> Result<(), Strin
     let failed = |error: &dyn std::fmt::Display| {
         format!("the trace {} was not written: {error}", path.display())
     };
-    let trace = regraph_trace::from_journal(journal, origin, 0).map_err(|error| failed(&error))?;
+    let trace =
+        regraph_trace::from_journal(journal, origin, 0, sources).map_err(|error| failed(&error))?;
     let file = File::create(&path).map_err(|error: io::Error| failed(&error))?;
     regraph_trace::write(&trace, BufWriter::new(file)).map_err(|error| failed(&error))
+}
+
+/// What the engine knows of a capture under way beside its journal.
+///
+/// # Errors
+/// What the engine answers, in words.
+pub(crate) fn sources(device: u32, capture: CaptureId) -> Result<Sources<'static>, String> {
+    let engine = allocator().map_err(|failure| failure.message)?.engine(device);
+    let engine = engine.map_err(|error| error.to_string())?;
+    Sources::of(engine, capture).map_err(|error| error.to_string())
 }
 
 /// The path of the `count`-th capture: `a.jsonl`, `a.2.jsonl`, `a.3.jsonl`, ...

@@ -79,7 +79,7 @@ def test_each_size_is_captured_and_shown_and_nothing_is_kept(estimating):
         "estimated",
         "estimate",
     ]
-    assert ("estimate", True) in estimating.calls
+    assert ("estimate", True, False) in estimating.calls
     assert ("estimate", False) in estimating.calls
     assert ("upload", 0, 0x77, 7) in estimating.calls
     # Captures are as ever behind it.
@@ -119,6 +119,20 @@ def test_memory_that_is_kept_from_a_capture_is_told_of(estimating, monkeypatch):
         regraph.torch.estimate(lambda size: None, [8])
     assert cleared
     assert "estimated" not in estimating.names()
+
+
+def test_a_function_is_drawn_from_a_capture_that_comes_to_nothing(estimating, tmp_path):
+    def step():
+        estimating.calls.append(("function",))
+
+    page = str(tmp_path / "step.html")
+    assert regraph.torch.plot(step, page) == page
+    names = estimating.names()
+    assert names == ["estimate", *SHOWN, "torch.reset", "pools", "plot", "estimate"]
+    assert estimating.calls[0] == ("estimate", True, True)
+    _, trace, title, written = estimating.calls[names.index("plot")]
+    assert (trace, written) == (None, page)
+    assert title.endswith("step")
 
 
 def test_two_estimates_at_once_are_refused(estimating):

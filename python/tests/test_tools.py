@@ -89,7 +89,7 @@ def test_a_recording_stops_with_its_block(enabled, native, tmp_path):
     with regraph.torch.record_trace(path) as recording, again:
         regraph.torch.record_trace(path)
     recording.stop()
-    assert native.calls == [("record_trace", str(path)), ("record_trace", None)]
+    assert native.calls == [("record_trace", str(path), True), ("record_trace", None)]
 
 
 def test_a_recording_stops_when_told(enabled, native):
@@ -120,11 +120,25 @@ def test_a_recording_that_does_not_start_is_none(enabled, native):
     regraph.torch.record_trace("a.jsonl").stop()
 
 
+def test_a_recording_may_be_without_stacks(enabled, native):
+    regraph.torch.record_trace("a.jsonl", stacks=False).stop()
+    assert native.calls == [("record_trace", "a.jsonl", False), ("record_trace", None)]
+
+
+def test_a_trace_is_drawn_without_a_gpu(native, tmp_path):
+    page = tmp_path / "page.html"
+    assert regraph.torch.plot(tmp_path / "a.jsonl", page) == str(page)
+    assert native.calls == [("plot", str(tmp_path / "a.jsonl"), "a.jsonl", str(page))]
+    with pytest.raises(regraph.torch.Error, match="there is no folder"):
+        regraph.torch.plot("a.jsonl", tmp_path / "nowhere" / "page.html")
+
+
 def test_tools_need_regraph(gpu, native):
     for call in (
         lambda: regraph.torch.record_use(tensor()),
         lambda: regraph.torch.explain(0),
         lambda: regraph.torch.record_trace("a.jsonl"),
+        lambda: regraph.torch.plot(tensor),
     ):
         with pytest.raises(regraph.torch.Error, match="call regraph.torch.enable"):
             call()

@@ -40,6 +40,7 @@ from regraph.torch.figures import (
 )
 from regraph.torch.learning import forget_learned, learn
 from regraph.torch.lending import borrow, lent_bytes
+from regraph.torch.plotting import plot
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
     Region,
@@ -107,6 +108,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "outside_regions",
+    "plot",
     "put_graphs_into",
     "record_trace",
     "record_use",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.types import Device
 
 Size = TypeVar("Size")
+Result = TypeVar("Result")
 
 #: What captures have shown is one record for the process.
 _estimating = threading.Lock()
@@ -66,6 +67,28 @@ def estimate(
             libraries, as in captures where `plan:exact` has no effect. Also what a capture of the function raises.
     """
     require_enabled("estimate")
+
+    def estimated(number: int, executables: int) -> Estimate:
+        return Estimate(_native.estimated(number), executables)
+
+    return show(function, sizes, device, estimated)
+
+
+def show(
+    function: Callable[[Size], Any],
+    sizes: Iterable[Size],
+    device: "Device",
+    come_to: Callable[[int, int], Result],
+    stacks: bool = False,
+) -> Result:
+    """Has captures of a function shown, one for each size, and returns what `come_to` makes of them.
+
+    Its arguments are the device's number, and what the driver took for executable graphs, in bytes. With
+    `stacks` the blocks of the captures remember the Python stacks that asked for them.
+
+    Raises:
+        Error: As `estimate`.
+    """
     torch.cuda.init()
     number = _get_device_index(device, optional=True)
     calls = capturing.calls()
@@ -76,20 +99,25 @@ def estimate(
             "Memory is being estimated already, in this thread or another; call it when that is done."
         )
     try:
-        return _estimated(calls, function, sizes, number)
+        return _shown(calls, function, sizes, number, come_to, stacks)
     finally:
         _estimating.release()
 
 
-def _estimated(
-    calls: Any, function: Callable[[Size], Any], sizes: Iterable[Size], number: int
-) -> Estimate:
+def _shown(
+    calls: Any,
+    function: Callable[[Size], Any],
+    sizes: Iterable[Size],
+    number: int,
+    come_to: Callable[[int, int], Result],
+    stacks: bool,
+) -> Result:
     # All of them live until the end: the driver would give the memory of one to the next.
     graphs: list[torch.cuda.CUDAGraph] = []
     executables = 0
     with torch.cuda.device(number):
         pool = torch.cuda.graph_pool_handle()
-        _native.estimate(True)
+        _native.estimate(True, stacks)
         try:
             for size in sizes:
                 graph = torch.cuda.CUDAGraph()
@@ -105,7 +133,7 @@ def _estimated(
                 del kept
             _reset(graphs)
             _require_nothing_kept(number, pool)
-            return Estimate(_native.estimated(number), executables)
+            return come_to(number, executables)
         finally:
             _native.estimate(False)
             _reset(graphs)

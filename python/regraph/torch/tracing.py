@@ -36,11 +36,13 @@ class Recording:
         self.stop()
 
 
-def record_trace(path: "str | os.PathLike[str]") -> Recording:
-    """Writes each capture that ends from now on as a trace, which `regraph replay` reads.
+def record_trace(path: "str | os.PathLike[str]", *, stacks: bool = True) -> Recording:
+    """Writes each capture that ends from now on as a trace, which `regraph.torch.plot` and `regraph replay` read.
 
     Args:
         path: The file. A second capture goes to the same path with a number before the suffix.
+        stacks: Whether the trace says where in the Python program each block was asked for. Requests
+            take some ten microseconds longer then.
 
     Returns:
         The recording: stop it, or use it as a context manager.
@@ -56,6 +58,6 @@ def record_trace(path: "str | os.PathLike[str]") -> Recording:
     with _lock:
         if _current is not None:
             raise Error("Captures are being recorded already; stop that recording first.")
-        _native.record_trace(os.fspath(path))
+        _native.record_trace(os.fspath(path), stacks)
         _current = Recording()
         return _current

@@ -176,6 +176,50 @@ def traces(folder):
             subprocess.run([command, "replay", str(file)], check=True)
 
 
+def pages(folder):
+    """A function's capture and a recorded one are drawn, and their blocks lead back to this file."""
+    enable()
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    static = torch.ones(MIB, device="cuda")
+    side = torch.cuda.Stream()
+
+    def step():
+        current = torch.cuda.current_stream()
+        value = static * 2
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            value.record_stream(side)
+            other = value + 1
+        current.wait_stream(side)
+        other.record_stream(current)
+        return other + value
+
+    page = Path(regraph.torch.plot(step, Path(folder) / "step.html"))
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>") and "pages.&lt;locals&gt;.step" in text
+    # In the table too, where frames of libraries are passed over.
+    line = step.__code__.co_firstlineno + 2
+    assert f"{Path(__file__).name}:{line} step" in text, text[:4000]
+    assert "stream 1" in text
+    # PyTorch's own history is as before.
+    entries = torch.cuda.memory._snapshot()["device_traces"][0]
+    assert any(frame["name"] == "step" for entry in entries for frame in entry.get("frames", ()))
+    # Nothing of it lives, and captures go on as before.
+    trace = Path(folder) / "trace.jsonl"
+    graph = torch.cuda.CUDAGraph()
+    with regraph.torch.record_trace(trace):
+        with torch.cuda.graph(graph):
+            result = step()
+    graph.replay()
+    assert torch.equal(result, static * 4 + 1)
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert rows[0] == {"format": "regraph trace", "version": 1}
+    named = [row["name"] for row in rows if row.get("op") == "label" and "node" in row]
+    assert any("elementwise" in name for name in named), named
+    drawing = Path(regraph.torch.plot(trace, Path(folder) / "trace.svg"))
+    assert drawing.read_text().startswith("<svg ")
+
+
 def snapshots(folder):
     """Snapshots and history have PyTorch's shape, and its tools take them."""
     from torch.cuda import _memory_viz
@@ -202,6 +246,9 @@ def snapshots(folder):
         loaded = pickle.loads(path.read_bytes())
         assert set(loaded) >= {"segments", "device_traces"}
         _memory_viz.trace_plot(loaded)
+        command = os.environ.get("REGRAPH_COMMAND") or shutil.which("regraph")
+        if command:
+            subprocess.run([command, "snapshot", str(path), str(path)], check=True)
     torch.cuda.memory._record_memory_history(None)
     assert not any(torch.cuda.memory._snapshot()["device_traces"])
     assert regraph.torch._snapshot()["segments"]
@@ -217,6 +264,7 @@ PROGRAMS = {
         uses,
         explanations,
         traces,
+        pages,
         snapshots,
     )
 }
