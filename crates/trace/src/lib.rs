@@ -1,6 +1,6 @@
 //! Traces: the calls of a capturing host, as JSON Lines (format v1).
 //!
-//! [`format`] specifies the files.
+//! [The specification](mod@format) says what stands in the files.
 //!
 //! A [`Trace`] is valid by construction: whether read from a file, built from operations or taken
 //! from a journal, every operation has passed the rules of the format. With the feature `graph` its captures are

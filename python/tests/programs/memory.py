@@ -207,9 +207,8 @@ def pages(folder):
     # Nothing of it lives, and captures go on as before.
     trace = Path(folder) / "trace.jsonl"
     graph = torch.cuda.CUDAGraph()
-    with regraph.torch.record_trace(trace):
-        with torch.cuda.graph(graph):
-            result = step()
+    with regraph.torch.record_trace(trace), torch.cuda.graph(graph):
+        result = step()
     graph.replay()
     assert torch.equal(result, static * 4 + 1)
     rows = [json.loads(line) for line in trace.read_text().splitlines()]
