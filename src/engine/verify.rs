@@ -38,7 +38,7 @@ struct Page<'a> {
 
 /// What a range is to others than its heap: in a block, or waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Holder {
+enum Claimant {
     Block,
     Waits,
 }
@@ -193,17 +193,17 @@ impl Page<'_> {
     /// A range that is in a block is one live block's; a range that waits is one of what waits.
     fn ranges_have_holders(&self) -> Verdict {
         let State { pools, blocks, waiting, .. } = self.state;
-        let live = blocks.iter().map(|block| (block.heap, block.range, Holder::Block));
-        let waiting = waiting.iter().map(|it| (it.heap, it.range, Holder::Waits));
+        let live = blocks.iter().map(|block| (block.heap, block.range, Claimant::Block));
+        let waiting = waiting.iter().map(|it| (it.heap, it.range, Claimant::Waits));
         let mut holders: Vec<_> = live.chain(waiting).collect();
         holders.sort_unstable();
-        let mut ranges: Vec<(u32, RangeId, Holder)> = Vec::with_capacity(holders.len());
+        let mut ranges: Vec<(u32, RangeId, Claimant)> = Vec::with_capacity(holders.len());
         for (_, heap) in pools.each_heap() {
             with_heap!(pools, heap, |row| ranges.extend(row.each_state().filter_map(
                 |(id, state)| {
                     match state {
-                        RangeState::Allocated => Some((heap, id, Holder::Block)),
-                        RangeState::Waiting => Some((heap, id, Holder::Waits)),
+                        RangeState::Allocated => Some((heap, id, Claimant::Block)),
+                        RangeState::Waiting => Some((heap, id, Claimant::Waits)),
                         _ => None,
                     }
                 }
