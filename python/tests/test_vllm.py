@@ -446,8 +446,8 @@ def test_graphs_are_captured_into_one_pool(own, native, monkeypatch):
     native.calls.clear()
     with own.allocator.use_memory_pool("runtime"), routing.capture_pool((0, 9), config) as pool:
         assert pool == own.device.graph_pool == (0, 3)
-        # A capture outside of all regions goes where graphs are put.
-        assert native.calls[-1] == ("enter_region", None)
+        # Whatever region the thread was in, the graph's memory sleeps with that of all graphs.
+        assert native.calls[-1] == ("enter_region", "cudagraph")
     with routing.capture_pool(None, config) as pool:
         assert pool == (0, 3)
     with routing.capture_outside_cumem_pool(), routing.capture_pool((0, 9), config) as pool:

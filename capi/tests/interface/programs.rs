@@ -192,17 +192,17 @@ fn threads_from_cpp() {
 /// An error of address inside the library, which the caller's pointer leads to, is found where the
 /// library is sanitized itself.
 #[test]
-fn a_use_of_a_destroyed_engine_is_found() {
+fn a_use_of_a_destroyed_config_is_found() {
     if support::sanitized_libraries().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("destroyed.c");
     let text = "#include <regraph.h>\nint main(void) {\n\
-        regraph_engine *engine; uint64_t bytes;\n\
-        if (regraph_engine_create_sim(0, NULL, &engine) != REGRAPH_OK) return 2;\n\
-        regraph_engine_destroy(engine);\n\
-        return regraph_get_memory_limit(engine, &bytes);\n}\n";
+        regraph_config *config; regraph_engine *engine;\n\
+        if (regraph_config_create(&config) != REGRAPH_OK) return 2;\n\
+        regraph_config_destroy(config);\n\
+        return regraph_engine_create_sim(0, config, &engine);\n}\n";
     std::fs::write(&source, text).unwrap();
     let (done, _folder) = build_and_try(Language::C99, &source, Linked::Shared);
     let said = String::from_utf8_lossy(&done.stderr);

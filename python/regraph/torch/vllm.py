@@ -55,10 +55,10 @@ class Allocator:
 
     @contextlib.contextmanager
     def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
-        """Yields the pool that vLLM captures into; within it the region of a capture is that of graphs."""
+        """Yields the pool that vLLM captures into; within it this thread is in the region of graphs."""
         if self._graph_pool is None:
             self._graph_pool = torch.cuda.graph_pool_handle()
-        with sleeping.outside_regions():
+        with sleeping.region(GRAPHS):
             yield self._graph_pool
 
     @contextlib.contextmanager
