@@ -57,9 +57,10 @@ const _: () = {
     shared_by_threads::<Device>();
 };
 
-fn created(device: Device) -> *mut regraph_engine {
+fn created(device: impl FnOnce() -> Device) -> *mut regraph_engine {
+    // First: the engine tells that it begins.
     crate::log::start();
-    let device = AtomicPtr::new(give(device));
+    let device = AtomicPtr::new(give(device()));
     give(regraph_engine { device, before: AtomicPtr::new(null_mut()) })
 }
 
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
         {
             // By the contract CUDA's handles name live objects, and graphs run while the memory that they use lives.
             let driver = regraph::driver::cuda::CudaDriver::new(ordinal)?;
-            out.put(created(Device::Cuda(Host::new(driver, config))));
+            out.put(created(|| Device::Cuda(Host::new(driver, config))));
             Ok(())
         }
         #[cfg(not(feature = "cuda"))]
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
         if total_bytes > 0 {
             device.total_bytes = total_bytes;
         }
-        out.put(created(Device::Simulated(Host::new(SimDriver::new(device), config))));
+        out.put(created(|| Device::Simulated(Host::new(SimDriver::new(device), config))));
         Ok(())
     })
 }

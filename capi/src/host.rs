@@ -12,6 +12,7 @@ use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolC
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool, Unknown};
 use regraph::regions::Regions;
 use regraph::sync::{Mutex, Rank};
+use regraph::tell_later;
 
 use crate::failure::{Failure, Fallible};
 
@@ -225,6 +226,8 @@ impl<D: Transfer> Host<D> {
         call: &'static str,
         read: impl FnOnce(&Held<D>) -> Fallible<R>,
     ) -> Fallible<R> {
+        // What a launch says of graphs that have finished is told behind the graph's lock.
+        let _told = tell_later();
         let held = self.graph(graph, call)?;
         let held = held.lock();
         read(&held)

@@ -463,6 +463,21 @@ static bool with_a_failing_call(uint64_t skip) {
     return failed;
 }
 
+/* A graph that was released while it ran goes with the next launch of its pool, which holds another graph. */
+static void a_launch_lets_released_graphs_go(void) {
+    bench it = begin("");
+    regraph_graph_id first = captured(it), second = captured(it);
+    OK(regraph_launch_graph(it.engine, first, it.a));
+    OK(regraph_release_graph(it.engine, first));
+    OK(regraph_sim_synchronize(it.engine));
+    OK(regraph_launch_graph(it.engine, second, it.a));
+    OK(regraph_release_graph(it.engine, second));
+    OK(regraph_sim_synchronize(it.engine));
+    OK(regraph_pool_destroy(it.engine, it.pool));
+    CHECK(used(it) == 0);
+    regraph_engine_destroy(it.engine);
+}
+
 static void calls_to_the_driver_that_fail(void) {
     uint64_t skip;
     int failures = 0;
@@ -478,6 +493,7 @@ int main(void) {
     a_pool_is_given_up();
     blocks_of_a_capture();
     captures_that_fail();
+    a_launch_lets_released_graphs_go();
     calls_to_the_driver_that_fail();
     printf("%d checks\n", checks);
     return 0;
