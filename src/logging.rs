@@ -2,13 +2,13 @@
 //! else is said once a call holds no lock any more.
 //!
 //! A logger and an observer are the host's code, which may make any call. So what is said while the engine's lock is
-//! held is kept ([`Messages`]) until it is released; and who calls the engine with locks of its own held has all told
-//! when it has released those too ([`tell_later`]). Where no one listens nothing is put into words: a message costs a
-//! look at `log::max_level`.
+//! held is kept ([`Messages`]) until it is released; and a caller with locks of its own held has all told when it has
+//! released those too ([`tell_later`]). A message of a level that the `log` crate does not let through is not put into
+//! words: it costs a look at `log::max_level`.
 //!
 //! `warn` says what a program should know, such as a use later than was recorded; `info` what happens seldom and an
-//! operator asks for: engines, verdicts, plans, sleep, shortage of memory; `debug` each growth, each give back, each
-//! capture, pool and loan.
+//! operator asks for: engines, verdicts, plans, sleep, shortage of memory; `debug` each growth, give back, capture and
+//! pool, and what pools lend to a stream.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -86,7 +86,7 @@ pub(crate) fn call_host(what: &'static str, call: impl FnOnce() + 'static) {
     }
 }
 
-/// Whether someone may listen to messages of a level. Asks no logger: that would be code of the host's.
+/// Whether the `log` crate lets messages of a level through. Asks no logger: that would be code of the host's.
 #[inline]
 fn is_heard(level: Level) -> bool {
     level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
@@ -113,7 +113,7 @@ fn tell_text(level: Level, text: String) {
 pub(crate) struct Messages(Vec<(Level, String)>);
 
 impl Messages {
-    /// Keeps a message, where someone may listen.
+    /// Keeps a message, where the `log` crate lets its level through.
     #[inline]
     pub(crate) fn say(&mut self, level: Level, text: impl FnOnce() -> String) {
         if is_heard(level) || cfg!(debug_assertions) {
@@ -147,12 +147,8 @@ impl Messages {
     }
 }
 
-/// Warns with a headline and the first few of `items`, a line each.
-pub(crate) fn warn_list<T: Display>(headline: &str, items: &[T]) {
-    tell(Level::Warn, || list(headline, items));
-}
-
-fn list<T: Display>(headline: &str, items: &[T]) -> String {
+/// A headline and the first few of `items`, a line each.
+pub(crate) fn list<T: Display>(headline: &str, items: &[T]) -> String {
     let lines = [headline.to_owned()].into_iter().chain(first_of(items, LINES));
     lines.collect::<Vec<_>>().join("\n  ")
 }
@@ -172,7 +168,7 @@ pub fn level_from_environment() -> LevelFilter {
 /// Writes the library's messages to standard error, in a process that has no logger for the `log`
 /// crate: from the level on that `REGRAPH_LOG` says, `warn` without it. Does nothing where the process has one.
 ///
-/// Rust programs choose a logger of their own; the C library and the command call this or their like.
+/// Rust programs choose a logger of their own. The command `regraph` calls this.
 pub fn log_to_stderr() {
     static TO_STDERR: ToStderr = ToStderr;
     if log::set_logger(&TO_STDERR).is_ok() {

@@ -110,9 +110,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
-        let started = Instant::now();
-        let (verdict, mut found) = self.judge(&mut ending);
-        let took = nanoseconds(started.elapsed());
+        let (verdict, mut found, took) = self.judge(&mut ending);
         self.state.accounts.counts().check_ns += took;
         if let Err(why) = verdict {
             return Err(self.refuse(&ending, why));
@@ -195,7 +193,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
-    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found) {
+    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
+        let mut took = 0;
         let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
@@ -206,14 +205,18 @@ impl<D: Driver> Locked<'_, D> {
                 finished
                     .map_err(|error| Error::Refused(Box::new(Violation::Driver(error))))
                     .and_then(|graph| {
-                        check::judge(journal, policy, &graph, foreign)
-                            .map(|_| ())
-                            .map_err(|violation| self.refusal(slot, &graph, violation))
+                        let judged = judge_timed(journal, policy, &graph, foreign);
+                        took = judged.1;
+                        judged.0.map_err(|violation| self.refusal(slot, &graph, violation))
                     })
             }
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             (None, None) if unbound => Err(Error::Unplanned { capture: id }),
-            (None, None) if graph.is_none() => self.judge_record(slot),
+            (None, None) if graph.is_none() => {
+                let (verdict, nanoseconds) = self.judge_record(slot);
+                took = nanoseconds;
+                verdict
+            }
             (None, None) => Ok(()),
         };
         let search = self.search();
@@ -221,7 +224,7 @@ impl<D: Driver> Locked<'_, D> {
         // What the checker could not read either, it has refused.
         let found = recorded
             .and_then(|(journal, graph)| uses::find(journal, self.driver, graph, search).ok());
-        (verdict, found.unwrap_or_default())
+        (verdict, found.unwrap_or_default(), took)
     }
 
     /// What each graph's parameters are searched for.
@@ -233,16 +236,16 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
     /// that its proofs had taken to wait: nothing else finds them.
-    fn judge_record(&self, slot: CaptureSlot) -> Result<(), Error> {
+    fn judge_record(&self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
         let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
         let journal =
             journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
-        let Some(journal) = journal else { return Ok(()) };
+        let Some(journal) = journal else { return (Ok(()), 0) };
         let graph = FinishedGraph::remembered(journal);
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
         // Nothing is asked about its nodes: they may be gone.
-        let judged = check::judge(journal, policy, &graph, foreign);
-        judged.map(|_| ()).map_err(|violation| Error::Refused(Box::new(violation)))
+        let (judged, took) = judge_timed(journal, policy, &graph, foreign);
+        (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -504,10 +507,21 @@ struct JudgedEvidence {
 impl Evidence {
     fn judge(self) -> JudgedEvidence {
         let Self { journal, graph, programmatic, foreign } = self;
-        let started = Instant::now();
-        let verdict = check::judge(&journal, programmatic, &graph, foreign).map(|_| ());
-        JudgedEvidence { verdict, journal, programmatic, took: nanoseconds(started.elapsed()) }
+        let (verdict, took) = judge_timed(&journal, programmatic, &graph, foreign);
+        JudgedEvidence { verdict, journal, programmatic, took }
     }
+}
+
+/// The checker's verdict on a record and its graph, and how long the checker took, in nanoseconds.
+fn judge_timed(
+    journal: &Journal,
+    programmatic: Programmatic,
+    graph: &FinishedGraph,
+    foreign: bool,
+) -> (Result<(), Violation>, u64) {
+    let started = Instant::now();
+    let verdict = check::judge(journal, programmatic, graph, foreign).map(|_| ());
+    (verdict, nanoseconds(started.elapsed()))
 }
 
 /// A capture that is being judged.

@@ -340,7 +340,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
-        Ok(self.lock()?.live(|_, _| true))
+        Ok(self.lock()?.live(|_| true))
     }
 
     /// Counts a block that its owner never frees.
@@ -364,7 +364,7 @@ impl<D: Driver> Engine<D> {
         }
         let bytes: u64 = leaks.iter().map(|leak| leak.bytes).sum();
         let headline = format!("{} blocks of {bytes} bytes were never freed:", leaks.len());
-        logging::warn_list(&headline, &leaks);
+        self.tell(Level::Warn, || logging::list(&headline, &leaks));
     }
 }
 
@@ -382,36 +382,37 @@ impl State {
 
     /// The live blocks of a pool that belong to no graph.
     pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block, _| block.pool == pool && !matches!(block.origin, Origin::Graph))
+        self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
     }
 
     /// The live blocks in a pool that were asked of others, which take what it offers.
     pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block, _| block.pool == pool && block.tenure.asked_of().is_some())
+        self.live(|block| block.pool == pool && block.tenure.asked_of().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
     pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block, _| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
+        self.live(|block| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
     }
 
     /// The largest live blocks of all pools, in order of their sizes as asked for.
     pub(super) fn largest_blocks(&self, most: usize) -> Vec<Leak> {
-        let mut sizes = Vec::new();
-        self.each_live(|_, _, bytes, _| sizes.push(bytes));
-        sizes.sort_unstable_by_key(|&bytes| Reverse(bytes));
-        let least = most.checked_sub(1).and_then(|last| sizes.get(last)).copied().unwrap_or(0);
-        let mut largest = self.live(|_, bytes| bytes >= least);
-        largest.sort_by_key(|block| Reverse(block.bytes));
+        let mut largest = Vec::new();
+        self.each_live(|_, block, bytes, _| largest.push((Reverse(bytes), block.number)));
+        largest.sort_unstable();
         largest.truncate(most);
-        largest
+        // Only these are named: to look a stack up takes long.
+        let mut blocks = self.live(|block| largest.iter().any(|&(_, it)| it == block.number));
+        blocks.sort_by_key(|block| Reverse(block.bytes));
+        blocks.truncate(most);
+        blocks
     }
 
-    /// The live blocks that are wanted, by what is known of them and their size as asked for, in order of addresses.
-    fn live(&self, wanted: impl Fn(&LiveBlock, u64) -> bool) -> Vec<Leak> {
+    /// The live blocks that are wanted, in order of addresses.
+    fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, frames| {
-            if !wanted(block, bytes) {
+            if !wanted(block) {
                 return;
             }
             let known = self.pools.get(block.pool).is_some();
@@ -568,9 +569,7 @@ impl State {
             }
         }
     }
-}
 
-impl State {
     /// Says by how much a pool has grown and what it has given back.
     fn say_changes(&mut self, pool: PoolId, changes: &[Change]) {
         let reserved = self.pools.reserved(pool);

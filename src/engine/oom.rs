@@ -1,8 +1,8 @@
 //! What is tried before a request fails for want of memory, and the report of one that failed.
 //!
 //! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
-//! counted and no observer told before a request has failed in the end ([`Engine::request`]). Who asks with
-//! locks of its own held has observers told when it has released them ([`logging`](crate::logging)).
+//! counted and no observer told before a request has failed in the end ([`Engine::request`]). A caller
+//! with locks of its own held has observers told when it has released them ([`logging`](crate::logging)).
 //!
 //! # Errands
 //!
@@ -28,7 +28,7 @@ use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::unit;
 use crate::logging::{call_host, Level};
-use crate::sync::{Mutex, Rank};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What the memory was for that could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -685,12 +685,7 @@ impl<D: Driver> Engine<D> {
         let result = call(&mut locked);
         let Errands { waits, work, .. } = locked.errands;
         let awaited = if waits { state.timelines.pending() } else { None };
-        state.account(self.config.statistics);
-        let messages = state.messages.take();
-        drop(state);
-        if let Some(messages) = messages {
-            messages.tell(self.driver.device());
-        }
+        self.leave(state);
         if let Some(awaited) = awaited {
             awaited.wait(&self.driver);
             // A poisoned engine hands nothing out any more.
@@ -698,13 +693,25 @@ impl<D: Driver> Engine<D> {
                 let mut locked = self.with(&mut state);
                 locked.state.timelines.end_wait(locked.driver, awaited);
                 locked.poll_waits(usize::MAX);
-                state.account(self.config.statistics);
+                self.leave(state);
             }
         }
         if let Some(work) = work {
             self.work_out(work);
         }
         result
+    }
+
+    /// Counts what has changed, releases the lock, and tells what was said under it.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.account(self.config.statistics);
+        let messages = state.messages.take();
+        drop(state);
+        if let Some(messages) = messages {
+            messages.tell(self.driver.device());
+        }
     }
 
     /// Works something out, and takes it in if it is still of use.

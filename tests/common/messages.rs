@@ -20,7 +20,7 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // Of a thread that ends nobody asks.
+        // A thread that ends has no listener any more.
         let listener = LISTENER.try_with(|listener| listener.borrow().clone()).ok().flatten();
         if let Some(listener) = listener {
             listener(record.level(), record.args().to_string());

@@ -120,6 +120,18 @@ fn plans_and_refusals_are_said() {
     says(&messages, &[(Level::Info, &["capture ", " is refused: "])]);
 }
 
+/// What a call does behind its wait for the device is said by that call.
+#[test]
+fn what_follows_a_wait_is_said_at_once() {
+    let settings = Settings::default().caching(false);
+    let (engine, stream) = engine(64, Config::default().settings(settings));
+    let pool = engine.create_pool(PoolConfig::default());
+    let block = engine.allocate(pool, 4 * MIB, stream).unwrap();
+    engine.driver().launch_kernel(stream, Launch::default()).unwrap();
+    let messages = messages_of(|| engine.free(block.id).unwrap());
+    says(&messages, &[(Level::Debug, &["has given back 4 MiB"])]);
+}
+
 /// A logger may make any call: no lock is held while it runs.
 #[test]
 fn loggers_may_call_the_library() {
