@@ -96,7 +96,9 @@ pub use error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use graphs::{Capture, Graph, Memory, Pool};
 pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;
-pub use logging::{level_from_environment, log_to_stderr, write_to_stderr, LOG};
+pub use logging::log_to_stderr;
+#[doc(hidden)]
+pub use logging::{level_from_environment, write_to_stderr, LOG};
 #[doc(hidden)]
 pub use logging::{tell, tell_later, Later, Level};
 pub use metrics::{Metric, MetricKind, Metrics};

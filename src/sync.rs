@@ -99,7 +99,7 @@ ranks! {
     Regions: Alone, Called;
     /// The launches of a pool; of several pools in the order of their addresses.
     Order: Ascending, Called;
-    /// The executables of a pool's graphs.
+    /// The executables of a pool's graphs, or of all graphs whose executables are kept together.
     Executables: Alone, Called;
     /// The right to wait for the device, or to begin a capture.
     DeviceWaits: Alone, Called;

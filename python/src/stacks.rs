@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use pyo3::prelude::*;
 use regraph::engine::{with_frames_beside, HostFrame};
 
-/// Who wants stacks: a bit each.
+/// What stacks are recorded for, a bit each: history, traces, pages.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 /// What stacks are remembered for.

@@ -23,10 +23,9 @@ pub(super) enum Frames {
     /// Return addresses.
     #[cfg(feature = "stacks")]
     Called(Vec<usize>),
-    /// As the host gave them ([`with_frames`]), and beside them what only it can read ([`with_frames_beside`]).
+    /// As the host gave them ([`with_frames`]), and what only the host can read ([`with_context`]): either, or both
+    /// ([`with_frames_beside`]).
     Given(Vec<HostFrame>, Option<HostContext>),
-    /// What only the host can read ([`with_context`]).
-    Context(HostContext),
 }
 
 /// Whether any host has ever given frames: looked at before anything of the thread's own.
@@ -43,8 +42,8 @@ pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
     with_given(Frames::Given(frames, None), calls)
 }
 
-/// As [`with_frames`], for hosts that keep a context too ([`with_context`], [`set_host_context`]): the calls remember the
-/// frames beside the context that was given around them, and so does what they allocate.
+/// Runs engine calls that remember `frames`, innermost first, as where they came from, and beside them the context that
+/// was given around this call ([`with_context`], [`set_host_context`]).
 pub fn with_frames_beside<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
     let context = Frames::given().and_then(|around| around.context().cloned());
     with_given(Frames::Given(frames, context), calls)
@@ -53,13 +52,13 @@ pub fn with_frames_beside<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) 
 /// Runs engine calls that remember `context` as where they came from, something that only the host can read:
 /// blocks, the history and snapshots give it back ([`TraceEntry::context`]), whether `stacks` is set or not.
 pub fn with_context<R>(context: HostContext, calls: impl FnOnce() -> R) -> R {
-    with_given(Frames::Context(context), calls)
+    with_given(Frames::Given(Vec::new(), Some(context)), calls)
 }
 
 /// Has the calling thread's engine calls remember `context` from now on, as those in [`with_context`] do; `None` ends
 /// that. For hosts that cannot hand over their calls as a function.
 pub fn set_host_context(context: Option<HostContext>) {
-    replace_given(context.map(|context| Arc::new(Frames::Context(context))));
+    replace_given(context.map(|context| Arc::new(Frames::Given(Vec::new(), Some(context)))));
 }
 
 fn with_given<R>(frames: Frames, calls: impl FnOnce() -> R) -> R {
@@ -115,8 +114,9 @@ impl Frames {
     /// What only the host can read.
     pub(super) fn context(&self) -> Option<&HostContext> {
         match self {
-            Self::Context(context) | Self::Given(_, Some(context)) => Some(context),
-            _ => None,
+            Self::Given(_, context) => context.as_ref(),
+            #[cfg(feature = "stacks")]
+            Self::Called(_) => None,
         }
     }
 
@@ -145,7 +145,6 @@ impl Frames {
             #[cfg(feature = "stacks")]
             Self::Called(addresses) => resolve(addresses),
             Self::Given(frames, _) => frames.clone(),
-            Self::Context(_) => Vec::new(),
         }
     }
 }

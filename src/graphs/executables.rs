@@ -64,7 +64,7 @@ pub struct ExecutableFigures {
     /// What counts against the budget, in bytes: what is foreseen, and more where the pool's executables have been
     /// measured to take more.
     pub counted: u64,
-    /// Executables that were made since the pool was.
+    /// Executables that were made so far.
     pub made: u64,
     /// Updates of executables, by which one graph's became another's.
     pub updates: u64,
@@ -489,13 +489,9 @@ impl Executables {
         self.graphs.values().any(|it| it.pinned && it.executable == Some(place))
     }
 
-    fn is_used(&self, place: usize) -> bool {
-        self.graphs.values().any(|it| it.executable == Some(place))
-    }
-
     /// Takes an executable out if no graph uses it.
     fn take_unused(&mut self, place: usize) -> Option<ExecutableHandle> {
-        if self.is_used(place) {
+        if self.graphs.values().any(|it| it.executable == Some(place)) {
             return None;
         }
         self.places[place].take().map(|it| it.handle)
@@ -580,7 +576,7 @@ impl Executables {
             nodes: present().map(|it| it.nodes).sum(),
             bytes,
             measured: present().map(|it| it.measured).sum(),
-            counted: if self.peak == 0 { 0 } else { self.counted(bytes) },
+            counted: self.counted(bytes),
             ..self.counts
         }
     }

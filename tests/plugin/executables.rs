@@ -365,3 +365,17 @@ fn random_hosts_launch_each_graph_as_it_is_within_their_budgets() {
         plugin.leave_region(entered).unwrap();
     }
 }
+
+#[test]
+fn a_graph_whose_pool_is_gone_is_not_launched() {
+    let b = bench();
+    let graph = b.graph(POOL, &[1]);
+    graph.launch(b.streams[0]).unwrap();
+    assert_eq!(b.ran(), [1]);
+    b.host.plugin.release_pool(0, POOL).unwrap();
+    b.host.plugin.empty_pool(POOL).unwrap();
+    b.host.plugin.empty_cache().unwrap();
+    let refused = graph.launch(b.streams[0]);
+    assert!(matches!(refused, Err(Error::UnknownPool { key: POOL, .. })), "{refused:?}");
+    assert!(b.ran().is_empty());
+}

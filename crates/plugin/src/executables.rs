@@ -31,7 +31,7 @@ struct State {
 impl KeptExecutables {
     fn new(options: ExecutableOptions) -> Self {
         let state = State { executables: Executables::new(options), marks: Vec::new() };
-        Self(Mutex::new(Rank::Order, state))
+        Self(Mutex::new(Rank::Executables, state))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,7 +74,10 @@ impl<D: Transfer> Plugin<D> {
         let (pool, kept) = {
             let mut pools = device.pools();
             let unknown = Error::UnknownPool { call: "take_graph", key };
-            let pool = pools.private.get(&key).ok_or(unknown)?.pool;
+            let private = pools.private.get_mut(&key).ok_or(unknown)?;
+            // From here on its graphs are kept as they are said to be now.
+            private.taken += 1;
+            let pool = private.pool;
             let own = pools.executables.get(&Some(key)).cloned();
             let others = || {
                 let made = || Arc::new(KeptExecutables::new(ExecutableOptions::default()));
@@ -83,12 +86,13 @@ impl<D: Transfer> Plugin<D> {
             (pool, own.unwrap_or_else(others))
         };
         let driver = device.engine.driver();
-        let graph = driver.move_nodes(graph)?;
+        let moved = driver.move_nodes(graph).inspect_err(|_| device.let_graph_go(key));
+        let graph = moved?;
         let taken = kept.state().executables.take(driver, graph);
-        let member = taken.inspect_err(|_| drop(driver.destroy_graph(graph)))?;
-        if let Some(private) = device.pools().private.get_mut(&key) {
-            private.taken += 1;
-        }
+        let member = taken.inspect_err(|_| {
+            let _ = driver.destroy_graph(graph);
+            device.let_graph_go(key);
+        })?;
         Ok(Graph { plugin: self, device, key, pool, kept, graph, member })
     }
 
@@ -222,6 +226,13 @@ impl<D: Transfer> Device<D> {
         }
     }
 
+    /// Counts out a graph of a pool that the plug-in launches no more.
+    fn let_graph_go(&self, key: PoolKey) {
+        if let Some(private) = self.pools().private.get_mut(&key) {
+            private.taken = private.taken.saturating_sub(1);
+        }
+    }
+
     /// The pool that errors of executables name.
     fn pool_of(&self, pool: Option<PoolKey>) -> PoolId {
         let named = pool.and_then(|key| Some(self.pools().private.get(&key)?.pool));
@@ -235,10 +246,14 @@ impl<D: Transfer> Graph<'_, D> {
     /// Costs one event record. An executable that holds another graph's parameters is updated first, or made.
     ///
     /// # Errors
-    /// Theirs; [`engine::StreamRefusal::LaunchWhileCapturing`]; [`engine::PoolRefusal::NoExecutable`]: nothing was
+    /// Theirs; [`Error::UnknownPool`] where the pool is gone; [`engine::StreamRefusal::LaunchWhileCapturing`]; [`engine::PoolRefusal::NoExecutable`]: nothing was
     /// launched. What the driver answers.
     pub fn launch(&self, stream: StreamHandle) -> Result<(), Error> {
         let mut launch = self.plugin.begin_launch(self.key, "replay")?;
+        if !self.device.pools().private.contains_key(&self.key) {
+            // Its memory was given back with its pool, against the host's promise.
+            return Err(Error::UnknownPool { call: "replay", key: self.key });
+        }
         launch.follow(stream)?;
         self.must_not_capture(stream)?;
         let mut state = self.kept.state();
@@ -311,8 +326,6 @@ impl<D: Transfer> Drop for Graph<'_, D> {
             let _ = driver.destroy_executable(executable);
         }
         let _ = driver.destroy_graph(self.graph);
-        if let Some(private) = self.device.pools().private.get_mut(&self.key) {
-            private.taken = private.taken.saturating_sub(1);
-        }
+        self.device.let_graph_go(self.key);
     }
 }

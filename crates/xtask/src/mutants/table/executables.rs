@@ -56,7 +56,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "executable-used",
         rule: "An executable that another graph uses stays when a graph goes.",
         file: "src/graphs/executables.rs",
-        edits: &[("        if self.is_used(place) {\n            return None;\n        }\n", "")],
+        edits: &[("        if self.graphs.values().any(|it| it.executable == Some(place)) {\n            return None;\n        }\n", "")],
         test: "graphs::executables::graphs_that_are_dropped_while_they_run_leave_their_executable_to_others",
     },
     Mutant {
