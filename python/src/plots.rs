@@ -5,11 +5,13 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use regraph::settings::{Programmatic, Reuse};
+use regraph::settings::Reuse;
 use regraph_cli::plot::{Least, Plot, Series};
 use regraph_cli::replay::Plan;
+use regraph_plugin::Plugin;
 use regraph_trace::Trace;
 
+use crate::allocator::allocator;
 use crate::errors;
 use crate::estimates;
 
@@ -31,7 +33,9 @@ fn draw(trace: Option<&Path>, title: &str, page: &Path) -> Result<(), String> {
         Some(path) => read(path).map_err(|error| format!("{}: {error}", path.display()))?,
         None => estimates::take_shown().ok_or("The function captured nothing.")?,
     };
-    let programmatic = Programmatic::default();
+    // As captures of PyTorch have it, whose traces these are.
+    let settings = allocator().map_or_else(|_| regraph_plugin::of_hosts(), Plugin::settings);
+    let programmatic = settings.programmatic;
     let series = Series::run_all(&trace, Reuse::ALL, Plan::ALL, programmatic, |_| ())
         .map_err(|(run, error)| format!("{title}: {run}: {error}"))?;
     let least = Least::of(&trace, programmatic);

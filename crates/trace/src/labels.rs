@@ -116,7 +116,8 @@ impl Labels {
         let stack = stack.as_ref().map(|frames| {
             let next = numbers.len() as u32;
             *numbers.entry(Arc::clone(frames)).or_insert_with(|| {
-                lines.push(Remark::Stack { stack: next, frames: frames.to_vec() });
+                let frames = frames.iter().cloned().map(StackFrame::from).collect();
+                lines.push(Remark::Stack { stack: next, frames });
                 next
             })
         });
@@ -153,7 +154,7 @@ pub fn line(frame: &Frame) -> String {
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Remark {
     /// Frames that labels name by a number.
-    Stack { stack: u32, frames: Vec<Frame> },
+    Stack { stack: u32, frames: Vec<StackFrame> },
     /// What is said of a block or a node.
     Label {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,6 +166,27 @@ pub(super) enum Remark {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<u32>,
     },
+}
+
+/// A [`Frame`] as a line of a trace has it: with no other fields, which snapshots may have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StackFrame {
+    filename: String,
+    line: u32,
+    name: String,
+}
+
+impl From<Frame> for StackFrame {
+    fn from(Frame { filename, line, name }: Frame) -> Self {
+        Self { filename, line, name }
+    }
+}
+
+impl From<StackFrame> for Frame {
+    fn from(StackFrame { filename, line, name }: StackFrame) -> Self {
+        Self { filename, line, name }
+    }
 }
 
 /// Labels as they are read.
@@ -186,7 +208,7 @@ impl Reader {
                 if frames.is_empty() {
                     return broken(format!("frames of stack {stack}"), "none");
                 }
-                self.stacks.push(frames.into());
+                self.stacks.push(frames.into_iter().map(Frame::from).collect());
                 Ok(())
             }
             Remark::Label { block: Some(block), node: None, name, stack } => {

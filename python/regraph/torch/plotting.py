@@ -24,7 +24,8 @@ def plot(
 
     The page shows where each block of the capture lies over time under each policy and plan, with the
     least memory that is possible, and a table of the lines of Python that hold the memory; a block that
-    is pointed at tells its size, its stream and its stack. It is one file that loads nothing.
+    is pointed at tells its size, its stream and its stack. It is one file that loads nothing. Programmatic
+    launches prove what the setting `programmatic` says, or `trust` where regraph is not enabled.
 
     A function is captured once as `estimate` does it: its graph is never launched, and nothing is kept.
     Call it when libraries are ready, after a run of warming up. A capture that the program makes anyway

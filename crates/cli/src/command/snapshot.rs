@@ -82,7 +82,7 @@ fn load(path: &Path) -> Result<Snapshot, Failure> {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     segments: i64,
-    bytes: [i64; 4],
+    bytes: [i128; 4],
 }
 
 /// By device and whether they are large.
@@ -96,7 +96,7 @@ fn sums(snapshot: &Snapshot) -> BTreeMap<(u32, bool), Sums> {
         sums.segments += 1;
         for (sum, bytes) in sums.bytes.iter_mut().zip([held, used, waiting, held - used - waiting])
         {
-            *sum += bytes as i64;
+            *sum += i128::from(bytes);
         }
     }
     all
@@ -125,8 +125,8 @@ fn print_difference(
 }
 
 /// Live blocks by the line of code that allocated them, or by their size: how many, and their bytes.
-fn holders(snapshot: &Snapshot) -> BTreeMap<String, (i64, i64)> {
-    let mut holders: BTreeMap<_, (i64, i64)> = BTreeMap::new();
+fn holders(snapshot: &Snapshot) -> BTreeMap<String, (i64, i128)> {
+    let mut holders: BTreeMap<_, (i64, i128)> = BTreeMap::new();
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
     for block in blocks.filter(|block| block.state == BlockState::ActiveAllocated) {
         let who = match regraph_trace::own_frame(&block.frames) {
@@ -134,7 +134,7 @@ fn holders(snapshot: &Snapshot) -> BTreeMap<String, (i64, i64)> {
             None => format!("blocks of {} bytes, from where is not recorded", block.requested_size),
         };
         let (count, bytes) = holders.entry(who).or_default();
-        (*count, *bytes) = (*count + 1, *bytes + block.size as i64);
+        (*count, *bytes) = (*count + 1, *bytes + i128::from(block.size));
     }
     holders
 }
@@ -166,7 +166,7 @@ fn print_changes(
     }
 }
 
-fn signed_mebibytes(bytes: i64) -> f64 {
+fn signed_mebibytes(bytes: i128) -> f64 {
     // Not -0.00.
     bytes as f64 / f64::from(1 << 20) + 0.0
 }

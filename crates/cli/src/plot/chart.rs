@@ -43,6 +43,8 @@ const LINE: f64 = 12.0;
 
 /// Of a stack so many frames are told.
 const FRAMES: usize = 24;
+/// A name, a frame and an operation are cut here, in characters: a trace may have one text of megabytes for each block.
+pub(super) const TEXT_LIMIT: usize = 160;
 
 /// How many colours there are for streams; the last is for all others.
 pub(super) const COLOURS: usize = 8;
@@ -340,11 +342,8 @@ impl<'a> Chart<'a> {
         if height < LINE + 1.0 || room < 3 {
             return html! {};
         }
-        let name = plain(&short(self.trace.labels(), part.block)).replace('\n', " ");
-        let cut = match name.char_indices().nth(room) {
-            Some((end, _)) => format!("{}…", &name[..end - last_width(&name[..end])]),
-            None => name,
-        };
+        let name = short(self.trace.labels(), part.block).replace('\n', " ");
+        let cut = cut(&name, room);
         html! {
             text.caption x=(format!("{:.2}", x + 3.0)) y=(format!("{:.2}", y + height / 2.0 + 3.5)) {
                 (cut)
@@ -366,9 +365,10 @@ impl<'a> Chart<'a> {
         if self.least.is_some_and(|least| least.blocks.contains(&life.block)) {
             lines.push("one of the blocks that make the minimum".to_owned());
         }
-        lines.extend(labels.block_name(life.block).map(str::to_owned));
-        lines.extend(labels.stack(life.block).iter().take(FRAMES).map(regraph_trace::line));
-        plain(&lines.join("\n"))
+        let of_frame = |frame| cut(&regraph_trace::line(frame), TEXT_LIMIT);
+        lines.extend(labels.block_name(life.block).map(|name| cut(name, TEXT_LIMIT)));
+        lines.extend(labels.stack(life.block).iter().take(FRAMES).map(of_frame));
+        lines.join("\n")
     }
 
     fn curves(&self, panel: usize) -> Markup {
@@ -441,6 +441,15 @@ pub(super) fn plain(text: &str) -> String {
     text.replace(is_bad, "\u{fffd}")
 }
 
+/// Text that a document may hold, of at most `limit` characters: what is longer ends in a mark.
+pub(super) fn cut(text: &str, limit: usize) -> String {
+    if text.char_indices().nth(limit).is_none() {
+        return plain(text);
+    }
+    let kept: String = text.chars().take(limit.saturating_sub(1)).collect();
+    plain(&kept) + "…"
+}
+
 /// A block's name, its line of code without folders, or its number.
 fn short(labels: &Labels, block: BlockIndex) -> String {
     match (labels.block_name(block), labels.frame(block)) {
@@ -451,11 +460,6 @@ fn short(labels: &Labels, block: BlockIndex) -> String {
         }
         (None, None) => block.to_string(),
     }
-}
-
-/// How many bytes the last character takes.
-fn last_width(text: &str) -> usize {
-    text.chars().next_back().map_or(0, char::len_utf8)
 }
 
 fn captures(trace: &Trace) -> Vec<(usize, usize)> {

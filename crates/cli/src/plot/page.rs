@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{html, Markup, PreEscaped, DOCTYPE};
 use serde::Serialize;
 
-use super::chart::{plain, Chart, AREA, COLOURS, FIGURES, POINTS, WIDTH};
+use super::chart::{cut, plain, Chart, AREA, COLOURS, FIGURES, POINTS, TEXT_LIMIT, WIDTH};
 use super::layout::{live_at_peak, Life};
 use super::scale::{grouped, Unit};
 use super::{Least, Series};
@@ -15,8 +15,6 @@ use regraph_trace::{Operation, Trace};
 const CHART_STYLE: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// An operation's text is cut here, in characters.
-const TEXT_LIMIT: usize = 160;
 
 /// What each curve is, in the order of the legend.
 const LEGEND: [(&str, &str); 3] = [
@@ -271,7 +269,7 @@ fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
                 let size = Unit::fitting(life.bytes).text(life.bytes);
                 format!("blocks of {size} on stream {}", life.stream)
             },
-            |text| plain(&text),
+            |text| cut(&text, TEXT_LIMIT),
         )
     };
     let mut makers: BTreeMap<String, Maker> = BTreeMap::new();
@@ -385,8 +383,11 @@ fn text_of(trace: &Trace, places: &[usize]) -> Vec<String> {
             _ => {}
         }
         if wanted.next_if_eq(&&place).is_some() {
-            let text = text(operation);
-            texts.push(name.map_or_else(|| text.clone(), |name| format!("{text} {}", plain(name))));
+            let mut text = text(operation);
+            if let Some(name) = name {
+                text = format!("{text} {}", cut(name, TEXT_LIMIT));
+            }
+            texts.push(text);
         }
     }
     texts
@@ -395,8 +396,5 @@ fn text_of(trace: &Trace, places: &[usize]) -> Vec<String> {
 /// An operation as in a file, cut where it is long.
 fn text(operation: &Operation) -> String {
     let line = serde_json::to_string(operation).expect("an operation is always JSON");
-    match line.char_indices().nth(TEXT_LIMIT) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    cut(&line, TEXT_LIMIT)
 }

@@ -542,7 +542,19 @@ fn two_snapshots_have_a_difference_that_names_lines_of_code() {
 #[test]
 fn a_pickle_of_something_else_is_status_2() {
     // A list of two numbers, the beginning of a pickle, and one that would run a program.
-    let cases: [(&str, &[u8]); 5] = [
+    // A text that is named so often that it would take more memory than there is.
+    let often = [
+        b"\x80\x02X\0\0\x10\0".as_slice(),
+        &[b'x'; 1 << 20],
+        b"q\0](",
+        &b"h\0".repeat(4096),
+        b"e.",
+    ];
+    let often = often.concat();
+    let cases: [(&str, &[u8]); 7] = [
+        ("often", &often),
+        // 2^63, behind whose 64 bits stands a byte for its sign.
+        ("large", b"\x80\x02\x8a\x09\0\0\0\0\0\0\0\x80\0."),
         ("of_itself", b"\x80\x02]q\0h\0a."),
         ("unnamed", b"\x80\x02h\x07."),
         ("numbers", b"\x80\x02]q\0(K\x01K\x02e."),

@@ -280,6 +280,10 @@ fn lines_out_of_form_are_refused_with_what_was_expected() {
         ("{\"op\":\"free\",\"id\":0,\"id\":0}", &["`free` with id", "duplicate field"]),
         ("{\"op\":\"free\",\"id\":0,\"bytes\":0}", &["`free` with id", "unknown field `bytes`"]),
         (
+            "{\"op\":\"stack\",\"stack\":0,\"frames\":[{\"filename\":\"a\",\"line\":1,\"name\":\"\",\"column\":3}]}",
+            &["unknown field `column`"],
+        ),
+        (
             "{\"op\":\"begin\",\"stream\":65536,\"pool\":0}",
             &["`begin` with stream (below 65536) and pool", "65536"],
         ),
