@@ -1001,7 +1001,7 @@ typedef struct regraph_counts {
      */
     uint64_t num_captures_refused;
     /**
-     * Of these, such as the caller was asked to capture again (REGRAPH_ERROR_CAPTURE_AGAIN).
+     * Refused captures that the caller was asked to make again (REGRAPH_ERROR_CAPTURE_AGAIN).
      */
     uint64_t num_captures_again;
     /**

@@ -77,7 +77,8 @@ impl fmt::Display for MetricKind {
     }
 }
 
-/// Figures of engines and their regions at one time. Its text is in Prometheus's format, version 0.0.4.
+/// Figures of engines and their regions, each read when it is added: other threads go on in between. The text is in
+/// Prometheus's format, version 0.0.4.
 ///
 /// ```
 /// # use regraph::{Config, Engine, Metrics};
@@ -163,7 +164,7 @@ metrics! {
     "regraph_captures_refused_total": Counter of Device |it| it.counts.num_captures_refused,
         "Captures that were refused at their end.";
     "regraph_captures_again_total": Counter of Device |it| it.counts.num_captures_again,
-        "Of these, such as the host was asked to capture again.";
+        "Refused captures that the host was asked to make again.";
     "regraph_check_seconds_total": Counter of Device |it| it.counts.check_ns as f64 / 1e9,
         "How long the checker has judged.";
     "regraph_pool_reserved_bytes": Gauge of Pool |it| it.reserved,

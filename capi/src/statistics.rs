@@ -77,7 +77,7 @@ pub struct regraph_counts {
     pub num_captures_unjudged: u64,
     /// Captures that were refused at their end.
     pub num_captures_refused: u64,
-    /// Of these, such as the caller was asked to capture again (REGRAPH_ERROR_CAPTURE_AGAIN).
+    /// Refused captures that the caller was asked to make again (REGRAPH_ERROR_CAPTURE_AGAIN).
     pub num_captures_again: u64,
     /// How long the checker has judged, in nanoseconds.
     pub check_ns: u64,

@@ -82,7 +82,7 @@ fn tell_all(received: &Receiver<Told>) {
     for told in received {
         match told {
             Told::Message(level, text) => {
-                // Without an interpreter nobody is left to tell.
+                // The interpreter has ended, and Python's loggers with it.
                 let _ = Python::try_attach(|py| {
                     if let Err(error) = tell(py, level, &text) {
                         error.write_unraisable(py, None);

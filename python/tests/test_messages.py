@@ -12,7 +12,7 @@ from regraph import messages
 
 @pytest.fixture
 def levels(native, monkeypatch):
-    """The levels that the library was told, with a logger that nobody has set."""
+    """The levels that the library was told, with a logger whose level the program has not set."""
     monkeypatch.delenv(messages.VARIABLE, raising=False)
     kind = type(messages.logger)
     messages.logger.__class__ = logging.Logger

@@ -1106,7 +1106,7 @@ pub struct Counts {
     pub num_captures_unjudged: u64,
     /// Captures that were refused at their end.
     pub num_captures_refused: u64,
-    /// Of these, such as the host was asked to capture again ([`Error::CaptureAgain`](super::Error::CaptureAgain)).
+    /// Refused captures that the host was asked to make again ([`Error::CaptureAgain`](super::Error::CaptureAgain)).
     pub num_captures_again: u64,
     /// How long the checker has judged, in nanoseconds.
     pub check_ns: u64,

@@ -54,7 +54,8 @@ impl<D: HostApi> Graph<D> {
         Ok(Self::new(lease, captured, report))
     }
 
-    /// The pool that its capture joined first, whose executables it is launched by, and what it is there.
+    /// The pool that its capture joined first, with the graph's handle and its name among those whose executables are
+    /// that pool's.
     fn owned(&self) -> (&Pool<D>, Owned) {
         self.lease.home().zip(self.lease.owned()).expect("a graph's lease owns it")
     }

@@ -28,7 +28,7 @@ struct PoolCore<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
-    /// By which its graphs are launched. A launch holds both locks, so none is changed before it is submitted.
+    /// The executables of its graphs. A launch holds this lock and the order's until the driver has the launch.
     executables: Mutex<Executables>,
 }
 

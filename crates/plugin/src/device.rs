@@ -360,7 +360,8 @@ impl<D: Transfer> Device<D> {
                 let number = capture.0;
                 tell(Level::Error, || {
                     format!(
-                        "capture {number} has ended, and its graph must not be launched: {error}"
+                        "device {}: capture {number} has ended, and its graph must not be launched: {error}",
+                        self.number
                     )
                 });
             }
@@ -419,8 +420,9 @@ impl<D: Transfer> Device<D> {
                         let number = capture.0;
                         tell(Level::Warn, || {
                             format!(
-                                "capture {number} has ended, and its graph was not judged: its end was not told \
-                                 in time"
+                                "device {}: capture {number} has ended, and its graph was not judged: its end was not \
+                                 told in time",
+                                self.number
                             )
                         });
                     }

@@ -172,7 +172,7 @@ impl<D: Transfer> Drop for Launch<'_, D> {
         let (key, _) = self.counted;
         match (self.lends, self.stream) {
             (Some((device, pool)), Some(stream)) => device.mark_launch(key, pool, stream),
-            // It was refused.
+            // It was refused, or launched nothing.
             (Some(_), None) => {}
             // It may have begun to lend since: of this launch nothing is known but that it was made.
             (None, _) => self.plugin.devices().for_each(|device| device.miss_launch(key)),
