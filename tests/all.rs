@@ -9,6 +9,9 @@ mod common;
 #[path = "common/device.rs"]
 mod device;
 
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 mod blocks;
 mod captures;
 mod checker;

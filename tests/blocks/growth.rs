@@ -110,7 +110,7 @@ fn steps_change_neither_places_nor_what_is_held() {
 fn recorded_captures_hold_what_they_held() {
     let held = [("decoder_s1", 46), ("moe_s6", 156), ("googlenet_s4", 246), ("pipeline_s5", 256)];
     for (name, held) in held {
-        let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/tests/traces/{name}.jsonl", crate::ROOT);
         let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
         let trace = regraph_trace::read(file).unwrap();
         compare(&trace);

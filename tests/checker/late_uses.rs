@@ -180,7 +180,7 @@ fn correct_captures_have_no_late_uses() {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     let config = Config::default().find_late_uses(true).refuse_late_uses(true);
     let options = Options { config, tags: true, ..Options::default() };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let folder = Path::new(crate::ROOT).join("tests/traces");
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
         let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
         replay(&driver, &read(BufReader::new(file)).unwrap(), &options).unwrap();

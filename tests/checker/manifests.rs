@@ -14,7 +14,7 @@ fn sources(folder: &Path) -> String {
 /// Each library that has tests is built once more for them, and each is looked through for programs in comments.
 #[test]
 fn libraries_whose_tests_are_not_built_have_none() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let crates = Path::new(crate::ROOT).join("crates");
     for entry in fs::read_dir(crates).unwrap() {
         let folder = entry.unwrap().path();
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();

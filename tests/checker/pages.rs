@@ -18,7 +18,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_link_leads_somewhere_and_every_file_that_the_design_names_is_there() {
     const KINDS: [&str; 7] = [".rs", ".py", ".md", ".cpp", ".hpp", ".h", ".toml"];
-    let (root, mut all) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
+    let (root, mut all) = (Path::new(crate::ROOT), Vec::new());
     files(root, &mut all);
     for page in all.iter().filter(|it| it.extension().is_some_and(|it| it == "md")) {
         let text = std::fs::read_to_string(page).unwrap();

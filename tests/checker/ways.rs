@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// A source file below `src/heap`: its name there, and its text.
 fn sources() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/heap");
+    let root = Path::new(crate::ROOT).join("src/heap");
     let mut found = Vec::new();
     for folder in ["", "planned"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {

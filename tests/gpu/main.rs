@@ -12,6 +12,9 @@
 #[path = "../common/device.rs"]
 mod device;
 
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 #[cfg(feature = "cudarc")]
 mod buf;
 mod devices;

@@ -18,7 +18,7 @@ use regraph_trace::{read, Operation, Trace};
 const TRACES: [&str; 4] = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"];
 
 fn trace(name: &str) -> Trace {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let folder = Path::new(crate::ROOT).join("tests/traces");
     let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
     read(BufReader::new(file)).unwrap()
 }

@@ -190,7 +190,7 @@ fn recorded_captures_come_close_to_the_least() {
         ("pipeline_s5", 216.0, 1.04),
     ];
     for (name, least, ratio) in traces {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+        let folder = Path::new(crate::ROOT).join("tests/traces");
         let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
         let trace = read(BufReader::new(file)).unwrap();
         let driver = Arc::new(SimDriver::new(SimConfig::default()));

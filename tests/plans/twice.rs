@@ -283,7 +283,7 @@ fn anything_else_is_served_all_the_same() {
 }
 
 pub(crate) fn trace(name: &str) -> Trace {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let folder = Path::new(crate::ROOT).join("tests/traces");
     read(BufReader::new(File::open(folder.join(format!("{name}.jsonl"))).unwrap())).unwrap()
 }
 

@@ -42,7 +42,7 @@ fn open_elsewhere(name: &str, snapshot: &Snapshot) {
     let create = |path: &Path| std::fs::File::create(path).expect("the folder can be written");
     snapshot.write_json(create(&json)).expect("the file can be written");
     snapshot.write_pickle(create(&pickle)).expect("the file can be written");
-    let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports/snapshot/check.py");
+    let check = Path::new(crate::ROOT).join("tests/reports/snapshot/check.py");
     match Command::new("python3").arg(check).arg(json).arg(pickle).output() {
         Ok(output) => {
             assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

@@ -330,7 +330,7 @@ fn capture_of(engine: &Engine<Device>, stream: StreamHandle) -> regraph::driver:
 }
 
 fn read(path: impl AsRef<Path>) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(Path::new(crate::ROOT).join(path)).unwrap()
 }
 
 /// The rows of the table of a page that begins with `head`, as cells.
@@ -393,7 +393,7 @@ fn the_pages_table_of_settings_and_variables_is_the_codes() {
         "python/src",
         "python/regraph",
     ] {
-        variables(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+        variables(&Path::new(crate::ROOT).join(folder), &mut found);
     }
     assert_eq!(told.iter().map(|row| name(row)).collect::<BTreeSet<_>>(), found);
     assert_eq!(told.len(), found.len(), "one comes twice");

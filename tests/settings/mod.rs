@@ -671,7 +671,7 @@ fn texts_for_pytorch_replace_each_other() {
 /// The table that users of the Python package read names each key, with what it is where nothing is said.
 #[test]
 fn pythons_table_of_settings_is_true() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/python/README.md");
+    let path = format!("{}/python/README.md", crate::ROOT);
     let readme = std::fs::read_to_string(path).unwrap();
     let (_, table) = readme.split_once("| Key | Default | Meaning |").expect("a table of settings");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with("| `"));

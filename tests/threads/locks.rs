@@ -41,7 +41,7 @@ fn the_page_has_the_locks_in_their_order() {
 /// Every place that the page names is there.
 #[test]
 fn the_page_says_where_the_locks_are() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = std::path::Path::new(crate::ROOT);
     for row in rows() {
         for place in row[2].split(',') {
             let place = root.join(place.trim().trim_matches('`'));

@@ -15,7 +15,7 @@ pub const REAL: [(&str, f64); 4] = [
 ];
 
 pub fn real(name: &str) -> Trace {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let folder = Path::new(crate::ROOT).join("tests/traces");
     let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
     read(BufReader::new(file)).unwrap()
 }

@@ -81,7 +81,7 @@ struct Open {
 /// block behind the other; a block begins on the page where the last ended only if that saves a page
 /// and it might not have the last one's memory.
 pub fn lifetimes(name: &str) -> Lifetimes {
-    let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/traces/{name}.jsonl", crate::ROOT);
     let trace = File::open(path).expect("a recorded capture");
     let trace = regraph_trace::read(BufReader::new(trace)).expect("a valid trace");
     let points = points(trace.operations());

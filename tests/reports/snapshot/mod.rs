@@ -79,7 +79,7 @@ fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
 fn python_opens_both_forms() {
     for (name, snapshot) in [("example", example()), ("empty", Snapshot::default())] {
         let output = Command::new("python3")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports/snapshot/check.py"))
+            .arg(Path::new(crate::ROOT).join("tests/reports/snapshot/check.py"))
             .arg(scratch(&format!("{name}.json"), &json_of(&snapshot)))
             .arg(scratch(&format!("{name}.pickle"), &pickle_of(&snapshot)))
             .output();
