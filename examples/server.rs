@@ -623,14 +623,14 @@ impl<M: Machine> Server<M> {
     fn sleep(&mut self, but: usize) -> Result<()> {
         let others = self.models.iter().enumerate().filter(|(row, _)| *row != but);
         let tags = others.flat_map(|(_, model)| &model.regions).map(String::as_str);
-        self.counts.slept += self.regions.sleep(Some(&tags.collect::<Vec<_>>()))?;
+        self.counts.slept += self.regions.sleep(&*tags.collect::<Vec<_>>())?;
         Ok(())
     }
 
     /// Gives the device to a model.
     fn turn_to(&mut self, row: usize) -> Result<()> {
         self.sleep(row)?;
-        self.regions.wake(Some(&self.models[row].regions.each_ref().map(String::as_str)))?;
+        self.regions.wake(&self.models[row].regions.each_ref().map(String::as_str))?;
         self.counts.turns += 1;
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use regraph::driver::HostApi;
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph::{Config, Engine, Error, Pool, PoolConfig};
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -24,26 +24,26 @@ fn main() -> Result<(), Error> {
     driver.set_host_bytes(300 * MIB);
     // At a quiet time: to lock pages takes longer than to copy into them.
     println!("{} MiB are locked", regions.reserve_host(256 * MIB)? / MIB);
-    match regions.sleep(None) {
+    match regions.sleep(Tags::All) {
         // Nothing sleeps, and what the call had locked was given back.
         Err(error @ Error::HostOutOfMemory { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     // Keys and values can be computed again.
     regions.set_backup("cache", Backup::None);
-    println!("{} MiB went", regions.sleep(None)? / MIB);
+    println!("{} MiB went", regions.sleep(Tags::All)? / MIB);
 
     // Another model has the device meanwhile.
     let other = Pool::new(&engine, PoolConfig::default());
     let block = other.allocate(900 * MIB, stream)?;
-    match regions.wake(Some(&["weights"])) {
+    match regions.wake(&["weights"]) {
         // All that was asked for sleeps on, and the host keeps what it held.
         Err(error @ Error::ResumeOutOfMemory(_)) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     drop(block);
-    println!("{} MiB of weights are back", regions.wake(Some(&["weights"]))? / MIB);
-    println!("{} MiB of cache, with anything in it", regions.wake(None)? / MIB);
+    println!("{} MiB of weights are back", regions.wake(&["weights"])? / MIB);
+    println!("{} MiB of cache, with anything in it", regions.wake(Tags::All)? / MIB);
     println!("{} MiB of the host are free again", regions.free_host()? / MIB);
     Ok(())
 }

@@ -36,9 +36,9 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 pub enum Purpose {
     /// A block ([`Engine::allocate`]).
     Block,
-    /// A suspended pool ([`Engine::resume_pool`]).
+    /// A suspended pool ([`HostCalls::resume_pool`](crate::engine::HostCalls::resume_pool)).
     Resume,
-    /// A capture that gets its memory at its end ([`Engine::plan_capture`]).
+    /// A capture that gets its memory at its end ([`Plans::plan_capture`](crate::engine::Plans::plan_capture)).
     Plan,
 }
 
