@@ -2,7 +2,7 @@
 //! for each of many batch sizes; and what its memory comes to, beside the same program on cudarc's
 //! own allocation.
 //!
-//! `inference [--sizes 8,4,1] [--layers N] [--hidden N] [--vocabulary N] [--steps N]`
+//! `cargo bench --bench decoder -- [--sizes 8,4,1] [--layers N] [--hidden N] [--vocabulary N] [--steps N]`
 //!
 //! The decoder is written once, in [`step`], over a [`Memory`] that its temporaries come from: this
 //! crate, cudarc itself (in a capture the driver makes memory nodes of its allocations), or a probe
@@ -50,7 +50,7 @@ const TURN_MS: f64 = 40.0;
 
 /// After `#define`s of the dimensions. A block of 256 threads works on a row (`blockIdx.x`), on a
 /// head of a row (`blockIdx.x` of `blockIdx.y`), or on 256 elements.
-const KERNELS: &str = include_str!("kernels/inference.cu");
+const KERNELS: &str = include_str!("decoder.cu");
 
 /// Their names.
 const NAMES: [&str; 12] = [
@@ -84,7 +84,8 @@ impl Shape {
     fn from_arguments() -> Result<Self> {
         let sizes = vec![256, 128, 64, 32, 16, 8, 4, 2, 1];
         let mut shape = Self { layers: 6, hidden: 1024, vocabulary: 8192, steps: 16, sizes };
-        let mut arguments = std::env::args().skip(1);
+        // Cargo passes `--bench`.
+        let mut arguments = std::env::args().skip(1).filter(|it| it != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
             let numbers = value.split(',').map(|number| match number.parse() {

@@ -1,4 +1,4 @@
-//! A matrix product by cuBLAS into a buffer, captured and launched as a graph, against the same
+//! With cudarc on a GPU: a matrix product by cuBLAS into a buffer, captured and launched as a graph, against the same
 //! product without a graph.
 
 use std::error::Error;
