@@ -22,11 +22,11 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::names::PoolId;
-use super::oom::Size;
 use super::pools::Pools;
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
+use crate::size::Size;
 
 /// The figures that are counted.
 pub(super) const ALLOCATIONS: usize = 0;

@@ -28,7 +28,6 @@ use super::captures::CaptureState;
 use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
-use super::oom::Size;
 use super::planned::can_plan;
 use super::pools::Arena;
 use super::{Engine, Error, Level, Locked, Plans, State};
@@ -43,6 +42,7 @@ use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{PlanChoice, Programmatic, Reuse};
 use crate::settings::Settings;
+use crate::size::Size;
 
 /// How far a capture lies by its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::figures::{Reset, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
-use super::oom::{OutOfMemory, Size};
+use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
@@ -19,6 +19,7 @@ use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
+use crate::size::Size;
 use crate::sync::MutexGuard;
 
 /// A block that was never freed.

@@ -30,7 +30,7 @@ use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::oom::{Need, Purpose, Remedy, Size};
+use super::oom::{Need, Purpose, Remedy};
 use super::pools::Homes;
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
@@ -41,6 +41,7 @@ use crate::heap::{
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Mapping, Options, Plan};
+use crate::size::Size;
 
 /// The plan for one heap.
 pub(super) struct Ready {

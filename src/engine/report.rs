@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
-use super::oom::Size;
 use super::planned::PlanReport;
 use super::snapshot::Range;
 use super::{Engine, Error, Locked, State};
@@ -17,6 +16,7 @@ use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{Programmatic, Reuse};
+use crate::size::Size;
 use crate::uses::{EarlyRead, LateUse};
 
 /// A block that was handed out.

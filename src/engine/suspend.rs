@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
-use super::oom::{Need, Purpose, Remedy, Size};
+use super::oom::{Need, Purpose, Remedy};
 use super::pools::with_heap;
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
+use crate::size::Size;
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 

@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHand
 use regraph::engine::{Block, Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Trace;

@@ -12,7 +12,7 @@ use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::plan::Options as PlanOptions;
 use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
 use regraph_cli::replay::{replay, Options, Plan};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

@@ -17,7 +17,7 @@ use regraph::engine::{
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_plan::layout::Layout;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};

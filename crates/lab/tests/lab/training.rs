@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regraph::engine::Config;
-use regraph_cli::peer::Options;
-use regraph_cli::training::{on_engine, on_peer, Operation, Policy, Workload};
+use regraph_lab::peer::Options;
+use regraph_lab::training::{on_engine, on_peer, Operation, Policy, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;

@@ -14,8 +14,8 @@
 //! | `hint` | | Where a solver may try it first. Not heeded. |
 //! | `gaps` | | Times at which it is not in use between. Read only where there are none. |
 //!
-//! `offset`, where a solver has placed the block, is refused: a trace fixes no addresses. Fields are
-//! not quoted.
+//! `offset`, where a solver has placed the block, is refused: a trace fixes no addresses. Fields
+//! may be quoted; a block is one line.
 
 mod columns;
 mod row;

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use csv::{ReaderBuilder, StringRecord, Trim};
 use regraph_trace::{ReadError, BYTES_LIMIT};
 
 use super::columns::{Column, Columns};
@@ -35,17 +36,27 @@ pub(super) fn expected(
     ReadError::Line { line, found: found.into(), expected: expected.into() }
 }
 
+/// The fields of a line, without quotes and blanks around them.
+pub(super) fn fields(text: &str) -> StringRecord {
+    let mut reader = ReaderBuilder::new();
+    let reader = reader.has_headers(false).trim(Trim::All).buffer_capacity(text.len());
+    let mut fields = StringRecord::new();
+    // Neither text nor memory can fail to be read.
+    let _ = reader.from_reader(text.as_bytes()).read_record(&mut fields);
+    fields
+}
+
 impl Columns {
     /// Reads a row.
     pub(super) fn row(&self, text: &str, line: u64, unit: NonZeroU64) -> Result<Row, ReadError> {
-        let count = text.split(',').count();
-        if count != self.0.len() {
+        let fields = fields(text);
+        if fields.len() != self.0.len() {
             let wanted = format!("{} fields, as the header has", self.0.len());
-            return Err(expected(line, wanted, count.to_string()));
+            return Err(expected(line, wanted, fields.len().to_string()));
         }
         let mut id = "";
         let (mut lower, mut upper, mut bytes) = (0, 0, 0);
-        for (column, field) in self.0.iter().zip(text.split(',').map(str::trim)) {
+        for (column, field) in self.0.iter().zip(&fields) {
             let wrong = |wanted: String| expected(line, wanted, quote(field));
             match column {
                 Column::Id => id = field,

@@ -1,9 +1,9 @@
-//! `regraph training`: exit statuses and output.
+//! `regraph-lab training`: exit statuses and output.
 
 use std::process::{Command, Output};
 
 fn training(arguments: &[&str]) -> Output {
-    let command = env!("CARGO_BIN_EXE_regraph");
+    let command = env!("CARGO_BIN_EXE_regraph-lab");
     Command::new(command).arg("training").args(arguments).output().unwrap()
 }
 

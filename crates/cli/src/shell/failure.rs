@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use regraph_cli::replay::ReplayError;
+use crate::replay::ReplayError;
 
 /// Why the command does not succeed.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use regraph_trace::ReadError;
 
-use super::row::expected;
+use super::row::{expected, fields};
 
 /// What a header has to be, for messages.
 pub(super) const HEADER: &str = "a header with the columns id, lower, upper and size";
@@ -28,10 +28,8 @@ pub(super) struct Columns(pub(super) Vec<Column>);
 impl Columns {
     /// Reads the header.
     pub(super) fn read(text: &str, line: u64) -> Result<Self, ReadError> {
-        // Spreadsheets write a mark in front.
-        let text = text.trim_start_matches('\u{feff}');
         let mut columns = Vec::new();
-        for name in text.split(',').map(str::trim) {
+        for name in &fields(text) {
             let column = match name {
                 "id" | "buffer" | "buffer_id" => Column::Id,
                 "lower" | "begin" | "start" => Column::Lower,

@@ -1,7 +1,7 @@
 //! The model of PyTorch's allocator keeps to the documented policy.
 
-use regraph_cli::peer::{BlockId, Options, Peer};
-use regraph_cli::training::{Operation, Workload};
+use regraph_lab::peer::{BlockId, Options, Peer};
+use regraph_lab::training::{Operation, Workload};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! `regraph import-csv`.
+//! `regraph-lab import-csv`.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -6,10 +6,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::Args;
-use regraph_cli::import;
+use regraph_cli::shell::failure::Failure;
+use regraph_lab::import;
 use regraph_trace::ReadError;
-
-use super::failure::Failure;
 
 #[derive(Args)]
 pub struct Arguments {

@@ -1,16 +1,15 @@
-//! `regraph training`.
+//! `regraph-lab training`.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
 use regraph::engine::Config;
-use regraph_cli::peer::Options;
-use regraph_cli::training::{on_engine, on_peer, Operation, Row, Workload};
+use regraph_cli::shell::failure::Failure;
+use regraph_lab::peer::Options;
+use regraph_lab::training::{on_engine, on_peer, Operation, Row, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use serde::Serialize;
-
-use super::failure::Failure;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -93,7 +92,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
 const HEADINGS: [&str; 5] = ["peak alloc.", "peak reserved", "reserved", "ratio", "growth calls"];
 
 fn print(output: &mut impl Write, row: &Row) -> io::Result<()> {
-    let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let mebibytes = |bytes: u64| format!("{:.1}", regraph_cli::mebibytes(bytes.into()));
     let cells = [
         mebibytes(row.peak_allocated_bytes),
         mebibytes(row.peak_reserved_bytes),

@@ -1,16 +1,15 @@
-//! `regraph sweep`.
+//! `regraph-lab sweep`.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
 use regraph_cli::replay::Plan;
-use regraph_cli::sweep::{self, Row, Shape, Sizes};
+use regraph_cli::shell::drivers::{with_driver, Choice, Job};
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
+use regraph_lab::sweep::{self, Row, Shape, Sizes};
 use regraph_tagged::Program;
-
-use super::drivers::{with_driver, Choice, Job};
-use super::failure::Failure;
-use super::progress;
 
 /// How often a graph is launched for its time.
 const LAUNCHES: u32 = 11;
@@ -122,7 +121,7 @@ fn headings(plan: Plan) -> impl Iterator<Item = &'static str> {
 }
 
 fn line(output: &mut impl Write, row: &Row, plan: Plan) -> io::Result<()> {
-    let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let mebibytes = |bytes: u64| format!("{:.1}", regraph_cli::mebibytes(bytes.into()));
     let milliseconds = |ns: u64| format!("{:.2}", ns as f64 / 1e6);
     let if_any = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
     let ratio = |ratio: Option<f64>| if_any(ratio.map(|ratio| format!("{ratio:.3}")));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::replay::{replay, Options, Plan, ReplayError};
 use regraph::driver::MemorySupport;
 use regraph::engine::PlanReport;
+use regraph_cli::replay::{replay, Options, Plan, ReplayError};
 use regraph_tagged::Program;
 use regraph_trace::Trace;
 

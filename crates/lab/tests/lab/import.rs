@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regraph::driver::MemorySupport;
-use regraph_cli::import;
 use regraph_cli::replay::{replay, Options, Plan};
+use regraph_lab::import;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::{BlockIndex, NodeIndex, Operation, Trace};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Planned, Workload};
-use crate::replay::{replay, Options, Plan, ReplayError, Replayed};
 use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
+use regraph_cli::replay::{replay, Options, Plan, ReplayError, Replayed};
 use regraph_tagged::Program;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
