@@ -1,6 +1,6 @@
 //! Problems of other programs as traces.
 //!
-//! [`csv`] reads the files of static memory planners, MiniMalloc's above all: blocks with a size and
+//! [`csv()`] reads the files of static memory planners, MiniMalloc's above all: blocks with a size and
 //! the interval of time in which they are in use. The header names the columns, in any order:
 //!
 //! | column | also called | meaning |
