@@ -20,7 +20,7 @@ use regraph::driver::{
     MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer, Result,
     StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
+use regraph::engine::{Block, Config, Engine, HistoryOptions, PoolConfig, PoolId};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 
@@ -231,7 +231,7 @@ impl Bench {
 
 fn learned() -> Bench {
     let mut b = Bench::large();
-    b.engine.learn().unwrap();
+    b.engine.plans().learn().unwrap();
     b.run(4_000, 40_960);
     b
 }
@@ -262,14 +262,14 @@ const ROWS: &[Row] = &[
             b.busy(40);
             b
         },
-        |b| _ = b.engine.empty_cache_waiting().unwrap(),
+        |b| _ = b.engine.host().empty_cache_waiting().unwrap(),
     ),
-    ("learned, 4,000 blocks", learned, |b| _ = b.engine.learned().unwrap()),
+    ("learned, 4,000 blocks", learned, |b| _ = b.engine.plans().learned().unwrap()),
     (
         "first request of a capture, 4,000 blocks learned",
         || {
             let mut b = learned();
-            b.engine.learned().unwrap();
+            b.engine.plans().learned().unwrap();
             b.begin();
             b
         },
@@ -288,7 +288,7 @@ const ROWS: &[Row] = &[
         "snapshot, 100,000 events",
         || {
             let mut b = Bench::large();
-            b.engine.record_history(100_000).unwrap();
+            b.engine.keep_history(&HistoryOptions::latest(100_000)).unwrap();
             b.run(60_000, 512);
             b
         },
@@ -359,23 +359,23 @@ const ROWS: &[Row] = &[
         |b| _ = b.engine.empty_cache().unwrap(),
     ),
     (
-        "suspend_pool_discarding, 2,000 pieces",
+        "suspend_discarding_all, 2,000 pieces",
         || {
             let mut b = Bench::large();
             (0..2_000).for_each(|_| b.allocate(2 * MIB));
             b
         },
-        |b| _ = b.engine.suspend_pool_discarding(b.pool).unwrap(),
+        |b| _ = b.engine.host().suspend_discarding_all(b.pool).unwrap(),
     ),
     (
         "resume_pool, 2,000 pieces",
         || {
             let mut b = Bench::large();
             (0..2_000).for_each(|_| b.allocate(2 * MIB));
-            b.engine.suspend_pool_discarding(b.pool).unwrap();
+            b.engine.host().suspend_discarding_all(b.pool).unwrap();
             b
         },
-        |b| _ = b.engine.resume_pool(b.pool).unwrap(),
+        |b| _ = b.engine.host().resume_pool(b.pool).unwrap(),
     ),
     (
         "checkpoint and restore, 10,000 live blocks",
@@ -386,8 +386,8 @@ const ROWS: &[Row] = &[
             b
         },
         |b| {
-            let checkpoint = b.engine.checkpoint(b.pool).unwrap();
-            b.engine.restore(b.pool, &checkpoint).unwrap();
+            let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
+            b.engine.host().restore(b.pool, &checkpoint).unwrap();
         },
     ),
     (
@@ -398,7 +398,7 @@ const ROWS: &[Row] = &[
             b.run(4_000, 40_960);
             b
         },
-        |b| _ = b.engine.journal(b.capture.unwrap().0).unwrap(),
+        |b| _ = b.engine.host().journal(b.capture.unwrap().0).unwrap(),
     ),
     (
         "layout_of, 4,000 blocks",
@@ -408,7 +408,7 @@ const ROWS: &[Row] = &[
             b.run(4_000, 40_960);
             b
         },
-        |b| _ = b.engine.layout_of(b.capture.unwrap().0).unwrap(),
+        |b| _ = b.engine.plans().layout_of(b.capture.unwrap().0).unwrap(),
     ),
     (
         "minimum_of, 4,000 blocks",
@@ -418,7 +418,7 @@ const ROWS: &[Row] = &[
             b.run(4_000, 40_960);
             b
         },
-        |b| _ = b.engine.minimum_of(b.capture.unwrap().0).unwrap(),
+        |b| _ = b.engine.plans().minimum_of(b.capture.unwrap().0).unwrap(),
     ),
     (
         "end_capture, 4,000 blocks",
@@ -449,7 +449,7 @@ const ROWS: &[Row] = &[
             b.run(1_000, MIB);
             b
         },
-        |b| _ = b.engine.preview_plan(b.capture.unwrap().0).unwrap(),
+        |b| _ = b.engine.plans().preview_plan(b.capture.unwrap().0).unwrap(),
     ),
     (
         "end_capture, plan:exact, 1,000 blocks of 1 to 37 MiB",

@@ -118,7 +118,7 @@ impl<D: Driver> Devices<D> {
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
-        engines.find(|engine| engine.owns(address)).ok_or_else(unknown)
+        engines.find(|engine| engine.host().owns(address)).ok_or_else(unknown)
     }
 
     /// Ends a capture in every engine that takes part in it, as

@@ -175,7 +175,7 @@ pub enum Error {
     /// A capture keeps no record of itself.
     #[error(
         "{call}: capture {} keeps no journal; turn the checker on, or Config::journal, or call \
-         Engine::keep_journals before the capture begins",
+         HostCalls::keep_journals before the capture begins",
         .capture.0
     )]
     NoJournal {
@@ -451,7 +451,7 @@ pub enum PoolRefusal {
          device with virtual memory management, caching, and a pool whose memory comes from the driver"
     )]
     CannotSuspend,
-    /// Others have memory of the pool ([`Engine::keep_exported`](crate::engine::Engine::keep_exported)), which must
+    /// Others have memory of the pool ([`Sharing::keep_exported`](crate::engine::Sharing::keep_exported)), which must
     /// stay behind its addresses.
     #[error(
         "cannot give its memory away: others have memory of it by handles that they exported, and would be left with \
@@ -462,7 +462,7 @@ pub enum PoolRefusal {
     /// there is none behind some of its addresses.
     #[error("is suspended, or short of memory; resume it first ({remedy})")]
     Suspended {
-        /// The call that brings it back: `Engine::resume_pool`, `Pool::resume` of the pool's owner, or
+        /// The call that brings it back: `HostCalls::resume_pool`, `Pool::resume` of the pool's owner, or
         /// `Regions::wake` where its region sleeps.
         remedy: &'static str,
     },
@@ -470,7 +470,7 @@ pub enum PoolRefusal {
     /// memory is away.
     #[error(
         "belongs to a graphs::Pool, which holds launches of its graphs back while their memory is away; make that \
-         one's call (Pool::suspend, Pool::resume, Pool::compact)"
+         one's call (Pool::suspend_discarding_outputs, Pool::resume, Pool::compact)"
     )]
     Owned,
     /// The pool's region is asleep, and what its live blocks held is kept by the region.
@@ -566,7 +566,7 @@ pub enum CheckpointRefusal {
     /// cached, or came at the end of a capture.
     #[error(
         "has blocks that cannot be brought back to their addresses: its memory comes at the end of its captures, or is \
-         not cached; use a pool whose captures have no plan (Engine::plan_capture), with caching"
+         not cached; use a pool whose captures have no plan (Plans::plan_capture), with caching"
     )]
     NoWayBack,
     /// The checkpoint was taken of another pool.

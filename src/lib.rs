@@ -50,6 +50,7 @@ mod error;
 mod heap;
 mod logging;
 mod metrics;
+mod size;
 
 pub mod callables;
 #[cfg(feature = "cudarc")]
@@ -104,4 +105,6 @@ pub use logging::{tell, tell_later, Later, Level};
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use minimum::Minimum;
 pub use settings::Settings;
+#[doc(hidden)]
+pub use size::Size;
 pub use uses::LateUse;

@@ -214,7 +214,7 @@ impl Metrics {
         });
         for label in engine.pools()? {
             let known = engine.pool_statistics(label.id);
-            let known = known.and_then(|known| Ok((known, engine.graph_count(label.id)?)));
+            let known = known.and_then(|known| Ok((known, engine.host().graph_count(label.id)?)));
             let (figures, graphs) = match known {
                 // Another thread has destroyed it just now.
                 Err(Error::Unknown { what: Unknown::Pool(_), .. }) => continue,

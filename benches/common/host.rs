@@ -146,7 +146,7 @@ impl Host {
     /// the driver and the graph.
     pub fn record(&mut self) -> (Journal, Arc<SimDriver>, GraphHandle) {
         self.join();
-        let journal = self.engine.journal(self.capture).expect(FINE);
+        let journal = self.engine.host().journal(self.capture).expect(FINE);
         (journal.expect("the capture keeps a journal"), self.driver.clone(), self.graph())
     }
 

@@ -111,5 +111,6 @@ pub unsafe extern "C" fn regraph_free_from(
     block: regraph_block_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, engine.free_from(block.into(), named(stream))?)
+    let block = block.into();
+    call!(engine, engine.record_stream(block, named(stream)).and_then(|()| engine.free(block))?)
 }

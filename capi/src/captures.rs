@@ -157,7 +157,7 @@ pub unsafe extern "C" fn regraph_plan_capture(
 ) -> regraph_error {
     call!(engine, {
         let options = options.as_ref().map(|told| told.options());
-        engine.plan_capture(numbered(capture), options)?
+        engine.plans().plan_capture(numbered(capture), options)?
     })
 }
 
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn regraph_capture_minimum_bytes(
     capture: regraph_capture_id,
     bytes: *mut u64,
 ) -> regraph_error {
-    call!(engine, bytes = engine.minimum_of(numbered(capture))?)
+    call!(engine, bytes = engine.plans().minimum_of(numbered(capture))?)
 }
 
 /// Reads the terminals of a stream. A host that sets a capturing stream back with
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn regraph_write_trace(
 ) -> regraph_error {
     call!(engine, {
         let path = text(path, "path")?;
-        let journal = engine.journal(numbered(capture))?.ok_or(Failure::NoJournal)?;
+        let journal = engine.host().journal(numbered(capture))?.ok_or(Failure::NoJournal)?;
         let sources = regraph_trace::Sources::of(engine, numbered(capture))?;
         let trace = regraph_trace::from_journal(&journal, named(origin), 0, &sources)?;
         write_file(path, |output| regraph_trace::write(&trace, output))?

@@ -145,12 +145,12 @@ impl<D: Transfer> Host<D> {
     /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of
     /// the first.
     pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
-        let layout = self.engine.layout_of(capture)?;
+        let layout = self.engine.plans().layout_of(capture)?;
         let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;
         let stream = capture.stream();
         drop(capture);
         let second = self.begin(pool, stream, mode)?;
-        if let Err(error) = self.engine.follow_layout(second, layout) {
+        if let Err(error) = self.engine.plans().follow_layout(second, layout) {
             self.abandon_capture(second)?;
             return Err(error.into());
         }

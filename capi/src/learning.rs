@@ -13,7 +13,7 @@ use crate::error::regraph_error;
 /// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_learn(engine: *const regraph_engine) -> regraph_error {
-    call!(engine, engine.learn()?)
+    call!(engine, engine.plans().learn()?)
 }
 
 /// Ends what regraph_learn() began. From now on each capture whose first request is for as many bytes as
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn regraph_learned(
     engine: *const regraph_engine,
     blocks: *mut u64,
 ) -> regraph_error {
-    call!(engine, Some(blocks) = engine.learned()? as u64)
+    call!(engine, Some(blocks) = engine.plans().learned()? as u64)
 }
 
 /// Forgets all that was learned. Captures that follow it already go on.
@@ -43,5 +43,5 @@ pub unsafe extern "C" fn regraph_learned(
 /// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_forget_learned(engine: *const regraph_engine) -> regraph_error {
-    call!(engine, engine.forget_learned()?)
+    call!(engine, engine.plans().forget_learned()?)
 }

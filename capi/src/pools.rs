@@ -283,7 +283,11 @@ pub unsafe extern "C" fn regraph_pool_suspend(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    call!(engine, Some(bytes) = engine.pool(pool.into(), "suspend_pool")?.suspend()?)
+    call!(
+        engine,
+        Some(bytes) =
+            engine.pool(pool.into(), "suspend_discarding_outputs")?.suspend_discarding_outputs()?
+    )
 }
 
 /// Like regraph_pool_suspend(), but accepts live blocks that belong to no graph, those of
@@ -298,8 +302,8 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    const CALL: &str = "suspend_pool_discarding";
-    call!(engine, Some(bytes) = engine.pool(pool.into(), CALL)?.suspend_discarding()?)
+    const CALL: &str = "suspend_discarding_all";
+    call!(engine, Some(bytes) = engine.pool(pool.into(), CALL)?.suspend_discarding_all()?)
 }
 
 /// Maps memory again at the addresses of a suspended pool. Its contents are undefined. `bytes` gets
@@ -357,7 +361,7 @@ pub unsafe extern "C" fn regraph_pool_get_excess_bytes(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    call!(engine, bytes = engine.excess_bytes(pool.into())?)
+    call!(engine, bytes = engine.host().excess_bytes(pool.into())?)
 }
 
 /// Allocates a block of at least `bytes` for `stream`, which does not capture, in memory that the pool's
@@ -423,7 +427,7 @@ pub unsafe extern "C" fn regraph_pool_is_short(
     pool: regraph_pool,
     is_short: *mut bool,
 ) -> regraph_error {
-    call!(engine, is_short = engine.is_short(pool.into())?)
+    call!(engine, is_short = engine.host().is_short(pool.into())?)
 }
 
 /// Whether a pool is suspended, or short of a part of its memory (see regraph_pool_is_short()).
@@ -437,7 +441,7 @@ pub unsafe extern "C" fn regraph_pool_is_suspended(
     pool: regraph_pool,
     suspended: *mut bool,
 ) -> regraph_error {
-    call!(engine, suspended = engine.is_suspended(pool.into())?)
+    call!(engine, suspended = engine.host().is_suspended(pool.into())?)
 }
 
 /// Makes later work on `stream` wait for every launch that regraph_launch_graph() and

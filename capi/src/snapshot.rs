@@ -4,6 +4,8 @@ use std::ffi::{c_char, CString};
 use std::fs::File;
 use std::io::{self, BufWriter};
 
+use regraph::engine::HistoryOptions;
+
 use crate::arguments::text;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
@@ -97,5 +99,5 @@ pub unsafe extern "C" fn regraph_record_history(
     engine: *const regraph_engine,
     entries: usize,
 ) -> regraph_error {
-    call!(engine, engine.record_history(entries)?)
+    call!(engine, engine.keep_history(&HistoryOptions::latest(entries))?)
 }

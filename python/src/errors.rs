@@ -55,10 +55,10 @@ const NAMES: &[(&str, &str)] = &[
     ("Engine::abandon_capture", "torch.cuda.CUDAGraph.reset"),
     ("Engine::empty_cache", "torch.cuda.empty_cache"),
     ("Engine::explain", "regraph.torch.explain"),
-    ("Engine::plan_capture", "plan:none"),
-    ("Engine::resume_pool", "regraph.torch.wake"),
+    ("Plans::plan_capture", "plan:none"),
+    ("HostCalls::resume_pool", "regraph.torch.wake"),
     (
-        "turn the checker on, or Config::journal, or call Engine::keep_journals before the capture begins",
+        "turn the checker on, or Config::journal, or call HostCalls::keep_journals before the capture begins",
         "turn the checker on (regraph.torch.enable(check=True)), or record a trace (regraph.torch.record_trace)",
     ),
     (

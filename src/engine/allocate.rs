@@ -16,7 +16,7 @@ use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::report::View;
 use super::stream_cache::{StreamCache, Taken};
-use super::{one_stream, Engine, Error, Locked, State, StreamRefusal};
+use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
@@ -454,7 +454,7 @@ impl<D: Driver> Engine<D> {
     /// than a look at its capture status, and nothing that other streams do slows it. Where the pool
     /// must grow, the driver's calls come on top. Only where memory is short, and outside captures,
     /// does the call wait for work, up to eight times where other threads take what it has waited for; their
-    /// calls go on meanwhile. The first request of a capture may make a layout ([`Engine::learned`]).
+    /// calls go on meanwhile. The first request of a capture may make a layout ([`Plans::learned`](crate::engine::Plans::learned)).
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
@@ -468,42 +468,6 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Block, Error> {
         let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, false, || false)
-    }
-
-    /// Like [`Engine::allocate`], but before the request fails for want of memory, `last_resort` may
-    /// give some back, which the engine knows nothing of or may not take by itself: with pools that it
-    /// destroys, for instance. It is called on this thread with none of the engine's locks held, at
-    /// most once, and says whether the request is to be tried again.
-    ///
-    /// # Errors
-    /// As [`Engine::allocate`].
-    pub fn allocate_or_release(
-        &self,
-        pool: PoolId,
-        bytes: u64,
-        stream: impl AsStream,
-        last_resort: impl FnOnce() -> bool,
-    ) -> Result<Block, Error> {
-        let stream = stream.as_stream();
-        self.allocate_as(pool, bytes, stream, false, last_resort)
-    }
-
-    /// Like [`Engine::allocate`], outside captures and for an address of the host's choice: `None`, and nothing handed
-    /// out, where the stream captures, and where the pool has no memory there, or other than free memory that
-    /// `stream` may have at once. Never asks the driver for memory, and waits for no work. Costs a look at each free
-    /// range of the pool below the address.
-    ///
-    /// # Errors
-    /// Those of [`Engine::allocate`] but [`Error::OutOfMemory`].
-    pub fn allocate_at(
-        &self,
-        pool: PoolId,
-        bytes: u64,
-        stream: impl AsStream,
-        address: u64,
-    ) -> Result<Option<Block>, Error> {
-        let request = self.ask(pool, bytes, stream.as_stream())?;
-        self.change(|locked| locked.allocate_at(&request, address))
     }
 
     /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.
@@ -542,50 +506,6 @@ impl<D: Driver> Engine<D> {
         let mut request = self.ask(pool, bytes, stream)?;
         request.fixed = fixed;
         self.request(|locked| locked.allocate_for(capture, call, &request), || false)
-    }
-
-    /// Like [`Engine::allocate_or_release`], for hosts that learn from the driver which pool a request
-    /// belongs to: `outside` where the stream does not capture, else that which serves the stream's capture
-    /// ([`Engine::serve_capture`]). Returns `None`, and does nothing, where no pool serves it. The driver is asked
-    /// once for both.
-    ///
-    /// # Errors
-    /// As [`Engine::allocate`].
-    pub fn allocate_by_capture(
-        &self,
-        outside: PoolId,
-        bytes: u64,
-        stream: impl AsStream,
-        last_resort: impl FnOnce() -> bool,
-    ) -> Result<Option<Block>, Error> {
-        let mut request = self.ask(outside, bytes, stream.as_stream())?;
-        if let Some(block) = self.take_cached(&request)? {
-            return Ok(Some(block));
-        }
-        self.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
-    }
-
-    /// Like [`Engine::allocate`], where that waits for no work and for no other thread: a block outside
-    /// captures that the stream has given back before. `None`, and nothing done, for everything else; that is
-    /// what [`Engine::allocate`] is for. For hosts that come with a lock held.
-    #[inline]
-    pub fn allocate_at_once(
-        &self,
-        pool: PoolId,
-        bytes: u64,
-        stream: impl AsStream,
-    ) -> Option<Block> {
-        let Request { pool, stream, requested, bytes, frames, .. } =
-            self.ask(pool, bytes, stream.as_stream()).ok()?;
-        if self.state.is_poisoned() || !self.config.settings.caching {
-            return None;
-        }
-        let mut cache = self.caches.outside_at_once(stream)?;
-        let sizes = (bytes, requested);
-        match cache.take(&self.driver, (pool, stream), sizes, frames, true) {
-            Taken::Block { block, .. } => Some(block),
-            Taken::Nothing => None,
-        }
     }
 
     /// A request for memory, with the size that the block is to have.
@@ -630,5 +550,87 @@ impl<D: Driver> Engine<D> {
             return Err(Error::Poisoned);
         }
         Ok(self.caches.outside(stream).filter(|_| self.config.settings.caching))
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Like [`Engine::allocate`], but before the request fails for want of memory, `last_resort` may
+    /// give some back, which the engine knows nothing of or may not take by itself: with pools that it
+    /// destroys, for instance. It is called on this thread with none of the engine's locks held, at
+    /// most once, and says whether the request is to be tried again.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_or_release(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        let stream = stream.as_stream();
+        self.0.allocate_as(pool, bytes, stream, false, last_resort)
+    }
+
+    /// Like [`Engine::allocate`], outside captures and for an address of the host's choice: `None`, and nothing handed
+    /// out, where the stream captures, and where the pool has no memory there, or other than free memory that
+    /// `stream` may have at once. Never asks the driver for memory, and waits for no work. Costs a look at each free
+    /// range of the pool below the address.
+    ///
+    /// # Errors
+    /// Those of [`Engine::allocate`] but [`Error::OutOfMemory`].
+    pub fn allocate_at(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        address: u64,
+    ) -> Result<Option<Block>, Error> {
+        let request = self.0.ask(pool, bytes, stream.as_stream())?;
+        self.0.change(|locked| locked.allocate_at(&request, address))
+    }
+
+    /// Like [`HostCalls::allocate_or_release`], for hosts that learn from the driver which pool a request
+    /// belongs to: `outside` where the stream does not capture, else that which serves the stream's capture
+    /// ([`HostCalls::serve_capture`]). Returns `None`, and does nothing, where no pool serves it. The driver is asked
+    /// once for both.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_by_capture(
+        &self,
+        outside: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Option<Block>, Error> {
+        let mut request = self.0.ask(outside, bytes, stream.as_stream())?;
+        if let Some(block) = self.0.take_cached(&request)? {
+            return Ok(Some(block));
+        }
+        self.0.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
+    }
+
+    /// Like [`Engine::allocate`], where that waits for no work and for no other thread: a block outside
+    /// captures that the stream has given back before. `None`, and nothing done, for everything else; that is
+    /// what [`Engine::allocate`] is for. For hosts that come with a lock held.
+    #[inline]
+    pub fn allocate_at_once(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+    ) -> Option<Block> {
+        let Request { pool, stream, requested, bytes, frames, .. } =
+            self.0.ask(pool, bytes, stream.as_stream()).ok()?;
+        if self.0.state.is_poisoned() || !self.0.config.settings.caching {
+            return None;
+        }
+        let mut cache = self.0.caches.outside_at_once(stream)?;
+        let sizes = (bytes, requested);
+        match cache.take(&self.0.driver, (pool, stream), sizes, frames, true) {
+            Taken::Block { block, .. } => Some(block),
+            Taken::Nothing => None,
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::pools::PoolRow;
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
 use super::streams::{this_thread, Position, StreamStatus, Timelines};
-use super::{one_stream, Engine, Error, Level, Locked, State, StreamRefusal, Unknown};
+use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
@@ -59,42 +59,6 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Has [`Engine::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
-    /// leave them to its caller. Nothing happens where the capture is not under way here.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
-        self.change(|locked| {
-            if let Some(slot) = locked.state.captures.slot(capture) {
-                locked.state.capture(slot).served_from = from;
-            }
-            Ok(())
-        })
-    }
-
-    /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
-    /// may have the place of a block from before it that it frees itself: one of the first pool that it
-    /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
-    /// has been given by now is completed when the block is freed; else it waits as any other.
-    ///
-    /// **The host promises** that the stream is given no work outside captures that uses a block of that pool
-    /// until the next [`Engine::begin_capture`] that names the stream: that of this capture, directly after
-    /// it has begun, and that the capture is no body of a loop: the next turn would find in an input's place
-    /// what this one has written there. A capture of the stream that is first heard of by a request has no
-    /// inputs, nor has the next one. Costs an event, which is recorded on the stream.
-    ///
-    /// # Errors
-    /// [`StreamRefusal::PerThread`].
-    pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = one_stream(stream.as_stream(), "expect_capture")?;
-        self.change(|locked| {
-            locked.state.assign_stream(stream);
-            locked.state.timelines.expect(locked.driver, stream);
-            Ok(())
-        })
-    }
-
     /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one
     /// that ending it gave. The first is better: the engine can then look at the streams once more
     /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
@@ -117,7 +81,7 @@ impl<D: Driver> Engine<D> {
     /// - [`Error::SetBack`] where there is no checker;
     /// - [`Error::LateUse`] with [`Config::refuse_late_uses`](super::Config::refuse_late_uses);
     /// - the driver's, where memory of a pool of the capture is lost: the pool is suspended then
-    ///   ([`Engine::resume_pool`]).
+    ///   ([`HostCalls::resume_pool`]).
     ///
     /// [`Error::CaptureInvalidated`], [`Error::Unknown`].
     pub fn end_capture(
@@ -128,95 +92,6 @@ impl<D: Driver> Engine<D> {
         let end = |locked: &mut Locked<'_, D>| locked.end_capture(capture, Some(graph)).map(Some);
         // The capture is over, so there is no second try.
         self.request(end, || false)
-    }
-
-    /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
-    /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
-    /// says; what that says of such captures holds. It is to be ended before its graph is launched.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
-        self.change(|locked| {
-            let slot = locked.state.slot_of(capture, "grow_ahead")?;
-            locked.state.capture(slot).step = bytes;
-            Ok(())
-        })
-    }
-
-    /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
-    /// found out about its end too late. What [`Engine::end_capture`] says holds, but the graph is
-    /// not judged ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch was
-    /// programmatic, and `auto` where none was behind the last look at its stream, for with the checker
-    /// launches that were seen are judged. No dependency may have been edited by hand.
-    ///
-    /// # Errors
-    /// [`Error::SetBack`] and [`Error::Refused`]: the graph must not run. As it may have run already, its
-    /// memory stays a graph's for good. [`Error::Unknown`].
-    pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        self.change(|locked| {
-            if let Some(slot) = locked.state.captures.slot(capture) {
-                // Its graph may have run: no memory of it is exchanged any more.
-                locked.state.capture(slot).step = 0;
-            }
-            locked.end_capture(capture, None)
-        })
-    }
-
-    /// The captures into a pool that are under way here and over in the driver: none of the streams
-    /// that they were seen on captures for them any more. A stream that another thread named last, and
-    /// that captures, counts for every capture that it was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
-        self.change(|locked| {
-            locked.state.pool(pool, "captures_over")?;
-            let captures = locked.state.captures.ids_of(pool);
-            Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
-        })
-    }
-
-    /// The captures under way that a stream was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
-        let stream = stream.as_stream();
-        let state = self.lock()?;
-        let captures = state.captures.iter();
-        let seen = captures.filter(|capture_state| capture_state.proof.stream(stream).is_some());
-        Ok(seen.map(|capture_state| capture_state.id).collect())
-    }
-
-    /// Whether any capture is under way.
-    pub fn is_recording(&self) -> bool {
-        // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.state.lock();
-        let capture_state = state.captures.iter().next().is_some();
-        capture_state
-    }
-
-    /// Whether any capture into a pool is under way.
-    pub fn is_recording_into(&self, pool: PoolId) -> bool {
-        !self.state.lock().captures.ids_of(pool).is_empty()
-    }
-
-    /// Whether the checker judges captures ([`Config::check`](super::Config::check)).
-    pub fn judges(&self) -> bool {
-        self.config.settings.check
-    }
-
-    /// Sets whether captures that begin from now on keep a journal ([`Engine::journal`]), even where
-    /// the configuration does not ask for one.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.journals = keep;
-            Ok(())
-        })
     }
 
     /// Rolls back every decision taken in a capture whose graph will never run. A capture that is closed
@@ -259,7 +134,7 @@ impl<D: Driver> Engine<D> {
     /// (`cuStreamUpdateCaptureDependencies`) calls this before and after, unless a call that
     /// concerns the stream comes in between anyway: the engine knows only what it has seen. Of a stream that
     /// is in no capture, or in one that the engine has not heard of, it expects no capture from then on
-    /// ([`Engine::expect_capture`]).
+    /// ([`HostCalls::expect_capture`]).
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.
@@ -275,6 +150,133 @@ impl<D: Driver> Engine<D> {
             Ok(())
         })
     }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Has [`HostCalls::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
+    /// leave them to its caller. Nothing happens where the capture is not under way here.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
+        self.0.change(|locked| {
+            if let Some(slot) = locked.state.captures.slot(capture) {
+                locked.state.capture(slot).served_from = from;
+            }
+            Ok(())
+        })
+    }
+
+    /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
+    /// may have the place of a block from before it that it frees itself: one of the first pool that it
+    /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
+    /// has been given by now is completed when the block is freed; else it waits as any other.
+    ///
+    /// **The host promises** that the stream is given no work outside captures that uses a block of that pool
+    /// until the next [`Engine::begin_capture`] that names the stream: that of this capture, directly after
+    /// it has begun, and that the capture is no body of a loop: the next turn would find in an input's place
+    /// what this one has written there. A capture of the stream that is first heard of by a request has no
+    /// inputs, nor has the next one. Costs an event, which is recorded on the stream.
+    ///
+    /// # Errors
+    /// [`StreamRefusal::PerThread`].
+    pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), "expect_capture")?;
+        self.0.change(|locked| {
+            locked.state.assign_stream(stream);
+            locked.state.timelines.expect(locked.driver, stream);
+            Ok(())
+        })
+    }
+
+    /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
+    /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
+    /// says; what that says of such captures holds. It is to be ended before its graph is launched.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
+        self.0.change(|locked| {
+            let slot = locked.state.slot_of(capture, "grow_ahead")?;
+            locked.state.capture(slot).step = bytes;
+            Ok(())
+        })
+    }
+
+    /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
+    /// found out about its end too late. What [`Engine::end_capture`] says holds, but the graph is
+    /// not judged ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch was
+    /// programmatic, and `auto` where none was behind the last look at its stream, for with the checker
+    /// launches that were seen are judged. No dependency may have been edited by hand.
+    ///
+    /// # Errors
+    /// [`Error::SetBack`] and [`Error::Refused`]: the graph must not run. As it may have run already, its
+    /// memory stays a graph's for good. [`Error::Unknown`].
+    pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
+        self.0.change(|locked| {
+            if let Some(slot) = locked.state.captures.slot(capture) {
+                // Its graph may have run: no memory of it is exchanged any more.
+                locked.state.capture(slot).step = 0;
+            }
+            locked.end_capture(capture, None)
+        })
+    }
+
+    /// The captures into a pool that are under way here and over in the driver: none of the streams
+    /// that they were seen on captures for them any more. A stream that another thread named last, and
+    /// that captures, counts for every capture that it was seen in.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
+        self.0.change(|locked| {
+            locked.state.pool(pool, "captures_over")?;
+            let captures = locked.state.captures.ids_of(pool);
+            Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
+        })
+    }
+
+    /// The captures under way that a stream was seen in.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
+        let stream = stream.as_stream();
+        let state = self.0.lock()?;
+        let captures = state.captures.iter();
+        let seen = captures.filter(|capture_state| capture_state.proof.stream(stream).is_some());
+        Ok(seen.map(|capture_state| capture_state.id).collect())
+    }
+
+    /// Whether any capture is under way.
+    pub fn is_recording(&self) -> bool {
+        // A poisoned engine hands nothing out, but what it had it still has.
+        let state = self.0.state.lock();
+        let capture_state = state.captures.iter().next().is_some();
+        capture_state
+    }
+
+    /// Whether any capture into a pool is under way.
+    pub fn is_recording_into(&self, pool: PoolId) -> bool {
+        !self.0.state.lock().captures.ids_of(pool).is_empty()
+    }
+
+    /// Whether the checker judges captures ([`Config::check`](super::Config::check)).
+    pub fn judges(&self) -> bool {
+        self.0.config.settings.check
+    }
+
+    /// Sets whether captures that begin from now on keep a journal ([`HostCalls::journal`]), even where
+    /// the configuration does not ask for one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
+        self.0.change(|locked| {
+            locked.state.journals = keep;
+            Ok(())
+        })
+    }
 
     /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks
     /// at the capture's streams first, so that nothing is missing.
@@ -282,20 +284,20 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
-        let mut state = self.lock()?;
+        let mut state = self.0.lock()?;
         let slot = state.slot_of(capture, "journal")?;
-        self.with(&mut state).last_looks(slot);
+        self.0.with(&mut state).last_looks(slot);
         Ok(state.capture(slot).journal.clone())
     }
 
-    /// Where the blocks of [`Engine::journal`] were allocated, innermost frame first: those whose frames the host gave
+    /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host gave
     /// ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each stack.
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn origins(&self, capture: CaptureId) -> Result<Vec<(BlockNumber, Vec<Frame>)>, Error> {
         let origins = {
-            let mut state = self.lock()?;
+            let mut state = self.0.lock()?;
             let slot = state.slot_of(capture, "origins")?;
             state.capture(slot).origins.clone()
         };
@@ -342,7 +344,7 @@ pub(super) struct CaptureState {
     /// Behind all that the stream was given outside captures on which the host announced this one, where it
     /// had said so before.
     pub(super) expected: Option<Position>,
-    /// The pool that [`Engine::allocate_by_capture`] serves its streams from.
+    /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
     rows: Vec<u32>,

@@ -15,11 +15,11 @@ use super::pools::PoolRow;
 use super::report::Block;
 use super::stream_cache::Leases;
 use super::streams::{Position, StreamStatus, Timelines};
-use super::{CheckpointRefusal, Engine, Error, Locked, State};
+use super::{CheckpointRefusal, Error, HostCalls, Locked, State};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
 
-/// The blocks that were live in a pool at some point ([`Engine::checkpoint`]).
+/// The blocks that were live in a pool at some point ([`HostCalls::checkpoint`]).
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     pool: PoolId,
@@ -44,7 +44,7 @@ struct SavedBlock {
     frames: Option<Arc<Frames>>,
 }
 
-/// What a restoration has changed ([`Engine::restore`]).
+/// What a restoration has changed ([`HostCalls::restore`]).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Restored {
@@ -68,14 +68,14 @@ impl Checkpoint {
     }
 }
 
-impl<D: Driver> Engine<D> {
-    /// The blocks of a pool that are live now, for [`Engine::restore`]. Nothing changes.
+impl<D: Driver> HostCalls<'_, D> {
+    /// The blocks of a pool that are live now, for [`HostCalls::restore`]. Nothing changes.
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
     /// [`CheckpointRefusal::NoWayBack`], [`Error::Unknown`].
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
             Ok(locked.state.checkpoint(pool))
         })
@@ -91,7 +91,7 @@ impl<D: Driver> Engine<D> {
     /// now; and that no capture which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
     /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
     /// output, the host launches it only where these are not wanted any more. That goes for a block that was lent
-    /// ([`Engine::lend`]) as well: restored, it is an output, and refuses no launch.
+    /// ([`HostCalls::lend`]) as well: restored, it is an output, and refuses no launch.
     ///
     /// A restored block belongs to the pool's graphs, those included that are captured later. When it is
     /// freed, captures of the pool may have its place, and work outside captures may not before the last graph
@@ -109,7 +109,7 @@ impl<D: Driver> Engine<D> {
     /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::BlocksInCapture`], [`CheckpointRefusal::OtherPool`],
     /// [`CheckpointRefusal::Gone`], [`Error::Unknown`].
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
             locked.must_be_apart(pool, "restore")?;
             locked.state.must_fit(pool, checkpoint, "restore")?;
@@ -123,7 +123,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
-        let mut state = self.lock()?;
+        let mut state = self.0.lock()?;
         state.pool(pool, "live_blocks")?;
         Ok(state.live_in(pool))
     }

@@ -19,7 +19,7 @@ pub struct Config {
     /// nearest within them; [`Settings::validate`] tells.
     pub settings: Settings,
     /// Whether captures keep a journal even if `settings.check` is off, so that
-    /// [`Engine::journal`](super::Engine::journal) can show it. Default: no.
+    /// [`HostCalls::journal`](crate::engine::HostCalls::journal) can show it. Default: no.
     pub journal: bool,
     /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the
     /// graph's nodes for uses of blocks later than was recorded ([`LateUse`](crate::LateUse)), tells them
@@ -166,7 +166,7 @@ pub struct PoolConfig {
     /// The most the pool may hold, in bytes; `None` means as much as the device gives.
     pub max_bytes: Option<u64>,
     /// Whether captures into the pool get their memory at their end, as little as they can run on, and
-    /// within which bounds; see [`Engine::plan_capture`](super::Engine::plan_capture), which also says
+    /// within which bounds; see [`Plans::plan_capture`](crate::engine::Plans::plan_capture), which also says
     /// what must not be done until then. Default: as
     /// [`Settings::plan`](crate::settings::Settings::plan) has it. Nothing where the device has no
     /// virtual memory management.
@@ -181,7 +181,7 @@ pub struct PoolConfig {
     /// [`Settings::caching`](crate::settings::Settings::caching) off. Default: no.
     pub uncached: bool,
     /// Whether work outside captures that asks this pool for memory may get what other pools offer
-    /// ([`Engine::set_spare`](super::Engine::set_spare)). Default: no.
+    /// ([`HostCalls::set_spare`](crate::engine::HostCalls::set_spare)). Default: no.
     pub takes_offers: bool,
 }
 

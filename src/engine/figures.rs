@@ -22,11 +22,11 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::names::PoolId;
-use super::oom::Size;
 use super::pools::Pools;
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
+use crate::size::Size;
 
 /// The figures that are counted.
 pub(super) const ALLOCATIONS: usize = 0;
@@ -1068,7 +1068,7 @@ impl fmt::Display for Statistics {
 ///
 /// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte,
 /// and `active_bytes` is `allocated_bytes` and what waits. Without suspended pools
-/// ([`Engine::suspend_pool`](super::Engine::suspend_pool)) `suspended_bytes` is zero.
+/// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)) `suspended_bytes` is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {

@@ -18,7 +18,7 @@ use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
 use super::waits::{Unannounced, Wait};
-use super::{one_stream, Engine, Error, Locked, State, Unknown};
+use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
@@ -492,31 +492,6 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| locked.free(block))
     }
 
-    /// Frees a block in the order of `stream`, which need not be its own: the same as
-    /// [`Engine::record_stream`] and [`Engine::free`].
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
-    pub fn free_from(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
-        self.record_stream(block, stream)?;
-        self.free(block)
-    }
-
-    /// Like [`Engine::free`], or [`Engine::free_from`] with a stream, where that waits for no work and for no
-    /// other thread: the block's stream may have it back at once. False, and nothing done, for everything
-    /// else; that is what those are for. For hosts that come with a lock held.
-    #[inline]
-    pub fn free_at_once(&self, block: BlockId, from: Option<StreamHandle>) -> bool {
-        let cache = match block.engine == self.number {
-            true => self.caches.get_at_once(block.cache),
-            false => None,
-        };
-        cache.is_some_and(|mut cache| {
-            matches!(cache.give(&self.driver, block, from, true), Given::Done { .. })
-        })
-    }
-
     /// Frees a block that a stream cache handed out, if the stream cache may keep it; else it is not freed.
     #[inline]
     fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
@@ -558,6 +533,22 @@ impl<D: Driver> Engine<D> {
         recorded
             .ok_or_else(|| Error::Unknown { call, what: Unknown::Block(block.number()) })
             .map(|()| true)
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Like [`Engine::free`], after [`Engine::record_stream`] where a stream is named, where that waits for no work and for no
+    /// other thread: the block's stream may have it back at once. False, and nothing done, for everything
+    /// else; that is what those are for. For hosts that come with a lock held.
+    #[inline]
+    pub fn free_at_once(&self, block: BlockId, from: Option<StreamHandle>) -> bool {
+        let cache = match block.engine == self.0.number {
+            true => self.0.caches.get_at_once(block.cache),
+            false => None,
+        };
+        cache.is_some_and(|mut cache| {
+            matches!(cache.give(&self.0.driver, block, from, true), Given::Done { .. })
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::names::PoolId;
 use super::snapshot::Stacks;
@@ -213,7 +213,7 @@ pub(super) struct Asked {
 /// One event.
 #[derive(Clone, Debug)]
 pub(super) struct PastEvent {
-    /// The clock's reading.
+    /// Nanoseconds since the rings began.
     stamp: u64,
     action: EventKind,
     address: u64,
@@ -360,7 +360,8 @@ impl Chunk {
 /// Full chunks are never changed, so snapshots share them: to copy a ring takes a step for each chunk.
 #[derive(Debug)]
 pub(super) struct Ring {
-    clock: quanta::Clock,
+    /// Events count their nanoseconds from here, in all rings.
+    begun: Instant,
     /// The oldest first.
     full: VecDeque<Arc<Chunk>>,
     /// What comes after those.
@@ -396,9 +397,9 @@ impl Past {
 }
 
 impl Ring {
-    fn new(clock: quanta::Clock, keeps: Keeps) -> Self {
+    fn new(begun: Instant, keeps: Keeps) -> Self {
         Self {
-            clock,
+            begun,
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
@@ -432,7 +433,8 @@ impl Ring {
         if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
             self.latest = self.origin(stream, pool);
         }
-        let kept = Packed { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
+        let stamp = nanoseconds_since(self.begun);
+        let kept = Packed { stamp, address, bytes, origin: self.latest, action };
         self.open.entries.push(kept);
         self.count += 1;
         if frames.is_some() {
@@ -503,12 +505,16 @@ impl Ring {
     }
 }
 
+/// Enough for some 580 years.
+fn nanoseconds_since(begun: Instant) -> u64 {
+    begun.elapsed().as_nanos() as u64
+}
+
 /// What rings kept at one moment.
 #[derive(Debug)]
 pub(super) struct Pasts {
     all: Vec<Past>,
-    clock: quanta::Clock,
-    /// The clock's reading, and the time.
+    /// As events count it, and the time.
     now: (u64, SystemTime),
     /// The most events that are told.
     most: usize,
@@ -519,15 +525,14 @@ impl State {
     pub(super) fn keep_history(&mut self, options: &HistoryOptions) {
         let keeps = options.keeps();
         let stays = self.history.as_ref().filter(|_| keeps.most > 0 && !options.clear);
-        // A clock takes its time to begin with; all rings read the same one.
-        let clock = match stays {
-            Some(history) => Some(history.clock.clone()),
-            None => (keeps.most > 0).then(quanta::Clock::new),
+        let begun = match stays {
+            Some(history) => Some(history.begun),
+            None => (keeps.most > 0).then(Instant::now),
         };
         let stays = stays.is_some();
         let change = |ring: &mut Option<Box<Ring>>| match ring {
             Some(ring) if stays => ring.set_keeps(keeps),
-            _ => *ring = clock.clone().map(|clock| Box::new(Ring::new(clock, keeps))),
+            _ => *ring = begun.map(|begun| Box::new(Ring::new(begun, keeps))),
         };
         for mut cache in self.caches.all() {
             change(&mut cache.history);
@@ -604,8 +609,7 @@ impl State {
         let rings = caches.into_iter().filter_map(|cache| cache.history.as_deref());
         Some(Pasts {
             all: std::iter::once(history).chain(rings).map(Ring::past).collect(),
-            clock: history.clock.clone(),
-            now: (history.clock.raw(), SystemTime::now()),
+            now: (nanoseconds_since(history.begun), SystemTime::now()),
             most: history.keeps.most,
         })
     }
@@ -618,7 +622,7 @@ impl Pasts {
         device: u32,
         stacks: &mut Stacks,
     ) -> (Vec<TraceEntry>, Vec<Annotation>, bool) {
-        let Self { all, clock, now: (now, at), most } = self;
+        let Self { all, now: (now, at), most } = self;
         // Before what a full ring still has, the others know a part of the story only.
         let full = all.iter().filter(|past| past.full);
         let first = full.map(|past| past.events().next().map_or(0, |event| event.stamp));
@@ -628,7 +632,7 @@ impl Pasts {
         events.sort_by_key(|event| event.stamp);
         let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = |stamp: u64| {
-            let ago = clock.delta_as_nanos(stamp, *now) / 1_000;
+            let ago = now.saturating_sub(stamp) / 1_000;
             (unix.as_micros() as u64).saturating_sub(ago)
         };
         let mut trace = Vec::new();

@@ -28,10 +28,9 @@ use super::captures::CaptureState;
 use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
-use super::oom::Size;
 use super::planned::can_plan;
 use super::pools::Arena;
-use super::{Engine, Error, Level, Locked, State};
+use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
@@ -43,6 +42,7 @@ use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{PlanChoice, Programmatic, Reuse};
 use crate::settings::Settings;
+use crate::size::Size;
 
 /// How far a capture lies by its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -557,34 +557,6 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// A layout for what a capture under way has allocated so far in its first pool, but for fixed blocks: for a second
-    /// capture of the same work ([`Engine::follow_layout`]), when this one has been abandoned. Needs
-    /// no memory of the device, and does not change the capture.
-    ///
-    /// May take some seconds where there are many blocks; the engine is not locked meanwhile. With
-    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order of
-    /// its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block that it
-    /// uses: the capture would be refused at its end.
-    ///
-    /// # Errors
-    /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
-    pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
-        const CALL: &str = "layout_of";
-        let unread = {
-            let mut state = self.lock()?;
-            let slot = state.slot_of(capture, CALL)?;
-            self.with(&mut state).last_looks(slot);
-            state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
-        };
-        let outline = unread.read(&self.config.settings);
-        self.compare(&outline, unread.journal())?;
-        let unit = match self.driver.memory_support() {
-            MemorySupport::Mapped { granularity } => Some(granularity),
-            MemorySupport::Allocated => None,
-        };
-        Ok(outline.layout(unit, self.config.settings.plan_search))
-    }
-
     /// Refuses a capture if blocks of it that lay over one another are unordered by its edges, and a layout may put them
     /// over one another again. Where programmatic edges alone are the reason, a layout keeps the blocks apart, and a
     /// second capture is accepted.
@@ -604,6 +576,36 @@ impl<D: Driver> Engine<D> {
             _ => Ok(()),
         }
     }
+}
+
+impl<D: Driver> Plans<'_, D> {
+    /// A layout for what a capture under way has allocated so far in its first pool, but for fixed blocks: for a second
+    /// capture of the same work ([`Plans::follow_layout`]), when this one has been abandoned. Needs
+    /// no memory of the device, and does not change the capture.
+    ///
+    /// May take some seconds where there are many blocks; the engine is not locked meanwhile. With
+    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order of
+    /// its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block that it
+    /// uses: the capture would be refused at its end.
+    ///
+    /// # Errors
+    /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
+    pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
+        const CALL: &str = "layout_of";
+        let unread = {
+            let mut state = self.0.lock()?;
+            let slot = state.slot_of(capture, CALL)?;
+            self.0.with(&mut state).last_looks(slot);
+            state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
+        };
+        let outline = unread.read(&self.0.config.settings);
+        self.0.compare(&outline, unread.journal())?;
+        let unit = match self.0.driver.memory_support() {
+            MemorySupport::Mapped { granularity } => Some(granularity),
+            MemorySupport::Allocated => None,
+        };
+        Ok(outline.layout(unit, self.0.config.settings.plan_search))
+    }
 
     /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
     /// that adds no edges to the graph: as [`CaptureReport::minimum`](super::CaptureReport::minimum)
@@ -614,8 +616,8 @@ impl<D: Driver> Engine<D> {
     /// [`Error::NoJournal`], [`Error::Unknown`].
     pub fn minimum_of(&self, capture: CaptureId) -> Result<u64, Error> {
         let no_journal = Error::NoJournal { call: "minimum_of", capture };
-        let journal = self.journal(capture)?.ok_or(no_journal)?;
-        let lifetimes = Lifetimes::read(&journal, self.config.settings.programmatic);
+        let journal = self.0.host().journal(capture)?.ok_or(no_journal)?;
+        let lifetimes = Lifetimes::read(&journal, self.0.config.settings.programmatic);
         Ok(Minimum::of(&lifetimes).bytes)
     }
 
@@ -632,14 +634,14 @@ impl<D: Driver> Engine<D> {
     /// would have been without a layout. The capture's end tells
     /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
-    /// Where the capture is to get its memory at its end (`plan:exact`, [`Engine::plan_capture`]) and needs less
+    /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less
     /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
     /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             let slot = locked.state.slot_of(capture, "follow_layout")?;
             let pool = locked.state.capture(slot).pools.first().copied();
             let Some(pool) = pool else { return Ok(()) };
@@ -946,55 +948,6 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
-    /// of the work that is to be captured, from where its capture will begin to where it will end.
-    /// [`Engine::learned`] ends that. What was noted since an earlier call is forgotten.
-    ///
-    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does; this says where the run begins and ends.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learn(&self) -> Result<(), Error> {
-        let _locked = self.lock()?;
-        drop(self.caches.hear(Hears::All));
-        Ok(())
-    }
-
-    /// Ends what [`Engine::learn`] began. From now on each capture whose first request is for as many bytes
-    /// as the first one noted follows a layout for the blocks noted, in its first pool
-    /// ([`Engine::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
-    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
-    /// there were none.
-    ///
-    /// The layout is made at the first such capture's first request, in up to a second where there are
-    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
-    /// [`Engine::learn`] have no place in it. What streams know of each other outside captures is
-    /// guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learned(&self) -> Result<usize, Error> {
-        let mut heard = Heard::default();
-        self.end_run()?.into_iter().for_each(|demand| heard.add(demand));
-        let blocks = heard.requests().blocks();
-        if blocks > 0 {
-            let outline = heard.requests().outline(self.config.settings.reuse);
-            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
-            let _replaced = self.lock()?.lessons.keep(lesson);
-        }
-        Ok(blocks)
-    }
-
-    /// Ends what [`Engine::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn forget_run(&self) -> Result<(), Error> {
-        self.end_run().map(|_| ())
-    }
-
     /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
     /// The engine's lock is released while the run is searched for.
     pub(super) fn search_heard(&self, bytes: u64) {
@@ -1027,6 +980,57 @@ impl<D: Driver> Engine<D> {
             false => Vec::new(),
         })
     }
+}
+
+impl<D: Driver> Plans<'_, D> {
+    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
+    /// of the work that is to be captured, from where its capture will begin to where it will end.
+    /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
+    ///
+    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
+    /// begins as it does; this says where the run begins and ends.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn learn(&self) -> Result<(), Error> {
+        let _locked = self.0.lock()?;
+        drop(self.0.caches.hear(Hears::All));
+        Ok(())
+    }
+
+    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
+    /// as the first one noted follows a layout for the blocks noted, in its first pool
+    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
+    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
+    /// there were none.
+    ///
+    /// The layout is made at the first such capture's first request, in up to a second where there are
+    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
+    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
+    /// guessed from the blocks that are recorded for more than one of them
+    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn learned(&self) -> Result<usize, Error> {
+        let mut heard = Heard::default();
+        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        let blocks = heard.requests().blocks();
+        if blocks > 0 {
+            let outline = heard.requests().outline(self.0.config.settings.reuse);
+            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
+            let _replaced = self.0.lock()?.lessons.keep(lesson);
+        }
+        Ok(blocks)
+    }
+
+    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn forget_run(&self) -> Result<(), Error> {
+        self.0.end_run().map(|_| ())
+    }
 
     /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
     /// that follow a layout already go on.
@@ -1035,9 +1039,9 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Poisoned`].
     pub fn forget_learned(&self) -> Result<(), Error> {
         self.forget_run()?;
-        drop(self.caches.take_heard());
+        drop(self.0.caches.take_heard());
         // Dropped without the lock.
-        let _forgotten = std::mem::take(&mut self.lock()?.lessons);
+        let _forgotten = std::mem::take(&mut self.0.lock()?.lessons);
         Ok(())
     }
 }

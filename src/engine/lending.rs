@@ -17,7 +17,7 @@ use super::memory::Amount;
 use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::streams::Position;
-use super::{one_stream, Engine, Error, Level, Locked, PoolRefusal, State};
+use super::{one_stream, Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
 use crate::heap::{is_small, Lent, Placed, Requester};
 use crate::sync::AtomicBool;
@@ -25,93 +25,7 @@ use crate::sync::AtomicBool;
 const CALL: &str = "lend";
 
 impl<D: Driver> Engine<D> {
-    /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool
-    /// use: what these do not keep between launches. `None` where there is no such place, the stream captures or a
-    /// capture into the pool is under way. The pool never grows for it, and memory that captures get at their end,
-    /// as planned, is not lent.
-    ///
-    /// **The host promises** that what the stream is given from now on comes after all launches of the pool's graphs
-    /// so far, and that no block is lent while one is launched. A pool of [`graphs`](crate::graphs) asks
-    /// [`Engine::follow_lent`] before each launch; who launches otherwise does it.
-    /// [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps these promises.
-    ///
-    /// Freed, the memory goes to what the stream borrows next; to other streams that borrow after the next launch, or
-    /// once its work has completed; and to captures of the pool then.
-    ///
-    /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
-    ///
-    /// # Errors
-    /// [`Error::ZeroBytes`], [`Error::Unknown`], [`PoolRefusal::Suspended`],
-    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread),
-    /// [`Error::CaptureInvalidated`]; the driver's.
-    pub fn lend(
-        &self,
-        pool: PoolId,
-        bytes: u64,
-        stream: impl AsStream,
-        lent: Lent,
-    ) -> Result<Option<Block>, Error> {
-        let request = self.ask(pool, bytes, stream.as_stream())?;
-        self.change(|locked| locked.lend(&request, lent))
-    }
-
-    /// Makes what `stream` is given from now on, a launch of a graph of the pool, come after all work that has used
-    /// memory which the pool has lent. Waits for nothing. [`Engine::forget_borrowers`] follows once the
-    /// launch is submitted.
-    ///
-    /// # Errors
-    /// [`PoolRefusal::BlocksLent`] while such a block is live. [`PoolRefusal::LentWork`], where no event can be
-    /// recorded behind that work now: on a stream that captures, or that belongs to another thread;
-    /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
-    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::Unknown`]; the driver's.
-    pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
-    where
-        D: HostApi,
-    {
-        let stream = one_stream(stream.as_stream(), "launch")?;
-        self.change(|locked| locked.follow_lent(pool, stream))
-    }
-
-    /// Says that a launch was submitted behind all that [`Engine::follow_lent`] was asked for, and that later
-    /// launches come after it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
-        let mut state = self.lock()?;
-        let row = state.pool(pool, "launch")?;
-        row.forget_borrowers();
-        Ok(())
-    }
-
-    /// How many graphs a pool has, those included that use other pools too.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
-        Ok(self.lock()?.pool(pool, "graph_count")?.graphs())
-    }
-
-    /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
-    /// Costs one event record where anything was freed since the last.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = one_stream(stream.as_stream(), CALL)?;
-        self.change(|locked| {
-            locked.state.pool(pool, CALL)?;
-            if let Some(timeline) = locked.state.timelines.known(stream) {
-                let row = locked.state.pool(pool, CALL)?;
-                if row.borrowers().iter().any(|mark| mark.timeline == timeline) {
-                    locked.state.timelines.fence(locked.driver, timeline);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Is set while the next launch of a graph of the pool has to [ask](Engine::follow_lent), so that launches of
+    /// Is set while the next launch of a graph of the pool has to [ask](HostCalls::follow_lent), so that launches of
     /// pools that lend nothing need not.
     pub(crate) fn lends(&self, pool: PoolId) -> Arc<AtomicBool> {
         // A poisoned engine lends nothing more, and refuses to be asked.
@@ -151,6 +65,94 @@ impl<D: Driver> Engine<D> {
     /// Whether graphs' memory is filled before their first launches.
     pub(crate) fn poisons(&self) -> bool {
         self.config.settings.poison
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool
+    /// use: what these do not keep between launches. `None` where there is no such place, the stream captures or a
+    /// capture into the pool is under way. The pool never grows for it, and memory that captures get at their end,
+    /// as planned, is not lent.
+    ///
+    /// **The host promises** that what the stream is given from now on comes after all launches of the pool's graphs
+    /// so far, and that no block is lent while one is launched. A pool of [`graphs`](crate::graphs) asks
+    /// [`HostCalls::follow_lent`] before each launch; who launches otherwise does it.
+    /// [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps these promises.
+    ///
+    /// Freed, the memory goes to what the stream borrows next; to other streams that borrow after the next launch, or
+    /// once its work has completed; and to captures of the pool then.
+    ///
+    /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
+    ///
+    /// # Errors
+    /// [`Error::ZeroBytes`], [`Error::Unknown`], [`PoolRefusal::Suspended`],
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread),
+    /// [`Error::CaptureInvalidated`]; the driver's.
+    pub fn lend(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        lent: Lent,
+    ) -> Result<Option<Block>, Error> {
+        let request = self.0.ask(pool, bytes, stream.as_stream())?;
+        self.0.change(|locked| locked.lend(&request, lent))
+    }
+
+    /// Makes what `stream` is given from now on, a launch of a graph of the pool, come after all work that has used
+    /// memory which the pool has lent. Waits for nothing. [`HostCalls::forget_borrowers`] follows once the
+    /// launch is submitted.
+    ///
+    /// # Errors
+    /// [`PoolRefusal::BlocksLent`] while such a block is live. [`PoolRefusal::LentWork`], where no event can be
+    /// recorded behind that work now: on a stream that captures, or that belongs to another thread;
+    /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
+    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::Unknown`]; the driver's.
+    pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
+    where
+        D: HostApi,
+    {
+        let stream = one_stream(stream.as_stream(), "launch")?;
+        self.0.change(|locked| locked.follow_lent(pool, stream))
+    }
+
+    /// Says that a launch was submitted behind all that [`HostCalls::follow_lent`] was asked for, and that later
+    /// launches come after it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
+        let mut state = self.0.lock()?;
+        let row = state.pool(pool, "launch")?;
+        row.forget_borrowers();
+        Ok(())
+    }
+
+    /// How many graphs a pool has, those included that use other pools too.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
+        Ok(self.0.lock()?.pool(pool, "graph_count")?.graphs())
+    }
+
+    /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
+    /// Costs one event record where anything was freed since the last.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), CALL)?;
+        self.0.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            if let Some(timeline) = locked.state.timelines.known(stream) {
+                let row = locked.state.pool(pool, CALL)?;
+                if row.borrowers().iter().any(|mark| mark.timeline == timeline) {
+                    locked.state.timelines.fence(locked.driver, timeline);
+                }
+            }
+            Ok(())
+        })
     }
 }
 
@@ -285,7 +287,7 @@ pub enum Spare {
     /// It goes back to the driver when the cache is emptied or memory is short.
     #[default]
     GivenBack,
-    /// It stays, until [`Engine::empty_pool`], or until the pool itself is short.
+    /// It stays, until [`HostCalls::empty_pool`], or until the pool itself is short.
     Kept,
     /// It stays likewise, but where memory is short, requests outside captures to pools that take offers
     /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
@@ -313,14 +315,14 @@ impl fmt::Display for Spare {
     }
 }
 
-impl<D: Driver> Engine<D> {
+impl<D: Driver> HostCalls<'_, D> {
     /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
     /// the pool's again when they free it.
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
             locked.state.pools.set_spare(pool, spare);
             locked
@@ -339,7 +341,7 @@ impl<D: Driver> Engine<D> {
     pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
         const CALL: &str = "empty_pool";
         if wait {
-            self.change(|locked| {
+            self.0.change(|locked| {
                 let heaps = locked.state.pool(pool, CALL)?.heaps();
                 locked.free_completed(Some(pool));
                 let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled() > 0;
@@ -349,7 +351,7 @@ impl<D: Driver> Engine<D> {
                 Ok(())
             })?;
         }
-        self.change(|locked| {
+        self.0.change(|locked| {
             locked.state.pool(pool, CALL)?;
             locked.free_completed(Some(pool));
             let before = locked.state.pools.reserved(pool);
@@ -366,7 +368,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`]; the driver's.
     pub fn largest_block(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             let heaps = locked.state.pool(pool, "largest_block")?.heaps();
             locked.free_completed(Some(pool));
             let device = locked.driver.memory_info()?.free.min(locked.state.room(pool));

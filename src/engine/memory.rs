@@ -10,15 +10,16 @@ use super::figures::{Reset, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
-use super::oom::{OutOfMemory, Size};
+use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
-use super::{one_stream, Engine, Error, Locked, State, StreamRefusal, Unknown};
+use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
+use crate::size::Size;
 use crate::sync::MutexGuard;
 
 /// A block that was never freed.
@@ -112,35 +113,6 @@ impl<D: Driver> Engine<D> {
         self.trim(0)
     }
 
-    /// Waits for the work that streams hold now, as far as they can be waited for, and then gives all memory
-    /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
-    /// waited for, and no capture is disturbed. Other calls go on during the wait.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
-        self.change(|locked| {
-            // What stream caches hold is ordered by their streams from then on.
-            locked.free_completed(None);
-            locked.errands.wait();
-            Ok(())
-        })?;
-        self.empty_cache()
-    }
-
-    /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
-    /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
-    /// stream that another thread named last.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn awaits_other_threads(&self) -> Result<bool, Error> {
-        self.change(|locked| {
-            locked.free_completed(None);
-            Ok(locked.state.timelines.owe_fences(locked.driver))
-        })
-    }
-
     /// Waits until the device has done all work, and takes note of it: what was freed outside captures is
     /// free for all then, whichever thread's stream of the device it is on. Other calls go on meanwhile; what is
     /// freed during the wait may be in use still. The wait would invalidate a
@@ -177,21 +149,6 @@ impl<D: Driver> Engine<D> {
         self.device_waits.lock()
     }
 
-    /// Whether the device has done all work that the process has given it, its streams unknown here included;
-    /// `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
-    ///
-    /// # Errors
-    /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].
-    pub fn is_device_idle(&self) -> Result<Option<bool>, Error>
-    where
-        D: HostApi,
-    {
-        self.change(|locked| match locked.state.timelines.captures(locked.driver) {
-            true => Ok(None),
-            false => Ok(Some(locked.driver.is_idle()?)),
-        })
-    }
-
     /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
     ///
     /// # Errors
@@ -217,17 +174,6 @@ impl<D: Driver> Engine<D> {
             locked.state.pool(pool, "statistics_of")?;
             Ok(locked.state.statistics(Some(pool)))
         })
-    }
-
-    /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
-    /// time however many there are.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
-    pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
-        let mut state = self.lock()?;
-        state.pool(pool, "has_blocks")?;
-        Ok(state.blocks.count_of(pool) > 0)
     }
 
     /// Figures of a pool, in short.
@@ -368,6 +314,63 @@ impl<D: Driver> Engine<D> {
     }
 }
 
+impl<D: Driver> HostCalls<'_, D> {
+    /// Waits for the work that streams hold now, as far as they can be waited for, and then gives all memory
+    /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
+    /// waited for, and no capture is disturbed. Other calls go on during the wait.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
+        self.0.change(|locked| {
+            // What stream caches hold is ordered by their streams from then on.
+            locked.free_completed(None);
+            locked.errands.wait();
+            Ok(())
+        })?;
+        self.0.empty_cache()
+    }
+
+    /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
+    /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
+    /// stream that another thread named last.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn awaits_other_threads(&self) -> Result<bool, Error> {
+        self.0.change(|locked| {
+            locked.free_completed(None);
+            Ok(locked.state.timelines.owe_fences(locked.driver))
+        })
+    }
+
+    /// Whether the device has done all work that the process has given it, its streams unknown here included;
+    /// `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
+    ///
+    /// # Errors
+    /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].
+    pub fn is_device_idle(&self) -> Result<Option<bool>, Error>
+    where
+        D: HostApi,
+    {
+        self.0.change(|locked| match locked.state.timelines.captures(locked.driver) {
+            true => Ok(None),
+            false => Ok(Some(locked.driver.is_idle()?)),
+        })
+    }
+
+    /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
+    /// time however many there are.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Poisoned`].
+    pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
+        let mut state = self.0.lock()?;
+        state.pool(pool, "has_blocks")?;
+        Ok(state.blocks.count_of(pool) > 0)
+    }
+}
+
 impl State {
     /// The heap and the range of a live block.
     fn place_of(&mut self, id: BlockId) -> Option<(u32, RangeId)> {
@@ -490,6 +493,13 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
+    /// The device's ordinal, as its driver has it.
+    pub fn device(&self) -> u32 {
+        self.driver.device()
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
     /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
     /// fixed, else what is mapped around the block without a gap.
     ///
@@ -498,9 +508,9 @@ impl<D: Driver> Engine<D> {
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
         let unknown =
             || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
-        self.change(|locked| {
+        self.0.change(|locked| {
             let state = &mut *locked.state;
-            let place = state.place_of(block).filter(|_| block.engine == self.number);
+            let place = state.place_of(block).filter(|_| block.engine == self.0.number);
             let (heap, range) = place.ok_or_else(unknown)?;
             match state.pools.find_heap(heap) {
                 Some(row) => Ok(row.surroundings(range)),
@@ -509,16 +519,11 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// The device's ordinal, as its driver has it.
-    pub fn device(&self) -> u32 {
-        self.driver.device()
-    }
-
     /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
     /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.state.lock();
+        let state = self.0.state.lock();
         state.pools.owns(address)
     }
 }

@@ -227,6 +227,19 @@ impl<D: Driver> fmt::Debug for Engine<D> {
     }
 }
 
+/// The calls for hosts that launch graphs by themselves, or that know memory by its address as plug-ins do, and for
+/// tools and tests: [`Engine::host`].
+///
+/// [`Pool`](crate::Pool), [`Graph`](crate::Graph), [`Memory`](crate::Memory) and
+/// [`Regions`](crate::regions::Regions) keep for their callers what the caller of these promises.
+pub struct HostCalls<'a, D: Driver>(&'a Engine<D>);
+
+/// Where a capture's blocks are to lie, and when their memory comes: [`Engine::plans`].
+pub struct Plans<'a, D: Driver>(&'a Engine<D>);
+
+/// Memory that other processes and devices use: [`Engine::sharing`].
+pub struct Sharing<'a, D: Driver>(&'a Engine<D>);
+
 impl<D: Driver> Engine<D> {
     /// An engine on a driver. Asks the driver for the device's size and nothing else.
     pub fn new(driver: D, config: Config) -> Self {
@@ -271,20 +284,24 @@ impl<D: Driver> Engine<D> {
         tell(level, || format!("device {}: {}", self.driver.device(), text()));
     }
 
+    /// The calls for hosts that launch by themselves, plug-ins, tools and tests.
+    pub fn host(&self) -> HostCalls<'_, D> {
+        HostCalls(self)
+    }
+
+    /// The calls about layouts, learning and memory that comes at a capture's end.
+    pub fn plans(&self) -> Plans<'_, D> {
+        Plans(self)
+    }
+
+    /// The calls about memory that other processes and devices use.
+    pub fn sharing(&self) -> Sharing<'_, D> {
+        Sharing(self)
+    }
+
     /// The driver that the engine was made on.
     pub fn driver(&self) -> &D {
         &self.driver
-    }
-
-    /// Checks all that holds of the engine's tables between calls, in builds with debug assertions: those of tests.
-    ///
-    /// # Errors
-    /// What does not hold: a bug of the engine's.
-    #[doc(hidden)]
-    pub fn verify(&self) -> Result<(), String> {
-        #[cfg(debug_assertions)]
-        verify::verify(self)?;
-        Ok(())
     }
 
     fn with<'a>(&'a self, state: &'a mut State) -> Locked<'a, D> {
@@ -300,6 +317,19 @@ impl<D: Driver> Engine<D> {
             Some(state) => Ok(state),
             None => Err(Error::Poisoned),
         }
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Checks all that holds of the engine's tables between calls, in builds with debug assertions: those of tests.
+    ///
+    /// # Errors
+    /// What does not hold: a bug of the engine's.
+    #[doc(hidden)]
+    pub fn verify(&self) -> Result<(), String> {
+        #[cfg(debug_assertions)]
+        verify::verify(self.0)?;
+        Ok(())
     }
 }
 

@@ -28,6 +28,7 @@ use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::unit;
 use crate::logging::{call_host, Level};
+use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What the memory was for that could not be had.
@@ -36,9 +37,9 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 pub enum Purpose {
     /// A block ([`Engine::allocate`]).
     Block,
-    /// A suspended pool ([`Engine::resume_pool`]).
+    /// A suspended pool ([`HostCalls::resume_pool`](crate::engine::HostCalls::resume_pool)).
     Resume,
-    /// A capture that gets its memory at its end ([`Engine::plan_capture`]).
+    /// A capture that gets its memory at its end ([`Plans::plan_capture`](crate::engine::Plans::plan_capture)).
     Plan,
 }
 
@@ -100,23 +101,6 @@ pub struct OutOfMemory {
 const NAMED: usize = 3;
 
 impl std::error::Error for OutOfMemory {}
-
-/// A number of bytes in the largest unit that it has one of.
-pub(super) struct Size(pub(super) u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-        let Self(bytes) = *self;
-        let power = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32);
-        let unit = 1_u64 << (10 * power);
-        match power.checked_sub(1).map(|row| UNITS[row as usize]) {
-            None => write!(f, "{bytes} bytes"),
-            Some(name) if bytes % unit == 0 => write!(f, "{} {name}", bytes / unit),
-            Some(name) => write!(f, "{:.2} {name}", bytes as f64 / unit as f64),
-        }
-    }
-}
 
 /// A pool, as a request that failed found it. In bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

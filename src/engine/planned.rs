@@ -30,9 +30,9 @@ use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::oom::{Need, Purpose, Remedy, Size};
+use super::oom::{Need, Purpose, Remedy};
 use super::pools::Homes;
-use super::{Engine, Error, Level, Locked, State};
+use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{
@@ -41,6 +41,7 @@ use crate::heap::{
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Mapping, Options, Plan};
+use crate::size::Size;
 
 /// The plan for one heap.
 pub(super) struct Ready {
@@ -420,56 +421,6 @@ pub(super) fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
-    /// ever, even if [`Settings::plan`](crate::settings::Settings::plan) says otherwise. What it has allocated
-    /// before stays where it is, so this is best called before anything is.
-    ///
-    /// Blocks then have addresses and no memory of their own
-    /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
-    /// outside the capture touches them, nor is anything of them registered or exported. Memory for
-    /// such uses comes from [`Engine::allocate_fixed`]. What work that is not captured writes to them
-    /// until then is not in the memory that they get.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
-    /// management, and where no journal is kept and the capture has allocated or freed blocks already.
-    pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
-        const CALL: &str = "plan_capture";
-        self.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
-            if options.is_some() && !can_plan(&self.driver, &self.config) {
-                return Err(Error::CannotPlan { capture });
-            }
-            // Without a record of all that was allocated nothing can be planned.
-            if options.is_some() && !locked.begin_journal(slot) {
-                return Err(Error::CannotPlan { capture });
-            }
-            locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
-            Ok(())
-        })
-    }
-
-    /// What would be mapped where if a capture under way ended now, one plan for each of its pools that
-    /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
-    /// time to call [`Engine::plan_capture`] again with other bounds.
-    ///
-    /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
-        const CALL: &str = "preview_plan";
-        let (unplanned, journal) = self.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
-            locked.last_looks(slot);
-            let unplanned = locked.unplanned(slot);
-            let journal = &locked.state.capture(slot).journal;
-            Ok((unplanned, journal.clone()))
-        })?;
-        let plans = plans(unplanned, journal.as_ref(), &self.driver, &self.config);
-        Ok(plans.into_iter().map(|(of, plan)| (of.pool, plan)).collect())
-    }
-
     /// Like [`Engine::allocate`], but while `stream` captures the block gets memory of its own, at once
     /// and for good: it is never shared and never moved as long as a graph of the capture lives, whether
     /// the block is freed or not. For memory that is registered with a communication library, exported
@@ -488,6 +439,58 @@ impl<D: Driver> Engine<D> {
     ) -> Result<super::Block, Error> {
         let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, true, || false)
+    }
+}
+
+impl<D: Driver> Plans<'_, D> {
+    /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
+    /// ever, even if [`Settings::plan`](crate::settings::Settings::plan) says otherwise. What it has allocated
+    /// before stays where it is, so this is best called before anything is.
+    ///
+    /// Blocks then have addresses and no memory of their own
+    /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
+    /// outside the capture touches them, nor is anything of them registered or exported. Memory for
+    /// such uses comes from [`Engine::allocate_fixed`]. What work that is not captured writes to them
+    /// until then is not in the memory that they get.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
+    /// management, and where no journal is kept and the capture has allocated or freed blocks already.
+    pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
+        const CALL: &str = "plan_capture";
+        self.0.change(|locked| {
+            let slot = locked.state.slot_of(capture, CALL)?;
+            if options.is_some() && !can_plan(&self.0.driver, &self.0.config) {
+                return Err(Error::CannotPlan { capture });
+            }
+            // Without a record of all that was allocated nothing can be planned.
+            if options.is_some() && !locked.begin_journal(slot) {
+                return Err(Error::CannotPlan { capture });
+            }
+            locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
+            Ok(())
+        })
+    }
+
+    /// What would be mapped where if a capture under way ended now, one plan for each of its pools that
+    /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
+    /// time to call [`Plans::plan_capture`] again with other bounds.
+    ///
+    /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
+        const CALL: &str = "preview_plan";
+        let (unplanned, journal) = self.0.change(|locked| {
+            let slot = locked.state.slot_of(capture, CALL)?;
+            locked.last_looks(slot);
+            let unplanned = locked.unplanned(slot);
+            let journal = &locked.state.capture(slot).journal;
+            Ok((unplanned, journal.clone()))
+        })?;
+        let plans = plans(unplanned, journal.as_ref(), &self.0.driver, &self.0.config);
+        Ok(plans.into_iter().map(|(of, plan)| (of.pool, plan)).collect())
     }
 }
 

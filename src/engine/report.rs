@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
-use super::oom::Size;
 use super::planned::PlanReport;
 use super::snapshot::Range;
 use super::{Engine, Error, Locked, State};
@@ -17,6 +16,7 @@ use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{Programmatic, Reuse};
+use crate::size::Size;
 use crate::uses::{EarlyRead, LateUse};
 
 /// A block that was handed out.
@@ -75,7 +75,7 @@ pub struct CaptureReport {
     /// [`Settings::early_reads`](crate::settings::Settings::early_reads) is set and a journal was kept.
     pub early_reads: Vec<EarlyRead>,
     /// How far its blocks lie by the layout that it was given
-    /// ([`Engine::follow_layout`](super::Engine::follow_layout)); `None` without one.
+    /// ([`Plans::follow_layout`](crate::engine::Plans::follow_layout)); `None` without one.
     pub layout: Option<Followed>,
     /// What the memory that came at the capture's end amounts to; `None` where none did.
     pub plan: Option<PlanReport>,
@@ -167,7 +167,7 @@ pub struct PoolStatistics {
     /// Blocks that have not been freed.
     pub blocks: usize,
     /// In blocks that have not been freed, in memory of graphs that is lent between their launches
-    /// ([`Engine::lend`](super::Engine::lend)); a part of `allocated`.
+    /// ([`HostCalls::lend`](crate::engine::HostCalls::lend)); a part of `allocated`.
     pub lent: u64,
 }
 

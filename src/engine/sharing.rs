@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::names::{BlockId, NO_CACHE};
-use super::{Engine, Error, Locked, Unknown};
+use super::{Error, Locked, Sharing, Unknown};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
@@ -42,12 +42,12 @@ impl fmt::Display for WhyNotShared {
             Self::FromSource => {
                 "its pool has memory of a source of the host's, which alone knows how to share it"
             }
-            Self::Suspended => "its pool is suspended; resume it first (Engine::resume_pool)",
+            Self::Suspended => "its pool is suspended; resume it first (HostCalls::resume_pool)",
         })
     }
 }
 
-/// Memory that [`Engine::import`] has mapped.
+/// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImportId {
     engine: u32,
@@ -62,7 +62,7 @@ pub(super) struct Imports {
     peers: Vec<u32>,
 }
 
-impl<D: Driver> Engine<D> {
+impl<D: Driver> Sharing<'_, D> {
     /// Says where a block lies, for other processes that are to map its memory, and exports what was not
     /// exported yet. Whole pieces are shared, with all that lies on them. Memory that is mapped must
     /// have been made for it (`exportable` in [`Settings`](crate::settings::Settings)).
@@ -72,8 +72,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
-        let mine = block.engine == self.number;
-        self.change(|locked| locked.share(block, mine))
+        let mine = block.engine == self.0.number;
+        self.0.change(|locked| locked.share(block, mine))
     }
 
     /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
@@ -84,43 +84,43 @@ impl<D: Driver> Engine<D> {
     /// From now on calls that would exchange the memory are refused with
     /// [`PoolRefusal::Exported`](crate::PoolRefusal::Exported): sleeping, and suspension of its pool. What lies
     /// there may be handed out and lent as before, in the same memory; others' work is not seen
-    /// ([`Engine::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
+    /// ([`Sharing::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
     /// then.
     ///
     /// # Errors
     /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
-    /// [`Engine::compact_pool`] ([`Engine::allocate_fixed`] gives such captures memory that stays), or where there is none now; [`Error::ZeroBytes`].
+    /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool) ([`Engine::allocate_fixed`](super::Engine::allocate_fixed) gives such captures memory that stays), or where there is none now; [`Error::ZeroBytes`].
     pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
-        self.change(|locked| locked.keep_exported((address, bytes)))
+        self.0.change(|locked| locked.keep_exported((address, bytes)))
     }
 
     /// Maps memory that another process has exported, one piece behind the other; each has its size in
     /// bytes. Returns where. Devices that this one's memory is open to may touch it too. It is in
-    /// no figure and under no limit, and stays mapped until [`Engine::close_import`], beyond the engine's end.
+    /// no figure and under no limit, and stays mapped until [`Sharing::close_import`], beyond the engine's end.
     ///
     /// # Errors
     /// The driver's. Nothing is mapped then.
     pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             let imported = Imported::map(locked.driver, pieces)?;
             let address = imported.address();
             let imports = &mut locked.state.imports;
             let number = imports.next;
             imports.next += 1;
             imports.mapped.insert(number, imported);
-            Ok((ImportId { engine: self.number, number }, address))
+            Ok((ImportId { engine: self.0.number, number }, address))
         })
     }
 
-    /// Unmaps what [`Engine::import`] mapped. No work may use it any more, and no graph that will be
+    /// Unmaps what [`Sharing::import`] mapped. No work may use it any more, and no graph that will be
     /// launched. Of an import that is gone nothing happens.
     ///
     /// # Errors
     /// The driver's. The import is gone all the same; addresses that could not be unmapped are not used
     /// again.
     pub fn close_import(&self, import: ImportId) -> Result<(), Error> {
-        let mine = import.engine == self.number;
-        self.change(|locked| {
+        let mine = import.engine == self.0.number;
+        self.0.change(|locked| {
             let imports = &mut locked.state.imports;
             let imported = mine.then(|| imports.mapped.remove(&import.number)).flatten();
             Ok(imported.map_or(Ok(()), |imported| imported.unmap(locked.driver))?)
@@ -134,7 +134,7 @@ impl<D: Driver> Engine<D> {
     /// The driver's, where the other device cannot reach this one's memory for instance. Doing it again
     /// goes on.
     pub fn open_to(&self, device: u32) -> Result<(), Error> {
-        self.change(|locked| locked.open_to(device))
+        self.0.change(|locked| locked.open_to(device))
     }
 }
 

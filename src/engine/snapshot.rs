@@ -17,7 +17,7 @@ use super::pools::with_heap;
 use super::report::BlockReport;
 use super::report::WaitReason;
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, Level, Locked, State, Unknown};
+use super::{Engine, Error, HostCalls, Level, Locked, State, Unknown};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};
@@ -43,38 +43,6 @@ impl<D: Driver> Engine<D> {
         Ok(rows.format())
     }
 
-    /// What is known of a live block.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
-    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
-        let state = self.lock()?;
-        let report = |found: &LiveBlock, requested| BlockReport {
-            pool: found.pool,
-            address: state.pools.extent(found.heap, found.range).0,
-            requested,
-            bytes: found.bytes,
-            stream: found.stream,
-        };
-        let found = if block.cache == NO_CACHE {
-            state.blocks.get(block).map(|found| report(found, found.requested))
-        } else {
-            let cache = self.caches.get(block.cache).filter(|_| block.engine == self.number);
-            let asked = cache.and_then(|cache| cache.asked(block));
-            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
-        };
-        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
-    }
-
-    /// Keeps the latest `entries` events from now on, for snapshots; zero ends that. What was kept
-    /// before is forgotten.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
-        self.keep_history(&HistoryOptions::latest(entries))
-    }
-
     /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
     /// was kept before is forgotten if they say so.
     ///
@@ -85,6 +53,31 @@ impl<D: Driver> Engine<D> {
             locked.state.keep_history(options);
             Ok(())
         })
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// What is known of a live block.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Poisoned`].
+    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
+        let state = self.0.lock()?;
+        let report = |found: &LiveBlock, requested| BlockReport {
+            pool: found.pool,
+            address: state.pools.extent(found.heap, found.range).0,
+            requested,
+            bytes: found.bytes,
+            stream: found.stream,
+        };
+        let found = if block.cache == NO_CACHE {
+            state.blocks.get(block).map(|found| report(found, found.requested))
+        } else {
+            let cache = self.0.caches.get(block.cache).filter(|_| block.engine == self.0.number);
+            let asked = cache.and_then(|cache| cache.asked(block));
+            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
+        };
+        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
     }
 }
 
@@ -140,7 +133,7 @@ impl<D: Driver> Engine<D> {
                 "active": it.active,
                 "blocks": it.blocks,
                 "lent": it.lent,
-                "graphs": self.graph_count(pool.id).unwrap_or(0),
+                "graphs": self.host().graph_count(pool.id).unwrap_or(0),
             }));
         }
         /// How many blocks are named.

@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
-use super::oom::{Need, Purpose, Remedy, Size};
+use super::oom::{Need, Purpose, Remedy};
 use super::pools::with_heap;
-use super::{Engine, Error, Level, Locked, PoolRefusal, State};
+use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
+use crate::size::Size;
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 
@@ -76,47 +77,6 @@ enum Loss<'a> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
-    /// graphs, until [`Engine::resume_pool`] maps memory there again. Returns how many bytes went.
-    /// **Everything that the memory held is lost.** Nothing is waited for.
-    ///
-    /// No work that uses memory of the pool may be running, or be submitted before the pool is
-    /// resumed: launches of its graphs, and work on blocks of it that are live, included. The engine
-    /// refuses what it can see of that, and sees no graph that is launched, and no work on live
-    /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
-    /// thread it has to be told by that thread ([`Engine::mark_stream`]).
-    ///
-    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call alone, which waits for its graphs
-    /// and refuses to launch them.
-    ///
-    /// Until the pool is resumed, allocations from it and captures into it fail with
-    /// [`PoolRefusal::Suspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
-    /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
-    ///
-    /// Blocks that belong to a graph come with it: its launch writes them anew. Where others are live
-    /// the pool is not suspended; [`Engine::suspend_pool_discarding`] does not ask for them.
-    ///
-    /// Costs two calls of the driver for each piece of memory.
-    ///
-    /// # Errors
-    /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
-    /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's what had gone by then is
-    /// gone, if anything had the pool is suspended ([`Engine::is_suspended`]), and suspending it again goes on
-    /// with the rest. A pool that is short of a part ([`Engine::is_short`]) is suspended as any other: not while
-    /// it has blocks of no graph.
-    pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.suspend(pool, false, By::name("suspend_pool"))
-    }
-
-    /// Like [`Engine::suspend_pool`], but what live blocks hold is lost too, and they stay live: at the
-    /// same addresses, and with any contents once the pool is resumed.
-    ///
-    /// # Errors
-    /// As [`Engine::suspend_pool`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to other pools.
-    pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
-        self.suspend(pool, true, By::name("suspend_pool_discarding"))
-    }
-
     /// Suspends a pool in its owner's name or by its own, with what blocks of no graph hold or not.
     pub(crate) fn suspend(&self, pool: PoolId, discarding: bool, by: By) -> Result<u64, Error> {
         let loss = if discarding { Loss::Accepted } else { Loss::Refused };
@@ -128,23 +88,6 @@ impl<D: Driver> Engine<D> {
             });
             Ok(went)
         })
-    }
-
-    /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
-    /// many bytes came back, 0 for any other pool. **What they hold is anything.**
-    ///
-    /// Where memory is short, or a limit forbids it, what is free in other pools is given back for it,
-    /// and at last the streams are waited for, as [`Engine::allocate`] does outside captures.
-    ///
-    /// Costs three calls of the driver for each piece of memory.
-    ///
-    /// # Errors
-    /// [`PoolRefusal::Owned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`PoolRefusal::Asleep`];
-    /// [`Error::ResumeOutOfMemory`], [`Error::Unknown`] or the driver's. The pool stays suspended,
-    /// and what had come by then is given back. If it was only short of a part it stays so, with all that
-    /// it has; calling again goes on.
-    pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.resume(pool, By::name("resume_pool"))
     }
 
     /// Resumes a pool in its owner's name or by its own.
@@ -186,15 +129,6 @@ impl<D: Driver> Engine<D> {
         self.lock().ok()?.pools.keeper_of(pool)
     }
 
-    /// The pools that belong to regions ([`PoolConfig::tag`](super::PoolConfig::tag)), each with the tag of its
-    /// region; none of a poisoned engine.
-    pub fn tagged_pools(&self) -> Vec<(Arc<str>, PoolId)> {
-        let tagged = |state: MutexGuard<'_, State>| {
-            state.pools.tagged().map(|(tag, pool)| (tag.clone(), pool)).collect()
-        };
-        self.lock().map(tagged).unwrap_or_default()
-    }
-
     /// What a pool holds, and what it gave back to get it again, in bytes.
     pub(crate) fn pool_memory(&self, pool: PoolId) -> Option<(u64, u64)> {
         let mut state = self.lock().ok()?;
@@ -215,7 +149,7 @@ impl<D: Driver> Engine<D> {
     /// All work that uses the pools must have completed.
     ///
     /// # Errors
-    /// As [`Engine::suspend_pool_discarding`], and what `contents` says.
+    /// As [`HostCalls::suspend_discarding_all`], and what `contents` says.
     pub(crate) fn sleep_pools(
         &self,
         pools: &[PoolId],
@@ -237,7 +171,7 @@ impl<D: Driver> Engine<D> {
     /// Returns how many bytes came.
     ///
     /// # Errors
-    /// As [`Engine::resume_pool`].
+    /// As [`HostCalls::resume_pool`].
     pub(crate) fn wake_pools(
         &self,
         pools: &[PoolId],
@@ -281,7 +215,88 @@ impl<D: Driver> Engine<D> {
         self.lock().is_ok_and(|state| state.pools.is_asleep(tag))
     }
 
-    /// How many bytes of a pool [`Engine::compact_pool`] would give back: what it holds beyond what its
+    /// Compacts a pool in its owner's name or by its own.
+    pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
+        self.change(|locked| {
+            locked.state.must_be_owned_by(pool, by)?;
+            let went = locked.compact_pool(pool, by.call)?;
+            locked.state.say_of(pool, Level::Info, |pool| {
+                format!("{pool} is compacted: {} went back", Size(went))
+            });
+            Ok(went)
+        })
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
+    /// graphs, until [`HostCalls::resume_pool`] maps memory there again. Returns how many bytes went.
+    /// **Everything that the memory held is lost.** Nothing is waited for.
+    ///
+    /// No work that uses memory of the pool may be running, or be submitted before the pool is
+    /// resumed: launches of its graphs, and work on blocks of it that are live, included. The engine
+    /// refuses what it can see of that, and sees no graph that is launched, and no work on live
+    /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
+    /// thread it has to be told by that thread ([`Engine::mark_stream`]).
+    ///
+    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call alone, which waits for its graphs
+    /// and refuses to launch them.
+    ///
+    /// Until the pool is resumed, allocations from it and captures into it fail with
+    /// [`PoolRefusal::Suspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
+    /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
+    ///
+    /// Blocks that belong to a graph come with it: its launch writes them anew. Where others are live
+    /// the pool is not suspended; [`HostCalls::suspend_discarding_all`] does not ask for them.
+    ///
+    /// Costs two calls of the driver for each piece of memory.
+    ///
+    /// # Errors
+    /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
+    /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's what had gone by then is
+    /// gone, if anything had the pool is suspended ([`HostCalls::is_suspended`]), and suspending it again goes on
+    /// with the rest. A pool that is short of a part ([`HostCalls::is_short`]) is suspended as any other: not while
+    /// it has blocks of no graph.
+    pub fn suspend_discarding_outputs(&self, pool: PoolId) -> Result<u64, Error> {
+        self.0.suspend(pool, false, By::name("suspend_discarding_outputs"))
+    }
+
+    /// Like [`HostCalls::suspend_discarding_outputs`], but what live blocks hold is lost too, and they stay live: at the
+    /// same addresses, and with any contents once the pool is resumed.
+    ///
+    /// # Errors
+    /// As [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to other pools.
+    pub fn suspend_discarding_all(&self, pool: PoolId) -> Result<u64, Error> {
+        self.0.suspend(pool, true, By::name("suspend_discarding_all"))
+    }
+
+    /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
+    /// many bytes came back, 0 for any other pool. **What they hold is anything.**
+    ///
+    /// Where memory is short, or a limit forbids it, what is free in other pools is given back for it,
+    /// and at last the streams are waited for, as [`Engine::allocate`] does outside captures.
+    ///
+    /// Costs three calls of the driver for each piece of memory.
+    ///
+    /// # Errors
+    /// [`PoolRefusal::Owned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`PoolRefusal::Asleep`];
+    /// [`Error::ResumeOutOfMemory`], [`Error::Unknown`] or the driver's. The pool stays suspended,
+    /// and what had come by then is given back. If it was only short of a part it stays so, with all that
+    /// it has; calling again goes on.
+    pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
+        self.0.resume(pool, By::name("resume_pool"))
+    }
+
+    /// The pools that belong to regions ([`PoolConfig::tag`](super::PoolConfig::tag)), each with the tag of its
+    /// region; none of a poisoned engine.
+    pub fn tagged_pools(&self) -> Vec<(Arc<str>, PoolId)> {
+        let tagged = |state: MutexGuard<'_, State>| {
+            state.pools.tagged().map(|(tag, pool)| (tag.clone(), pool)).collect()
+        };
+        self.0.lock().map(tagged).unwrap_or_default()
+    }
+
+    /// How many bytes of a pool [`HostCalls::compact_pool`] would give back: what it holds beyond what its
     /// graphs and live blocks need now, because pieces of its planned captures have sizes that graphs
     /// asked for one after the other, and some of these graphs or outputs are gone. 0 for a pool without
     /// planned captures. Freed blocks that work may still use count as live ones.
@@ -292,7 +307,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Suspended`].
     pub fn excess_bytes(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| {
+        self.0.change(|locked| {
             locked.state.must_be_awake(pool, EXCESS)?;
             locked.free_completed(Some(pool));
             let unit = unit(locked.driver.memory_support());
@@ -307,7 +322,7 @@ impl<D: Driver> Engine<D> {
     /// hold; where none lives, contents are lost. Nothing is waited for.
     ///
     /// No graph of the pool may be running, or be launched before this has returned; the rest is as for
-    /// [`Engine::suspend_pool`], but for live blocks, whose work may go on. A [`graphs::Pool`](crate::graphs::Pool) is
+    /// [`HostCalls::suspend_discarding_outputs`], but for live blocks, whose work may go on. A [`graphs::Pool`](crate::graphs::Pool) is
     /// compacted by its own call alone, which waits for its graphs. Graphs of captures that were under way beside each
     /// other keep their memory as it is.
     ///
@@ -328,31 +343,19 @@ impl<D: Driver> Engine<D> {
     /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use;
     /// [`PoolRefusal::Owned`], [`PoolRefusal::Suspended`], [`Error::Unknown`],
     /// [`PoolRefusal::CompactionRefused`]. After an error of the driver's either all memory is mapped, or the pool
-    /// is short of a part ([`Engine::is_short`]): then live blocks hold what they held, no graph of the pool may
-    /// be launched, and [`Engine::resume_pool`] goes on.
+    /// is short of a part ([`HostCalls::is_short`]): then live blocks hold what they held, no graph of the pool may
+    /// be launched, and [`HostCalls::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.compact(pool, By::name("compact_pool"))
-    }
-
-    /// Compacts a pool in its owner's name or by its own.
-    pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
-        self.change(|locked| {
-            locked.state.must_be_owned_by(pool, by)?;
-            let went = locked.compact_pool(pool, by.call)?;
-            locked.state.say_of(pool, Level::Info, |pool| {
-                format!("{pool} is compacted: {} went back", Size(went))
-            });
-            Ok(went)
-        })
+        self.0.compact(pool, By::name("compact_pool"))
     }
 
     /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
-    /// handed out before [`Engine::resume_pool`].
+    /// handed out before [`HostCalls::resume_pool`].
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
-        let mut state = self.lock()?;
+        let mut state = self.0.lock()?;
         state.pool(pool, "is_suspended")?;
         Ok(state.pools.is_shut(pool))
     }
@@ -363,7 +366,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`PoolRefusal::Suspended`], [`Error::Unknown`].
     pub fn require_awake(&self, pool: PoolId, call: &'static str) -> Result<(), Error> {
-        self.lock()?.must_be_awake(pool, call)
+        self.0.lock()?.must_be_awake(pool, call)
     }
 
     /// Whether a pool is short of a part of its memory, because the driver refused to give back what had
@@ -372,7 +375,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
-        let mut state = self.lock()?;
+        let mut state = self.0.lock()?;
         state.pool(pool, "is_short")?;
         Ok(state.pools.is_shut(pool) && !state.pools.is_suspended(pool))
     }
@@ -396,7 +399,7 @@ impl State {
         let remedy = match self.pools.keeper_of(pool) {
             Some(_) => "Regions::wake",
             None if owned => "Pool::resume",
-            None => "Engine::resume_pool",
+            None => "HostCalls::resume_pool",
         };
         self.pools.refuse(pool, call, PoolRefusal::Suspended { remedy })
     }
@@ -637,8 +640,8 @@ impl<D: Driver> Locked<'_, D> {
         if !blocks.is_empty() {
             let owned = self.state.pools.get(pool).is_some_and(|row| row.is_owned());
             let remedy = match loss {
-                Loss::Refused if owned => Some("Pool::suspend_discarding"),
-                Loss::Refused => Some("Engine::suspend_pool_discarding"),
+                Loss::Refused if owned => Some("Pool::suspend_discarding_all"),
+                Loss::Refused => Some("HostCalls::suspend_discarding_all"),
                 Loss::Accepted | Loss::Kept(_) => None,
             };
             let why = PoolRefusal::HasBlocks { blocks, remedy };
@@ -728,7 +731,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
+    /// Shuts a pool that has lost a part of its memory; [`HostCalls::resume_pool`] gets it back.
     pub(super) fn shut(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         let heaps = row.all_heaps();

@@ -4,7 +4,7 @@
 //! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
 //! theirs in `heap/verify.rs` and `heap/planned/mod.rs`.
 //!
-//! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step. It costs a look at each
+//! [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it: the random programs of `crates/testing` after every step. It costs a look at each
 //! row of each table. An engine without one of its safety rules
 //! ([`Flaw`](super::config::Flaw)) need not hold to it.
 //!

@@ -456,12 +456,12 @@ impl<D: HostApi> Pool<D> {
         let stream = stream.as_stream();
         let first = Capture::begin_attempt(self, stream, mode, Attempt::First)?;
         let result = body(&first)?;
-        let layout = self.engine().layout_of(first.id())?;
+        let layout = self.engine().plans().layout_of(first.id())?;
         // Before the capture is gone: blocks that are freed in it leave nothing to wait for.
         drop(result);
         drop(first);
         self.capture_again(stream, mode, body, |second| {
-            self.engine().follow_layout(second.id(), layout.clone())
+            self.engine().plans().follow_layout(second.id(), layout.clone())
         })
     }
 

@@ -35,7 +35,7 @@ impl<D: HostApi> Lending<D> {
     /// all that has used it: on its own stream, and on those that [`Memory::record_stream`] was told of.
     ///
     /// Costs a wait of the stream for an event where the pool was launched on another since the last call, and
-    /// what [`Engine::lend`](crate::engine::Engine::lend) does.
+    /// what [`HostCalls::lend`](crate::engine::HostCalls::lend) does.
     ///
     /// # Errors
     /// As [`Pool::follow`]; the engine's.
@@ -50,7 +50,7 @@ impl<D: HostApi> Lending<D> {
             order.follow(launched)?;
             self.followed.set(now);
         }
-        let block = engine.lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
+        let block = engine.host().lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
         drop(order);
         match block {
             Some(block) => Ok(Memory::new(block, self.pool.clone())),
@@ -72,7 +72,7 @@ impl<D: HostApi> Lending<D> {
 impl<D: HostApi> Drop for Lending<D> {
     fn drop(&mut self) {
         // What cannot be marked now, the next launch marks or refuses.
-        let _ = self.pool.engine().mark_borrower(self.pool.id(), self.stream);
+        let _ = self.pool.engine().host().mark_borrower(self.pool.id(), self.stream);
     }
 }
 

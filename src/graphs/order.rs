@@ -144,7 +144,7 @@ impl<D: HostApi> Order<D> {
     /// Makes a launch on `stream` come after all work on memory that was lent.
     pub(super) fn follow_lent(&self, stream: Launched) -> Result<(), Error> {
         match self.lends.load(Ordering::Relaxed) {
-            true => self.engine.follow_lent(self.pool, stream.stream),
+            true => self.engine.host().follow_lent(self.pool, stream.stream),
             false => Ok(()),
         }
     }
@@ -153,7 +153,7 @@ impl<D: HostApi> Order<D> {
     pub(super) fn forget_lent(&self) {
         if self.lends.load(Ordering::Relaxed) {
             // Where the engine cannot be asked, the next launch comes after the same once more.
-            let _ = self.engine.forget_borrowers(self.pool);
+            let _ = self.engine.host().forget_borrowers(self.pool);
         }
     }
 
@@ -174,7 +174,7 @@ impl<D: HostApi> Order<D> {
     pub(super) fn wait_or_lose(&mut self, stream: StreamHandle) {
         let driver = self.engine.driver();
         let here = driver.device_of_stream(stream).is_ok_and(|device| device == driver.device());
-        self.lost |= !here || self.engine.is_recording() || driver.synchronize().is_err();
+        self.lost |= !here || self.engine.host().is_recording() || driver.synchronize().is_err();
     }
 
     /// Marks the end of what was just launched on `stream`.
@@ -355,7 +355,7 @@ fn mirror<D: HostApi, R>(
     let mut known = Ok(());
     for order in &mut orders {
         // It may have got half way.
-        match order.engine.is_suspended(order.pool) {
+        match order.engine.host().is_suspended(order.pool) {
             Ok(suspended) => order.suspended = suspended,
             Err(error) => known = known.and(Err(error)),
         }

@@ -114,7 +114,7 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
-    /// request is made again if it says that it gave something back. See [`Engine::allocate_or_release`].
+    /// request is made again if it says that it gave something back. See [`HostCalls::allocate_or_release`](crate::engine::HostCalls::allocate_or_release).
     ///
     /// # Errors
     /// The engine's.
@@ -125,7 +125,8 @@ impl<D: HostApi> Pool<D> {
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Memory<D>, Error> {
         let (engine, pool) = (&self.0.engine, self.0.id);
-        let block = engine.allocate_or_release(pool, bytes, stream.as_stream(), last_resort)?;
+        let block =
+            engine.host().allocate_or_release(pool, bytes, stream.as_stream(), last_resort)?;
         Ok(Memory::new(block, self.clone()))
     }
 
@@ -256,37 +257,39 @@ impl<D: HostApi> Pool<D> {
     /// [`Pool::resume`] a launch is refused, and so are blocks, captures and [`Pool::follow`].
     ///
     /// Other work that uses the pool's blocks must have completed. See
-    /// [`Engine::suspend_pool`].
+    /// [`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs).
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's:
     /// [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are live that
     /// belong to no graph.
-    pub fn suspend(&self) -> Result<u64, Error> {
-        self.between_launches(|engine, pool| engine.suspend(pool, false, By::owner("suspend")))
+    pub fn suspend_discarding_outputs(&self) -> Result<u64, Error> {
+        self.between_launches(|engine, pool| {
+            engine.suspend(pool, false, By::owner("suspend_discarding_outputs"))
+        })
     }
 
-    /// Like [`Pool::suspend`], but what live blocks hold is lost too, whether they belong to a graph or
+    /// Like [`Pool::suspend_discarding_outputs`], but what live blocks hold is lost too, whether they belong to a graph or
     /// not.
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's.
-    pub fn suspend_discarding(&self) -> Result<u64, Error> {
-        let by = By::owner("suspend_discarding");
+    pub fn suspend_discarding_all(&self) -> Result<u64, Error> {
+        let by = By::owner("suspend_discarding_all");
         self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
-    /// How many bytes [`Pool::compact`] would give back. See [`Engine::excess_bytes`].
+    /// How many bytes [`Pool::compact`] would give back. See [`HostCalls::excess_bytes`](crate::engine::HostCalls::excess_bytes).
     ///
     /// # Errors
     /// The engine's.
     pub fn excess_bytes(&self) -> Result<u64, Error> {
-        self.0.engine.excess_bytes(self.0.id)
+        self.0.engine.host().excess_bytes(self.0.id)
     }
 
     /// Has the pool's graphs share as much memory as they can by now, after a wait for them, and returns
     /// how many bytes went back to the driver. Addresses, and what live blocks hold, stay. See
-    /// [`Engine::compact_pool`].
+    /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool).
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be short of a part of its
@@ -321,12 +324,12 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
-    /// [`Engine::is_short`].
+    /// [`HostCalls::is_short`](crate::engine::HostCalls::is_short).
     ///
     /// # Errors
     /// The engine's.
     pub fn is_short(&self) -> Result<bool, Error> {
-        self.0.engine.is_short(self.0.id)
+        self.0.engine.host().is_short(self.0.id)
     }
 
     /// Destroys the graphs that were dropped while they ran and have finished since. Does not wait.

@@ -1,7 +1,7 @@
 //! Blocks at places that are given: one that a layout has chosen, those that blocks had at a checkpoint.
 //!
 //! Where blocks lay at a checkpoint the engine has remembered; that what used the places meanwhile comes before what uses
-//! them now its host has promised (`Engine::restore`). So nothing is proven here, and each free or waiting
+//! them now its host has promised (`HostCalls::restore`). So nothing is proven here, and each free or waiting
 //! range of the heap may be taken. What is in a block, or has no memory, never is.
 
 use super::place::{Placed, Requester};

@@ -9,7 +9,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use regraph::driver::HostApi;
-//! use regraph::regions::{Backup, Regions};
+//! use regraph::regions::{Backup, Regions, Tags};
 //! use regraph::{Config, Engine, Error, Pool, PoolConfig};
 //! use regraph_sim::{SimConfig, SimDriver};
 //!
@@ -21,10 +21,10 @@
 //! let cache = Pool::new(&engine, PoolConfig::default().tag("cache"));
 //! let stream = engine.driver().create_stream()?;
 //! let (layer, keys) = (weights.allocate(64 << 20, stream)?, cache.allocate(256 << 20, stream)?);
-//! assert_eq!(regions.sleep(None)?, 320 << 20);
+//! assert_eq!(regions.sleep(Tags::All)?, 320 << 20);
 //! // another model has the device
-//! regions.wake(Some(&["weights"]))?; // the layer is as it was
-//! regions.wake(Some(&["cache"]))?; // what the keys hold is anything
+//! regions.wake(&["weights"])?; // the layer is as it was
+//! regions.wake(&["cache"])?; // what the keys hold is anything
 //! # drop((layer, keys));
 //! # Ok(())
 //! # }
@@ -62,6 +62,43 @@ pub enum Backup {
     None,
     /// It stays on the device: the region does not sleep.
     Device,
+}
+
+/// The regions that a call is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Tags<'a> {
+    /// All regions of the engine.
+    All,
+    /// The regions of these tags; an empty list names none.
+    Of(&'a [&'a str]),
+}
+
+impl<'a> Tags<'a> {
+    fn names(self) -> Option<&'a [&'a str]> {
+        match self {
+            Self::All => None,
+            Self::Of(names) => Some(names),
+        }
+    }
+}
+
+impl<'a> From<&'a [&'a str]> for Tags<'a> {
+    fn from(names: &'a [&'a str]) -> Self {
+        Self::Of(names)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [&'a str; N]> for Tags<'a> {
+    fn from(names: &'a [&'a str; N]) -> Self {
+        Self::Of(names)
+    }
+}
+
+/// For callers whose own callers may name no list: all regions then.
+impl<'a> From<Option<&'a [&'a str]>> for Tags<'a> {
+    fn from(names: Option<&'a [&'a str]>) -> Self {
+        names.map_or(Self::All, Self::Of)
+    }
 }
 
 /// The regions of an engine. One object for an engine: what one has put to sleep no other can wake.
@@ -142,8 +179,7 @@ impl<D: Transfer> Regions<D> {
         self.tidy(&mut state);
     }
 
-    /// Gives the device memory of regions back to the driver, of all of them with `None`, and returns
-    /// how many bytes went. An empty list names none. Waits for the device first: work that was submitted before is
+    /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
     /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
     /// allocations from them, captures into them and launches of graphs of their
     /// [`Pool`](crate::graphs::Pool)s are refused, also where a pool had no memory or is made while its region sleeps.
@@ -172,8 +208,8 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
-    pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
-        self.sleep_if(tags, true)
+    pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
+        self.sleep_if(tags.into().names(), true)
     }
 
     /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
@@ -183,8 +219,8 @@ impl<D: Transfer> Regions<D> {
     ///
     /// # Errors
     /// As [`Regions::sleep`], and [`PoolRefusal::Runs`].
-    pub fn try_sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
-        self.sleep_if(tags, false)
+    pub fn try_sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
+        self.sleep_if(tags.into().names(), false)
     }
 
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
@@ -245,8 +281,7 @@ impl<D: Transfer> Regions<D> {
         })?
     }
 
-    /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
-    /// `None`, and what their live blocks held; returns how many bytes came. The host waits for
+    /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held; returns how many bytes came. The host waits for
     /// the copies: any stream may use the memory then.
     ///
     /// Where memory is short what is free in other pools goes for it, as in [`Engine::allocate`].
@@ -258,7 +293,8 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
     /// the driver's. All that was asked for sleeps then, and what the host keeps is untouched: waking again, or
     /// fewer regions, goes on.
-    pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+    pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
+        let tags = tags.into().names();
         // When no lock is held any more: an observer may call the regions and their pools.
         let _told = tell_later();
         let mut state = self.state.lock();
@@ -297,7 +333,7 @@ impl<D: Transfer> Regions<D> {
     pub fn report(&self) -> Vec<Region> {
         let state = self.state.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
-        for (tag, pool) in self.engine.tagged_pools() {
+        for (tag, pool) in self.engine.host().tagged_pools() {
             let region = regions.entry(tag.clone()).or_insert_with(|| Region {
                 backup: state.backup(&tag),
                 tag,
@@ -387,7 +423,7 @@ impl<D: Transfer> Regions<D> {
         call: &'static str,
         state: &RegionsState<D>,
     ) -> Result<BTreeMap<PoolId, Backup>, Error> {
-        let all = self.engine.tagged_pools();
+        let all = self.engine.host().tagged_pools();
         for &wanted in tags.into_iter().flatten() {
             let known = state.backups.contains_key(wanted);
             if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
@@ -422,7 +458,7 @@ impl<D: Transfer> RegionsState<D> {
     fn tags(&self, engine: &Engine<D>, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
         let said = self.backups.keys().map(|tag| Arc::from(&**tag));
         let all: BTreeSet<Arc<str>> =
-            engine.tagged_pools().into_iter().map(|(tag, _)| tag).chain(said).collect();
+            engine.host().tagged_pools().into_iter().map(|(tag, _)| tag).chain(said).collect();
         let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
         all.into_iter().filter(wanted).collect()
     }

@@ -11,7 +11,7 @@
 //! | `garbage_collection_threshold` | off | Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. |
 //! | `roundup_power2_divisions` | off | Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). |
 //! | `expandable_segments` | `True` | Segments are reserved address ranges that grow in place. PyTorch's default is `False`. |
-//! | `exportable` | `False` | Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Engine::share`](crate::engine::Engine::share), but memory that is not mapped. |
+//! | `exportable` | `False` | Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Sharing::share`](crate::engine::Sharing::share), but memory that is not mapped. |
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
 //! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
@@ -164,7 +164,7 @@ settings! {
         "memory_limit_mb": Optional<Megabytes>, "a whole number of MB from 1 to 17592186044415",
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// `growth_step_mb`, in bytes; `None` leaves it to the host, which may let single captures map
-    /// ahead ([`Engine::grow_ahead`]).
+    /// ahead ([`HostCalls::grow_ahead`]).
     ///
     /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a
     /// capture costs. With a step, pieces that were mapped in a capture are exchanged for smaller
@@ -172,7 +172,7 @@ settings! {
     /// anywhere, as communication libraries do, and that write to no block of one from outside
     /// without recording it first ([`Engine::record_stream`]).
     ///
-    /// [`Engine::grow_ahead`]: crate::engine::Engine::grow_ahead
+    /// [`HostCalls::grow_ahead`]: crate::engine::HostCalls::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     growth_step_bytes: Option<u64> = None,
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
@@ -191,7 +191,7 @@ settings! {
     /// With [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
     /// teaches the next captures that begin with a request for as many bytes, or for fewer (a smaller batch): their blocks
     /// lie by a layout that a short search makes at their first request, if it takes less than they are expected to take
-    /// without. Runs that the host marks teach in any case ([`Engine::learn`](crate::engine::Engine::learn)). More
+    /// without. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). More
     /// blocks have the place of one that was freed then: what only the run of the capture wrote to a block that it frees
     /// is overwritten sooner. With [`PlanChoice::None`] each block goes where it fits, and captures of the same work may
     /// take more.
@@ -217,7 +217,7 @@ settings! {
     /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
     /// some 0.15 s for some hundred blocks; no search looks at more than some ten seconds' worth on one core. Layouts do
     /// not depend on the machine's speed. The search runs at a capture's first request if it follows what the host had
-    /// learned ([`Engine::learn`](crate::engine::Engine::learn)).
+    /// learned ([`Plans::learn`](crate::engine::Plans::learn)).
     plan_search: usize = 1,
         "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
     /// `programmatic`.

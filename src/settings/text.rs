@@ -65,14 +65,25 @@ pub(super) fn names() -> String {
 
 /// The key that looks most like a text, if one does.
 pub(super) fn nearest(text: &str) -> Option<&'static str> {
-    /// Below this, two words have little in common.
-    const ALIKE: f64 = 0.8;
+    let (edits, name) =
+        KEYS.iter().map(|key| (edits(text, key.name), key.name)).min_by_key(|(edits, _)| *edits)?;
+    // With more than one edit in five characters, two words have little in common.
+    (5 * edits <= name.len().max(text.chars().count())).then_some(name)
+}
 
-    KEYS.iter()
-        .map(|key| (strsim::normalized_damerau_levenshtein(text, key.name), key.name))
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .filter(|(alike, _)| *alike >= ALIKE)
-        .map(|(_, name)| name)
+/// How many characters have to be put in, taken out or replaced to make one text the other.
+fn edits(one: &str, other: &str) -> usize {
+    let mut last: Vec<usize> = (0..=other.chars().count()).collect();
+    for (row, character) in one.chars().enumerate() {
+        // What `last` had in the column before this one.
+        let mut diagonal = std::mem::replace(&mut last[0], row + 1);
+        for (column, it) in other.chars().enumerate() {
+            let replaced = diagonal + usize::from(it != character);
+            diagonal = last[column + 1];
+            last[column + 1] = replaced.min(diagonal + 1).min(last[column] + 1);
+        }
+    }
+    last[last.len() - 1]
 }
 
 /// Why a key of PyTorch means nothing here; `None` if PyTorch has no such key.

@@ -263,7 +263,7 @@ fn what_a_last_resort_saves_is_not_counted() {
     let graph = b.finish(s, capture).graph;
     let other = b.engine.create_pool(PoolConfig::default());
     let release = || b.engine.release_graph(graph).is_ok();
-    b.engine.allocate_or_release(other, 12 * MIB, s, release).unwrap();
+    b.engine.host().allocate_or_release(other, 12 * MIB, s, release).unwrap();
     assert_eq!((told.load(Ordering::Relaxed), b.counts().num_ooms), (0, 0));
     // Asked once, and believed: then it failed, and once.
     let mut asked = 0;
@@ -271,7 +271,7 @@ fn what_a_last_resort_saves_is_not_counted() {
         asked += 1;
         true
     };
-    let failed = b.engine.allocate_or_release(other, 12 * MIB, s, ask);
+    let failed = b.engine.host().allocate_or_release(other, 12 * MIB, s, ask);
     assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
     assert_eq!((asked, told.load(Ordering::Relaxed), b.counts().num_ooms), (1, 1, 1));
 }
@@ -525,7 +525,6 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.allocate(b.pool, 512, PER_THREAD).map(|_| ()),
         b.engine.record_stream(block.id, PER_THREAD),
         b.engine.record_use(block.id, PER_THREAD),
-        b.engine.free_from(block.id, PER_THREAD),
         b.engine.mark_stream(PER_THREAD),
         b.engine.retire_stream(PER_THREAD),
     ];
@@ -696,7 +695,7 @@ fn peaks_and_sums_begin_anew() {
 
 impl Bench {
     fn at(&self, address: u64, bytes: u64, stream: StreamHandle) -> Option<Block> {
-        let block = self.engine.allocate_at(self.pool, bytes, stream, address).unwrap();
+        let block = self.engine.host().allocate_at(self.pool, bytes, stream, address).unwrap();
         assert!(block
             .as_ref()
             .is_none_or(|block| block.address == address && block.bytes == bytes));
@@ -730,7 +729,7 @@ fn a_block_comes_at_an_address_that_is_free_for_its_stream() {
         b.engine.free(block.id).unwrap();
     }
     b.driver.complete_all();
-    b.engine.empty_cache_waiting().unwrap();
+    b.engine.host().empty_cache_waiting().unwrap();
     assert_eq!(b.reserved(), 0);
 }
 
@@ -756,7 +755,7 @@ fn no_memory_of_a_graph_or_in_a_capture_comes_by_its_address() {
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     assert!(b.at(eager.address, 4 * MIB, s).is_none(), "the stream captures");
     let block = b.block(4, s);
-    let capture = b.engine.captures_of(s).unwrap()[0];
+    let capture = b.engine.host().captures_of(s).unwrap()[0];
     b.launch(s);
     b.engine.free(block.id).unwrap();
     let graph = b.driver.end_capture(s).unwrap();

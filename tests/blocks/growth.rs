@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHand
 use regraph::engine::{Block, Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Trace;
@@ -53,7 +53,7 @@ fn judge(b: &Bench) {
     regraph_trace::snapshot::validate_history(&snapshot).unwrap();
     let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
     assert_eq!(shown, all.reserved_bytes.current);
-    if !b.engine.is_suspended(b.pool).unwrap() {
+    if !b.engine.host().is_suspended(b.pool).unwrap() {
         let blocks: usize = snapshot.segments.iter().map(|segment| segment.blocks.len()).sum();
         assert_eq!(blocks as u64, all.active.current + all.inactive_split.current);
     }
@@ -264,9 +264,9 @@ fn a_graph_runs_on_what_was_exchanged_and_suspended() {
     for _ in 0..2 {
         b.driver.replay(executable, s).unwrap();
         assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)));
-        assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 18 * MIB);
+        assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 18 * MIB);
         assert_eq!(b.driver.used_bytes(), 0);
-        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 18 * MIB);
+        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 18 * MIB);
     }
     judge(&b);
 }
@@ -406,7 +406,7 @@ fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
     let first = b.begin(s);
     fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
     let second = b.begin(t);
-    b.engine.grow_ahead(second, 0).unwrap();
+    b.engine.host().grow_ahead(second, 0).unwrap();
     // Fits into the rest of the last piece.
     let block = fill(&b, t, &[MIB + 512]).unwrap()[0];
     let behind = b.driver.behind(block.address, block.bytes);
@@ -529,7 +529,7 @@ fn end_failing(n: u64, kind: &ErrorKind, tight: bool, refuse_second: Option<u64>
         b.driver.fail_any_nth(n + second, kind.clone());
     }
     let ended = b.engine.end_capture(capture, graph);
-    let lost = b.engine.is_suspended(b.pool).unwrap();
+    let lost = b.engine.host().is_suspended(b.pool).unwrap();
     let kept = b.reserved() == held;
     let made = b.driver.total_calls() - started;
     b.driver.forget_failures();
@@ -549,7 +549,7 @@ fn end_failing(n: u64, kind: &ErrorKind, tight: bool, refuse_second: Option<u64>
                     "{asked:?}"
                 );
                 judge(&b);
-                b.engine.resume_pool(b.pool).unwrap();
+                b.engine.host().resume_pool(b.pool).unwrap();
             }
             judge(&b);
         }
@@ -629,11 +629,11 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
     let failed = b.driver.total_calls() - started > n;
     b.driver.forget_failures();
     lives("when the capture ended");
-    let short = b.engine.is_short(b.pool).unwrap();
-    assert_eq!(b.engine.is_suspended(b.pool).unwrap(), short);
+    let short = b.engine.host().is_short(b.pool).unwrap();
+    assert_eq!(b.engine.host().is_suspended(b.pool).unwrap(), short);
     if short {
         assert!(matches!(ended, Err(Error::Driver(_))), "{ended:?}");
-        let refused = b.engine.suspend_pool(b.pool);
+        let refused = b.engine.host().suspend_discarding_outputs(b.pool);
         assert!(
             matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
             "{refused:?}"
@@ -641,16 +641,16 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
         for n in 0.. {
             let started = b.driver.total_calls();
             b.driver.lose_device_at(n, ErrorKind::InvalidValue);
-            let resumed = b.engine.resume_pool(b.pool);
+            let resumed = b.engine.host().resume_pool(b.pool);
             let failed = b.driver.total_calls() - started > n;
             b.driver.forget_failures();
             lives("when resuming failed");
-            assert_eq!(resumed.is_err(), b.engine.is_short(b.pool).unwrap());
+            assert_eq!(resumed.is_err(), b.engine.host().is_short(b.pool).unwrap());
             if !failed {
                 break;
             }
         }
-        b.engine.resume_pool(b.pool).unwrap();
+        b.engine.host().resume_pool(b.pool).unwrap();
     }
     // What could not be released goes now.
     b.engine.empty_cache().unwrap();
@@ -687,9 +687,9 @@ fn a_pool_that_lost_memory_refuses_its_captures() {
     b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
     b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
     assert!(matches!(b.try_finish(s, first), Err(Error::Driver(_))));
-    assert!(b.engine.is_suspended(b.pool).unwrap());
+    assert!(b.engine.host().is_suspended(b.pool).unwrap());
     judge(&b);
-    b.engine.resume_pool(b.pool).unwrap();
+    b.engine.host().resume_pool(b.pool).unwrap();
     judge(&b);
     // It has nothing there, but it might have.
     assert!(matches!(b.try_finish(t, second), Err(Error::Driver(_))));
@@ -725,6 +725,6 @@ fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
     assert_eq!(all.reserved_bytes.current, 8 * MIB);
     let free = (all.inactive_split.current, all.inactive_split_bytes.current);
     assert_eq!(free, (1, 2 * MIB + MIB / 4));
-    assert_eq!(b.engine.verify(), Ok(()));
+    assert_eq!(b.engine.host().verify(), Ok(()));
     judge(&b);
 }

@@ -119,7 +119,7 @@ fn early_launches_are_found_without_the_graph() {
         assert_eq!(blocks[0].address == blocks[1].address, !sound);
         let graph = b.driver.end_capture(s).unwrap();
         b.driver.destroy_graph(graph).unwrap();
-        let ended = b.engine.end_unjudged(id);
+        let ended = b.engine.host().end_unjudged(id);
         match sound {
             true => assert!(!ended.unwrap().verified),
             false => assert!(matches!(ended, Err(Error::Refused(_))), "{ended:?}"),
@@ -239,7 +239,7 @@ fn a_plan_knows_which_launches_start_early() {
     let b = bench(Config::default());
     let [s] = b.streams();
     let id = b.begin(s);
-    b.engine.plan_capture(id, Some(regraph::plan::Options::default())).unwrap();
+    b.engine.plans().plan_capture(id, Some(regraph::plan::Options::default())).unwrap();
     // So that no address is shared in vain.
     b.engine.set_attempt(id, Attempt::Last).unwrap();
     let large = |s| b.engine.allocate(b.pool, 32 * MIB, s).unwrap();

@@ -68,7 +68,7 @@ fn what_another_thread_freed_of_a_graph_is_no_work_s_outside() {
     b.launch(s);
     elsewhere(|| b.engine.free(block.id).unwrap());
     b.driver.end_capture(s).unwrap();
-    b.engine.end_unjudged(capture).unwrap();
+    b.engine.host().end_unjudged(capture).unwrap();
     b.driver.complete_all();
     assert_ne!(b.allocate(t).address, block.address);
 }

@@ -191,7 +191,7 @@ fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
     b.launch(t);
     // The block is in use in the capture beside, which comes to use the block's pool by that.
     b.engine.free(block.id).unwrap();
-    let journal = b.engine.journal(beside).unwrap().unwrap();
+    let journal = b.engine.host().journal(beside).unwrap().unwrap();
     let told = |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
     assert!(journal.iter().any(told), "the capture's record names what it must keep off");
     assert_ne!(b.engine.allocate(b.pool, MIB, t).unwrap().address, block.address);
@@ -221,7 +221,7 @@ fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held
     });
     b.engine.abandon_capture(capture).unwrap();
     // That the other capture uses what was left has brought it into the pool.
-    let journal = b.engine.journal(beside).unwrap().unwrap();
+    let journal = b.engine.host().journal(beside).unwrap().unwrap();
     for block in [held, left] {
         let told =
             |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
@@ -255,13 +255,13 @@ fn a_place_of_a_layout_is_asked_about_to_its_end() {
     };
     let capture = b.begin(s);
     let (.., last) = program(true);
-    let layout = b.engine.layout_of(capture).unwrap();
+    let layout = b.engine.plans().layout_of(capture).unwrap();
     assert_eq!(layout.bytes(), 8 * MIB);
     b.engine.free(last.id).unwrap();
     b.engine.abandon_capture(capture).unwrap();
     b.driver.end_capture(s).unwrap();
     let capture = b.begin(s);
-    b.engine.follow_layout(capture, layout).unwrap();
+    b.engine.plans().follow_layout(capture, layout).unwrap();
     let (first, second, last) = program(false);
     assert_eq!(first.address + first.bytes, second.address);
     assert_ne!(last.address, first.address);

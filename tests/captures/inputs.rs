@@ -11,7 +11,7 @@ fn checked() -> Config {
 
 /// Begins a capture that the host has told of, when all work has completed.
 fn begin(b: &Bench, stream: StreamHandle) -> CaptureId {
-    b.engine.expect_capture(stream).unwrap();
+    b.engine.host().expect_capture(stream).unwrap();
     b.driver.complete_all();
     b.begin(stream)
 }
@@ -61,7 +61,7 @@ fn every_call_may_fail_while_an_input_is_taken() {
             let fail = |now: bool| now.then(|| b.driver.fail_any_nth(n, ErrorKind::InvalidValue));
             let before = b.driver.total_calls();
             fail(!at_the_free);
-            b.engine.expect_capture(s).unwrap();
+            b.engine.host().expect_capture(s).unwrap();
             let mut made = b.driver.total_calls() - before;
             b.driver.forget_failures();
             b.driver.complete_all();
@@ -112,7 +112,7 @@ fn a_capture_that_the_free_itself_finds_in_the_pool_is_one_beside() {
     b.driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
     let beside = b.engine.begin_capture(other, u).unwrap();
     b.launch(u);
-    b.engine.expect_capture(s).unwrap();
+    b.engine.host().expect_capture(s).unwrap();
     let capture = b.begin(s);
     // The stream that the pool's memory waits for goes from a capture unknown here into the other one.
     b.driver.end_capture(t).unwrap();

@@ -82,7 +82,7 @@ fn a_live_capture_becomes_a_trace() {
     for &stream in &streams[1..] {
         b.driver.wait(streams[0], stream).unwrap();
     }
-    let journal = b.engine.journal(capture).unwrap().unwrap();
+    let journal = b.engine.host().journal(capture).unwrap().unwrap();
     let report = b.finish(streams[0], capture);
     let recorded =
         regraph_trace::from_journal(&journal, streams[0], 0, &Sources::default()).unwrap();
@@ -117,12 +117,12 @@ fn a_traces_blocks_have_the_frames_that_the_host_gave() {
             b.launch(s);
             b.engine.free(block.id).unwrap();
         }
-        let journal = b.engine.journal(capture).unwrap().unwrap();
+        let journal = b.engine.host().journal(capture).unwrap().unwrap();
         let sources = Sources::of(&b.engine, capture).unwrap();
         let trace = regraph_trace::from_journal(&journal, s, 0, &sources).unwrap();
         drop(sources);
         b.finish(s, capture);
-        assert!(b.engine.origins(capture).is_err(), "it is over");
+        assert!(b.engine.host().origins(capture).is_err(), "it is over");
         let told = |block| trace.labels().describe(block);
         (0..names.len() as u32).map(told).collect::<Vec<_>>()
     };
@@ -141,22 +141,22 @@ fn a_request_by_its_capture_goes_to_the_pool_that_serves_it() {
     let eager = b.engine.create_pool(PoolConfig::default());
     let live = |pool| b.engine.pool_statistics(pool).unwrap().blocks;
     let ask = |stream| {
-        let asked = b.engine.allocate_by_capture(eager, MIB, stream, || false);
+        let asked = b.engine.host().allocate_by_capture(eager, MIB, stream, || false);
         asked.unwrap().map(|block| block.id)
     };
     let capture = b.begin(s);
     assert!(ask(s).is_none(), "no pool serves the capture yet");
-    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    b.engine.host().serve_capture(capture, Some(b.pool)).unwrap();
     let inside = ask(s).expect("the capture is served");
     let outside = ask(t).expect("work outside captures has its pool");
     assert_eq!((live(b.pool), live(eager)), (1, 1));
-    b.engine.serve_capture(capture, None).unwrap();
+    b.engine.host().serve_capture(capture, None).unwrap();
     assert!(ask(s).is_none(), "no pool serves the capture any more");
-    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    b.engine.host().serve_capture(capture, Some(b.pool)).unwrap();
     b.engine.free(inside).unwrap();
     b.finish(s, capture);
     // Of a capture that is over it says nothing.
-    b.engine.serve_capture(capture, Some(b.pool)).unwrap();
+    b.engine.host().serve_capture(capture, Some(b.pool)).unwrap();
     b.begin(s);
     assert!(ask(s).is_none(), "the next capture of the stream is another one");
     b.engine.free(outside).unwrap();

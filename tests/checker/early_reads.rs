@@ -190,7 +190,7 @@ fn blocks_that_something_else_may_have_filled_come_first() {
     let [s, eager] = b.streams();
     let input = b.allocate(s);
     b.fill(s, input.address);
-    b.engine.expect_capture(s).unwrap();
+    b.engine.host().expect_capture(s).unwrap();
     b.driver.complete_all();
     let capture = b.begin(s);
     let [bare, outside, copied] = [b.allocate(s), b.allocate(s), b.allocate(s)];
@@ -292,7 +292,7 @@ fn it_is_asked_for_by_a_setting_and_by_a_call() {
     let block = b.allocate(s);
     let copy = b.copy(s, block.address, HOST);
     free(&b, &[block]);
-    let journal = b.engine.journal(capture).unwrap().unwrap();
+    let journal = b.engine.host().journal(capture).unwrap().unwrap();
     let graph = b.graph(s);
     let report = b.finish(s, capture);
     assert!(report.early_reads.is_empty(), "the setting is off by default");

@@ -14,7 +14,7 @@ use regraph::settings::Programmatic;
 use regraph::BlockNumber;
 use regraph_check::uses::LateUse;
 use regraph_cli::replay::{replay, Options};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_testing::paths::Paths;

@@ -23,7 +23,7 @@ fn checked() -> Config {
 }
 
 fn live(b: &Bench) -> Vec<(u64, u64)> {
-    let live = b.engine.live_blocks(b.pool).unwrap();
+    let live = b.engine.host().live_blocks(b.pool).unwrap();
     live.iter().map(|block| (block.address, block.bytes)).collect()
 }
 
@@ -47,11 +47,11 @@ fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
     let b = bench(checked());
     let [s] = b.streams();
     let (_, outputs) = capture(&b, s, 2);
-    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
     b.engine.free(outputs[0].id).unwrap();
     capture(&b, s, 2);
     let calls = b.driver.total_calls();
-    b.engine.restore(b.pool, &checkpoint).unwrap();
+    b.engine.host().restore(b.pool, &checkpoint).unwrap();
     assert_eq!(b.driver.total_calls(), calls, "there is nothing that could fail");
 }
 
@@ -61,18 +61,18 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
     let b = bench(checked());
     let [s] = b.streams();
     let eager = b.engine.create_pool(PoolConfig::default().takes_offers(true).name("eager"));
-    let before = b.engine.checkpoint(b.pool).unwrap();
+    let before = b.engine.host().checkpoint(b.pool).unwrap();
     let block = b.allocate(s);
-    let with_block = b.engine.checkpoint(b.pool).unwrap();
+    let with_block = b.engine.host().checkpoint(b.pool).unwrap();
     b.engine.free(block.id).unwrap();
-    b.engine.set_spare(b.pool, Spare::Offered).unwrap();
+    b.engine.host().set_spare(b.pool, Spare::Offered).unwrap();
     let borrowed = b.engine.allocate(eager, 4 * MIB, s).unwrap();
     assert_eq!(borrowed.address, block.address);
     assert_eq!(live(&b), []);
-    assert_eq!(b.engine.checkpoint(b.pool).unwrap().blocks().count(), 0);
-    let restored = b.engine.restore(b.pool, &before).unwrap();
+    assert_eq!(b.engine.host().checkpoint(b.pool).unwrap().blocks().count(), 0);
+    let restored = b.engine.host().restore(b.pool, &before).unwrap();
     assert_eq!(places(&restored.freed), []);
-    let refused = b.engine.restore(b.pool, &with_block);
+    let refused = b.engine.host().restore(b.pool, &with_block);
     assert!(
         matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. })),
         "{refused:?}"
@@ -80,7 +80,7 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
     // A capture of the lender's gets another place.
     let (_, outputs) = capture(&b, s, 1);
     assert!(outputs.iter().all(|it| it.address != borrowed.address));
-    let refused = b.engine.suspend_pool_discarding(b.pool);
+    let refused = b.engine.host().suspend_discarding_all(b.pool);
     assert!(
         matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
         "{refused:?}"
@@ -89,7 +89,7 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
     assert!(text.contains("offered to pool \"eager\"; free them first"), "{text}");
     b.engine.free(borrowed.id).unwrap();
     b.driver.complete_all();
-    b.engine.restore(b.pool, &with_block).unwrap();
+    b.engine.host().restore(b.pool, &with_block).unwrap();
     assert_eq!(live(&b), [(block.address, 4 * MIB)]);
 }
 
@@ -101,13 +101,13 @@ fn memory_that_went_back_to_the_driver_is_not_restored() {
         let [s] = b.streams();
         let kept = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
         let gone = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
-        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
         b.engine.free(gone.id).unwrap();
         b.driver.complete_all();
         b.engine.mark_stream(s).unwrap();
         b.driver.complete_all();
         assert!(b.engine.empty_cache().unwrap().released > 0);
-        match b.engine.restore(b.pool, &checkpoint) {
+        match b.engine.host().restore(b.pool, &checkpoint) {
             Err(Error::Checkpoint { why: CheckpointRefusal::Gone { address, bytes }, .. }) => {
                 assert_eq!((address, bytes), (gone.address, 24 * MIB));
             }
@@ -122,17 +122,17 @@ fn memory_that_went_back_to_the_driver_is_not_restored() {
 fn pools_with_plans_or_without_caching_have_no_checkpoints() {
     let b = bench(checked());
     let [s] = b.streams();
-    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
     let planned = b.begin(s);
-    b.engine.plan_capture(planned, Some(Options::default())).unwrap();
+    b.engine.plans().plan_capture(planned, Some(Options::default())).unwrap();
     let block = b.allocate(s);
     b.launch(s);
     b.finish(s, planned);
     assert!(matches!(
-        b.engine.checkpoint(b.pool),
+        b.engine.host().checkpoint(b.pool),
         Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
     ));
-    let refused = b.engine.restore(b.pool, &checkpoint);
+    let refused = b.engine.host().restore(b.pool, &checkpoint);
     assert!(
         matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })),
         "{refused:?}"
@@ -141,7 +141,7 @@ fn pools_with_plans_or_without_caching_have_no_checkpoints() {
 
     let b = bench(checked().settings(Settings::default().caching(false)));
     assert!(matches!(
-        b.engine.checkpoint(b.pool),
+        b.engine.host().checkpoint(b.pool),
         Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
     ));
 }
@@ -157,7 +157,7 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             let (_, outputs) = capture(&b, s, 2);
             let eager = b.engine.allocate(b.pool, 700, s).unwrap();
             let before = b.driver.total_calls();
-            let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+            let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
             assert_eq!(b.driver.total_calls(), before, "there is nothing that could fail");
             let all = places(&[eager, outputs[0], outputs[1]]);
             b.engine.free(outputs[0].id).unwrap();
@@ -168,14 +168,14 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
             b.engine.begin_capture(other, t).unwrap();
             let picture = || {
-                let blocks = b.engine.live_blocks(b.pool).unwrap();
+                let blocks = b.engine.host().live_blocks(b.pool).unwrap();
                 let figures = b.engine.pool_statistics(b.pool).unwrap();
                 (b.engine.snapshot().unwrap().segments, blocks, figures)
             };
             let unchanged = picture();
             let before = b.driver.total_calls();
             b.driver.fail_any_nth(n, kind.clone());
-            let refused = b.engine.restore(b.pool, &checkpoint);
+            let refused = b.engine.host().restore(b.pool, &checkpoint);
             assert!(
                 matches!(
                     refused,
@@ -186,9 +186,9 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             assert_eq!(picture(), unchanged);
             assert_eq!(unchanged.1.len(), 2);
             b.driver.end_capture(t).unwrap();
-            let under_way = b.engine.captures_of(t).unwrap();
+            let under_way = b.engine.host().captures_of(t).unwrap();
             b.engine.abandon_capture(under_way[0]).unwrap();
-            let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+            let restored = b.engine.host().restore(b.pool, &checkpoint).unwrap();
             let made = b.driver.total_calls() - before;
             b.driver.forget_failures();
             assert_eq!(restored.freed.len(), 2);
@@ -332,7 +332,7 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
             Step::Capture { stream, blocks, older, expected, accepted } => {
                 let stream = streams[stream];
                 if expected > 0 {
-                    b.engine.expect_capture(stream).unwrap();
+                    b.engine.host().expect_capture(stream).unwrap();
                 }
                 if expected > 1 {
                     b.driver.complete_all();
@@ -366,12 +366,12 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
                 b.engine.empty_cache().unwrap();
             }
             Step::Take => {
-                checkpoints.push((b.engine.checkpoint(b.pool).unwrap(), model.places()));
+                checkpoints.push((b.engine.host().checkpoint(b.pool).unwrap(), model.places()));
             }
             Step::Restore { checkpoint } => {
                 let row = checkpoint % checkpoints.len().max(1);
                 let Some((checkpoint, then)) = checkpoints.get(row) else { continue };
-                match b.engine.restore(b.pool, checkpoint) {
+                match b.engine.host().restore(b.pool, checkpoint) {
                     Ok(restored) => {
                         assert_eq!(places(&restored.freed), model.places());
                         let names = model.live.values().map(|&(_, id)| id);
@@ -493,7 +493,7 @@ impl Tree {
     /// Goes back to the end of a graph, or to the root: what lived there has new names.
     fn go_back(&mut self, parent: Option<usize>) -> Vec<Output> {
         let checkpoint = parent.map_or(&self.root, |parent| &self.nodes[parent].checkpoint);
-        let restored = self.b.engine.restore(self.b.pool, checkpoint).unwrap();
+        let restored = self.b.engine.host().restore(self.b.pool, checkpoint).unwrap();
         let then = parent.map_or(&[][..], |parent| &self.nodes[parent].live);
         assert_eq!(restored.live.len(), then.len());
         let renamed = restored.live.iter().map(|&block| {
@@ -509,7 +509,7 @@ impl Tree {
         let [s, t] = self.streams;
         let input = self.output(plan.input, s);
         self.launch(s, &[], &[input]);
-        self.b.engine.expect_capture(s).unwrap();
+        self.b.engine.host().expect_capture(s).unwrap();
         if plan.completes {
             self.b.driver.complete_all();
         }
@@ -552,7 +552,7 @@ impl Tree {
         self.b.engine.end_capture(capture, graph).unwrap();
         let graph = self.b.driver.end_capture(s).unwrap();
         let executable = self.b.driver.instantiate(graph).unwrap();
-        let checkpoint = self.b.engine.checkpoint(self.b.pool).unwrap();
+        let checkpoint = self.b.engine.host().checkpoint(self.b.pool).unwrap();
         assert_eq!(checkpoint.blocks().len(), live.len());
         self.nodes.push(Node { parent, executable, input, live, checkpoint });
     }
@@ -582,7 +582,7 @@ impl Tree {
 fn grow(plans: &[Plan]) -> usize {
     let b = bench(checked());
     let streams = b.streams();
-    let root = b.engine.checkpoint(b.pool).unwrap();
+    let root = b.engine.host().checkpoint(b.pool).unwrap();
     let mut tree = Tree { b, streams, root, nodes: Vec::new(), tags: 0 };
     for plan in plans {
         tree.record(plan);

@@ -56,7 +56,7 @@ fn run(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     }
     // A capture that the engine saw only later, for its first look failed.
     for stream in [s, t] {
-        for capture in engine.captures_of(stream).unwrap() {
+        for capture in engine.host().captures_of(stream).unwrap() {
             engine.abandon_capture(capture).unwrap();
         }
     }
@@ -228,7 +228,7 @@ fn run_eager(
         graphs.extend(f.engine.end_capture(capture, graph).map(|report| report.graph));
     }
     // A capture that the engine saw only later, for its first look failed.
-    for capture in f.engine.captures_of(u).unwrap() {
+    for capture in f.engine.host().captures_of(u).unwrap() {
         f.engine.abandon_capture(capture).unwrap();
     }
 

@@ -40,7 +40,7 @@ fn gpu() -> Gpu {
     let turn = turn();
     let context = CudaContext::new(0).unwrap();
     let (a, b) = (context.new_stream().unwrap(), context.new_stream().unwrap());
-    let source = Ptx::from_src(include_str!("../../examples/kernels/affine.ptx"));
+    let source = Ptx::from_src(include_str!("affine.ptx"));
     let affine = context.load_module(source).unwrap().load_function("affine").unwrap();
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.

@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
 use regraph::plan::Options;
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph_tagged::Tagged;
 
 const MIB: u64 = 1 << 20;
@@ -261,7 +261,7 @@ impl<P: Device> Host<P> {
     }
 
     fn close(mut self) {
-        self.regions.wake(None).unwrap();
+        self.regions.wake(Tags::All).unwrap();
         self.check();
         drop((std::mem::take(&mut self.blocks), std::mem::take(&mut self.steps)));
         for (_, pool) in std::mem::take(&mut self.pools) {
@@ -306,10 +306,10 @@ fn thousand_sleeps_grow_nothing<P: Device>(driver: &Arc<P>) {
     let mut held = Vec::new();
     for _ in 0..1_000 {
         host.launch(0);
-        assert!(host.regions.sleep(None).unwrap() > 0);
+        assert!(host.regions.sleep(Tags::All).unwrap() > 0);
         let free = driver.memory_info().unwrap().free;
         held.push((host.regions.host_bytes(), free));
-        host.regions.wake(None).unwrap();
+        host.regions.wake(Tags::All).unwrap();
     }
     host.check();
     let ((first, _), (last, _)) = (held[1], held[999]);
@@ -354,9 +354,9 @@ fn outputs_that_were_freed_are_kept<P: Device>(driver: &Arc<P>) {
         drop(first);
         reader.launch(stream).unwrap();
         for _ in 0..2 {
-            assert!(regions.sleep(None).unwrap() >= 8 * MIB);
+            assert!(regions.sleep(Tags::All).unwrap() >= 8 * MIB);
             assert!(regions.report().iter().any(|region| region.host_bytes >= 8 * MIB));
-            regions.wake(None).unwrap();
+            regions.wake(Tags::All).unwrap();
             reader.launch(stream).unwrap();
             launch(&**driver, stream, (&[range(&second, 6)], &[]), 0);
             driver.synchronize().unwrap();
@@ -402,10 +402,10 @@ fn costs_of_sleep() {
         let mut times = Vec::new();
         for _ in 0..3 {
             let begun = Instant::now();
-            assert_eq!(regions.sleep(None).unwrap(), all);
+            assert_eq!(regions.sleep(Tags::All).unwrap(), all);
             times.push(begun.elapsed().as_secs_f64() * 1e3);
             let begun = Instant::now();
-            assert_eq!(regions.wake(None).unwrap(), all);
+            assert_eq!(regions.wake(Tags::All).unwrap(), all);
             times.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         let (sleep, wake) = (times[2].min(times[4]), times[1].min(times[3]).min(times[5]));
@@ -471,11 +471,11 @@ fn costs_of_waking_graphs() {
         let (mut awake, pieces) = (0, engine.statistics().unwrap().all.segment.current);
         for round in 0..200 {
             let begun = Instant::now();
-            awake = regions.sleep(None).unwrap();
+            awake = regions.sleep(Tags::All).unwrap();
             sleeps.push(begun.elapsed().as_secs_f64() * 1e3);
             held.push(base.saturating_sub(free()) / MIB);
             let begun = Instant::now();
-            assert_eq!(regions.wake(None).unwrap(), awake);
+            assert_eq!(regions.wake(Tags::All).unwrap(), awake);
             wakes.push(begun.elapsed().as_secs_f64() * 1e3);
             graphs[round % 35].launch(stream).unwrap();
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan, Replayed};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::Program;
 use regraph_trace::{read, Operation, Trace};

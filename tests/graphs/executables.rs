@@ -263,7 +263,7 @@ fn a_graph_that_was_prepared_is_launched_as_it_is() {
     // Its number, and the launch.
     assert_eq!((b.driver().host_calls() - calls, b.counts()), (2, (1, 1, 1, 0, 0)));
     assert_eq!(b.ran(), [10, 20]);
-    b.pool.suspend().unwrap();
+    b.pool.suspend_discarding_outputs().unwrap();
     let refused = graphs[0].prepare(b.streams[0]);
     assert!(
         matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
@@ -276,7 +276,7 @@ fn executables_of_a_pool_that_sleeps_go_and_come_back() {
     let b = bench(shared());
     let graphs = [10, 20].map(|number| b.chain(&[number]));
     graphs[0].launch(b.streams[0]).unwrap();
-    b.pool.suspend().unwrap();
+    b.pool.suspend_discarding_outputs().unwrap();
     assert_eq!(b.pool.release_executables().unwrap(), NODE);
     // Another pool has the memory.
     let other = Pool::new(&b.engine, PoolConfig::default());

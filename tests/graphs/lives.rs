@@ -87,7 +87,7 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
             second.launch(t).unwrap();
         }
         assert_eq!(wrong(&driver), 0, "seed {seed}");
-        other.suspend().unwrap();
+        other.suspend_discarding_outputs().unwrap();
         let launched = first.launch(s);
         assert!(
             matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
@@ -151,7 +151,7 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
     let lease = Lease::of(&engine, graph).unwrap();
     lease.launch::<Error>(&stream, |_| Ok(())).unwrap();
     driver.synchronize().unwrap();
-    other.suspend().unwrap();
+    other.suspend_discarding_outputs().unwrap();
     let launched = lease.launch::<Error>(&stream, |_| Ok(()));
     assert!(
         matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
@@ -449,7 +449,7 @@ fn program(driver: &Driven, engine: &Arc<Engine<Driven>>) -> Result<(), Error> {
         let _ = third.launch(s);
     }
     eager(5);
-    if driver.synchronize().is_ok() && pools[1].suspend().is_ok() {
+    if driver.synchronize().is_ok() && pools[1].suspend_discarding_outputs().is_ok() {
         while pools[1].resume().is_err() {}
     }
     if let Ok(second) = &second {
@@ -521,7 +521,7 @@ fn owned_memory_has_the_engines_doors() {
     assert_eq!(lost.leak(), address);
     engine.reset_accumulated().unwrap();
     assert_eq!(engine.statistics().unwrap().lost_bytes, 3 * MIB);
-    assert_eq!(engine.block_report(id).unwrap().address, address);
+    assert_eq!(engine.host().block_report(id).unwrap().address, address);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, Error, Lent, PoolConfig};
 use regraph::graphs::{Capture, Graph, Memory, Pool};
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -110,7 +110,7 @@ impl Host {
     fn capture(&self) -> Made {
         let before = self.pool.allocate(BYTES, self.stream).unwrap();
         self.write(self.stream, before.address(), STATE);
-        self.engine.expect_capture(self.stream).unwrap();
+        self.engine.host().expect_capture(self.stream).unwrap();
         self.driver.complete_all();
         let input = before.address();
         let mut before = Some(before);
@@ -170,8 +170,8 @@ fn sleep_with_contents() {
     let h = Host::new(Settings::default());
     let made = h.capture();
     let regions = Regions::new(&h.engine);
-    regions.sleep(None).unwrap();
-    regions.wake(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
+    regions.wake(Tags::All).unwrap();
     assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
     assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
 }
@@ -193,8 +193,8 @@ fn sleep_with_a_block_within_an_output() {
     let within = within.unwrap();
     assert!(h.holds(&made).output);
     let regions = Regions::new(&h.engine);
-    regions.sleep(None).unwrap();
-    regions.wake(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
+    regions.wake(Tags::All).unwrap();
     let behind = within.address() + within.bytes();
     assert!(h.holds_at(start, within.address() - start) && h.holds_at(behind, end - behind));
 }
@@ -214,8 +214,8 @@ fn sleep_with_outputs_of_planned_graphs() {
     drop(output);
     assert!(h.launch(&graph) && h.holds_at(address, BYTES));
     let regions = Regions::new(&h.engine);
-    regions.sleep(None).unwrap();
-    regions.wake(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
+    regions.wake(Tags::All).unwrap();
     assert!(h.holds_at(address, BYTES));
 }
 
@@ -227,11 +227,11 @@ fn sleep_without_contents_and_suspension() {
     let made = h.capture();
     let regions = Regions::new(&h.engine);
     regions.set_backup("graphs", Backup::None);
-    regions.sleep(None).unwrap();
-    regions.wake(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
+    regions.wake(Tags::All).unwrap();
     assert_eq!(h.holds(&made), NONE);
     // The live block is the graph's own.
-    for suspend in [Pool::suspend, Pool::suspend_discarding] {
+    for suspend in [Pool::suspend_discarding_outputs, Pool::suspend_discarding_all] {
         let h = Host::new(Settings::default());
         let made = h.capture();
         suspend(&h.pool).unwrap();
@@ -245,7 +245,9 @@ fn sleep_without_contents_and_suspension() {
 fn lending_of_all_that_is_free() {
     let h = Host::new(Settings::default());
     let made = h.capture();
-    while let Some(block) = h.engine.lend(h.pool.id(), BYTES, h.eager, Lent::AllFree).unwrap() {
+    while let Some(block) =
+        h.engine.host().lend(h.pool.id(), BYTES, h.eager, Lent::AllFree).unwrap()
+    {
         h.write(h.eager, block.address, 1);
     }
     assert_eq!(h.holds(&made), Holds { live: true, ..NONE });
@@ -329,11 +331,11 @@ fn plan_learned() {
     };
     let capture = || h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
     // The engine itself follows no layout that takes no less than blocks as they come.
-    h.engine.learn().unwrap();
+    h.engine.plans().learn().unwrap();
     let blocks = [(); 2].map(|()| h.engine.allocate(h.pool.id(), BYTES, h.stream).unwrap());
     h.engine.free(blocks[1].id).unwrap();
     let next = h.engine.allocate(h.pool.id(), BYTES, h.stream).unwrap();
-    assert_eq!(h.engine.learned().unwrap(), 3);
+    assert_eq!(h.engine.plans().learned().unwrap(), 3);
     h.engine.free(next.id).unwrap();
     h.engine.free(blocks[0].id).unwrap();
     let (graph, (live, temporary)) = capture();
@@ -454,12 +456,12 @@ fn checkpoints() {
     let h = Host::new(Settings::default());
     let made = h.capture();
     let pool = h.pool.id();
-    let checkpoint = h.engine.checkpoint(pool).unwrap();
+    let checkpoint = h.engine.host().checkpoint(pool).unwrap();
     let live = made.live.address();
     // A branch that has nothing of the state: it stays through the way back.
     let other = h.overwrite(3);
     h.launch(&other);
-    let restored = h.engine.restore(pool, &checkpoint).unwrap();
+    let restored = h.engine.host().restore(pool, &checkpoint).unwrap();
     let places: Vec<u64> = restored.live.iter().map(|block| block.address).collect();
     assert_eq!(places, [live]);
     assert_eq!(h.holds(&made), Holds { live: true, temporary: false, output: false, input: false });
@@ -468,7 +470,7 @@ fn checkpoints() {
     h.driver.complete_all();
     let other = h.overwrite(4);
     h.launch(&other);
-    let restored = h.engine.restore(pool, &checkpoint).unwrap();
+    let restored = h.engine.host().restore(pool, &checkpoint).unwrap();
     assert_eq!(restored.live[0].address, live);
     assert!(!h.holds_at(live, BYTES));
     assert!(!h.launch(&made.graph));

@@ -89,7 +89,7 @@ fn what_was_lent_goes_neither_to_other_pools_nor_to_the_driver() {
     let held = b.pool.reserved().unwrap();
     let lending = b.pool.lend(s).unwrap();
     drop(borrow(&lending, &b, 8 * MIB));
-    b.engine.set_spare(b.pool.id(), Spare::Offered).unwrap();
+    b.engine.host().set_spare(b.pool.id(), Spare::Offered).unwrap();
     let other = b.engine.create_pool(PoolConfig::default().takes_offers(true));
     for stream in [s, t] {
         b.engine.allocate(other, 2 * MIB, stream).unwrap();
@@ -243,7 +243,7 @@ fn what_the_engine_lends_is_asked_for_by_each_launch() {
     for lent in [Lent::Temporary, Lent::AllFree] {
         graph.launch(s).unwrap();
         b.pool.follow(t).unwrap();
-        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, lent).unwrap().unwrap();
+        let block = b.engine.host().lend(b.pool.id(), 8 * MIB, t, lent).unwrap().unwrap();
         let work = Work { outputs: &[tagged(&block, 7)], ..Work::default() };
         b.driver.launch(t, work, false).unwrap();
         assert!(is_refused(&graph, s));
@@ -262,7 +262,7 @@ fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
     let b = bench();
     let s = b.stream();
     let graph = b.graph(s, 8 * MIB);
-    let block = b.engine.lend(b.pool.id(), 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
+    let block = b.engine.host().lend(b.pool.id(), 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
     // Not ended in the driver; not instantiated; accepted, and not put on the device.
     for call in 0..3 {
         let capture = Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap();
@@ -305,7 +305,7 @@ fn a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over() {
         let first = b.graph(s, 8 * MIB);
         first.launch(s).unwrap();
         b.pool.follow(t).unwrap();
-        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+        let block = b.engine.host().lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
         let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
         b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
         b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();

@@ -172,7 +172,7 @@ fn graphs_of_captures_beside_each_other_share_nothing() {
     h.driver.launch(other, Work::default(), false).unwrap();
     h.engine.free(block.id).unwrap();
     assert!(matches!(
-        h.engine.compact_pool(h.pool),
+        h.engine.host().compact_pool(h.pool),
         Err(Error::Pool { why: PoolRefusal::Busy { captures: 1, .. }, .. })
     ));
     let graph = h.driver.end_capture(other).unwrap();
@@ -184,21 +184,21 @@ fn graphs_of_captures_beside_each_other_share_nothing() {
 fn suspended_pools_and_unknown_ones_are_refused() {
     let mut h = host();
     h.capture(shape(&[5], 0, &[]));
-    h.engine.suspend_pool(h.pool).unwrap();
+    h.engine.host().suspend_discarding_outputs(h.pool).unwrap();
     assert!(matches!(
-        h.engine.compact_pool(h.pool),
+        h.engine.host().compact_pool(h.pool),
         Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
     ));
     assert!(matches!(
-        h.engine.excess_bytes(h.pool),
+        h.engine.host().excess_bytes(h.pool),
         Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
     ));
-    h.engine.resume_pool(h.pool).unwrap();
+    h.engine.host().resume_pool(h.pool).unwrap();
     let empty = h.engine.create_pool(PoolConfig::default());
-    assert_eq!(h.engine.compact_pool(empty).unwrap(), 0);
+    assert_eq!(h.engine.host().compact_pool(empty).unwrap(), 0);
     h.engine.destroy_pool(empty).unwrap();
     assert!(matches!(
-        h.engine.compact_pool(empty),
+        h.engine.host().compact_pool(empty),
         Err(Error::Unknown { what: Unknown::Pool(_), .. })
     ));
 }
@@ -244,10 +244,10 @@ fn fail(h: &ManyGraphs, failure: Failure, kind: &ErrorKind) {
 fn resume_failing(h: &ManyGraphs, n: u64, kind: &ErrorKind) -> bool {
     let before = h.driver.total_calls();
     fail(h, Failure::Lost(n), kind);
-    let done = h.engine.resume_pool(h.pool);
+    let done = h.engine.host().resume_pool(h.pool);
     h.driver.forget_failures();
     h.require();
-    assert_eq!(done.is_err(), h.engine.is_short(h.pool).unwrap());
+    assert_eq!(done.is_err(), h.engine.host().is_short(h.pool).unwrap());
     h.driver.total_calls() - before > n
 }
 
@@ -257,13 +257,16 @@ fn fails(failure: Failure, kind: &ErrorKind, short: &mut usize) -> bool {
     let h = torn();
     let (before, calls) = (h.reserved(), h.driver.total_calls());
     fail(&h, failure, kind);
-    let done = h.engine.compact_pool(h.pool);
+    let done = h.engine.host().compact_pool(h.pool);
     let (Failure::Once(n) | Failure::Twice(n, _) | Failure::Lost(n)) = failure;
     let reached = h.driver.total_calls() - calls > n;
     h.driver.forget_failures();
     h.require();
-    assert_eq!(h.engine.is_suspended(h.pool).unwrap(), h.engine.is_short(h.pool).unwrap());
-    if h.engine.is_short(h.pool).unwrap() {
+    assert_eq!(
+        h.engine.host().is_suspended(h.pool).unwrap(),
+        h.engine.host().is_short(h.pool).unwrap()
+    );
+    if h.engine.host().is_short(h.pool).unwrap() {
         *short += 1;
         assert!(matches!(done, Err(Error::Driver(_))), "{failure:?}: {done:?}");
         let refused = h.engine.allocate(h.pool, PAGE, h.stream);
@@ -272,7 +275,7 @@ fn fails(failure: Failure, kind: &ErrorKind, short: &mut usize) -> bool {
             "{refused:?}"
         );
         // Its block would lose what it holds.
-        let refused = h.engine.suspend_pool(h.pool);
+        let refused = h.engine.host().suspend_discarding_outputs(h.pool);
         assert!(
             matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
             "{refused:?}"
@@ -281,7 +284,7 @@ fn fails(failure: Failure, kind: &ErrorKind, short: &mut usize) -> bool {
         while resume_failing(&h, n, kind) {
             n += 1;
         }
-        h.engine.resume_pool(h.pool).unwrap();
+        h.engine.host().resume_pool(h.pool).unwrap();
         h.require();
     }
     replay(&h);
@@ -325,25 +328,28 @@ fn a_short_pool_can_be_suspended_and_released() {
         h.engine.empty_cache().unwrap();
         h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
         h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
-        let done = h.engine.compact_pool(h.pool);
+        let done = h.engine.host().compact_pool(h.pool);
         assert!(matches!(done, Err(Error::Driver(_))), "{done:?}");
-        assert!(h.engine.is_short(h.pool).unwrap());
+        assert!(h.engine.host().is_short(h.pool).unwrap());
         h.require();
         if discards {
             // Nothing has gone yet, so nothing is lost.
             h.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
-            assert!(h.engine.suspend_pool_discarding(h.pool).is_err());
-            assert!(h.engine.is_short(h.pool).unwrap());
+            assert!(h.engine.host().suspend_discarding_all(h.pool).is_err());
+            assert!(h.engine.host().is_short(h.pool).unwrap());
             h.require();
             h.drop_block();
-            h.engine.suspend_pool(h.pool).unwrap();
-            assert!(!h.engine.is_short(h.pool).unwrap() && h.engine.is_suspended(h.pool).unwrap());
+            h.engine.host().suspend_discarding_outputs(h.pool).unwrap();
+            assert!(
+                !h.engine.host().is_short(h.pool).unwrap()
+                    && h.engine.host().is_suspended(h.pool).unwrap()
+            );
             assert_eq!(h.reserved(), 0);
         } else {
             // What lacked its memory goes.
             h.graphs().into_iter().for_each(|graph| h.release(graph));
         }
-        h.engine.resume_pool(h.pool).unwrap();
+        h.engine.host().resume_pool(h.pool).unwrap();
         h.finish();
     }
 }
@@ -354,7 +360,7 @@ fn a_pool_waits_for_its_graphs() {
     let engine = Arc::new(Engine::new(h.driver.clone(), Config::default()));
     let pool = Pool::new(&engine, PoolConfig::default().plan(undivided()));
     assert_eq!((pool.excess_bytes().unwrap(), pool.compact().unwrap()), (0, 0));
-    pool.suspend().unwrap();
+    pool.suspend_discarding_outputs().unwrap();
     assert!(pool.compact().is_err() && pool.is_suspended() && !pool.is_short().unwrap());
     pool.resume().unwrap();
     let graph = |pages: u64| {

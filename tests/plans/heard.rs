@@ -156,7 +156,7 @@ fn what_was_heard_can_be_forgotten() {
     let bench = bench_on(device(SUPPORTS[0]), learning());
     let streams: [StreamHandle; 1] = bench.streams();
     warm_up(&bench, &streams, &fragmenting(), 3);
-    bench.engine.forget_learned().unwrap();
+    bench.engine.plans().forget_learned().unwrap();
     let report = capture(&bench, &streams, &fragmenting());
     assert_eq!(report.layout, None);
     leave(&bench, [report]);
@@ -173,9 +173,9 @@ fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
         steps.push(Step::Launch(stream, false));
         steps.extend((block >= 4).then(|| Step::Free(block - 4)));
     }
-    bench.engine.learn().unwrap();
+    bench.engine.plans().learn().unwrap();
     warm_up(&bench, &streams, &steps, 1);
-    assert_eq!(bench.engine.learned().unwrap(), blocks(&steps));
+    assert_eq!(bench.engine.plans().learned().unwrap(), blocks(&steps));
     let report = capture(&bench, &streams, &steps);
     let layout = followed(&report);
     assert!(layout.is_whole(), "{layout}");
@@ -217,7 +217,7 @@ fn an_arena_takes_no_more_than_the_pool_may_hold() {
 fn a_run_that_the_host_marks_is_heard_whole_from_all_threads() {
     let bench = bench_on(device(SUPPORTS[0]), unlearning());
     let streams: [StreamHandle; 2] = bench.streams();
-    bench.engine.learn().unwrap();
+    bench.engine.plans().learn().unwrap();
     // Threads ask in turns, as slowly as can be: each request is behind the other thread's.
     let (rounds, turn) = (200, AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -235,7 +235,7 @@ fn a_run_that_the_host_marks_is_heard_whole_from_all_threads() {
             });
         }
     });
-    assert_eq!(bench.engine.learned().unwrap(), 2 * rounds);
+    assert_eq!(bench.engine.plans().learned().unwrap(), 2 * rounds);
     assert!(bench.engine.wait_for_device().unwrap());
     leave(&bench, []);
 }

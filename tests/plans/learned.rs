@@ -12,7 +12,7 @@ use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::plan::Options as PlanOptions;
 use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
 use regraph_cli::replay::{replay, Options, Plan};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -26,9 +26,9 @@ pub(super) fn learning() -> Config {
 fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> usize {
     let Bench { driver, engine, .. } = bench;
     let own = engine.create_pool(PoolConfig::default());
-    engine.learn().unwrap();
+    engine.plans().learn().unwrap();
     let live = perform((bench, own), streams, steps, false);
-    let noted = engine.learned().unwrap();
+    let noted = engine.plans().learned().unwrap();
     live.into_iter().for_each(|block| engine.free(block).unwrap());
     driver.complete_all();
     engine.destroy_pool(own).unwrap();
@@ -123,19 +123,19 @@ fn blocks_from_before_are_no_part_of_it() {
     let ask = || bench.engine.allocate(bench.pool, 3 * MIB, s).unwrap().id;
     let (before, cached) = (ask(), ask());
     bench.engine.free(cached).unwrap();
-    bench.engine.learn().unwrap();
+    bench.engine.plans().learn().unwrap();
     bench.engine.record_stream(before, t).unwrap();
     bench.engine.free(before).unwrap();
     bench.engine.free(ask()).unwrap();
     bench.engine.free(ask()).unwrap();
-    assert_eq!(bench.engine.learned().unwrap(), 2);
+    assert_eq!(bench.engine.plans().learned().unwrap(), 2);
     bench.engine.free(ask()).unwrap();
-    assert_eq!(bench.engine.learned().unwrap(), 0);
+    assert_eq!(bench.engine.plans().learned().unwrap(), 0);
     // Another beginning drops what was noted.
-    bench.engine.learn().unwrap();
+    bench.engine.plans().learn().unwrap();
     bench.engine.free(ask()).unwrap();
-    bench.engine.learn().unwrap();
-    assert_eq!(bench.engine.learned().unwrap(), 0);
+    bench.engine.plans().learn().unwrap();
+    assert_eq!(bench.engine.plans().learned().unwrap(), 0);
     bench.driver.complete_all();
     bench.engine.destroy_pool(bench.pool).unwrap();
     assert_eq!(bench.driver.used_bytes(), 0);
@@ -222,7 +222,7 @@ fn a_planned_capture_needs_no_lesson() {
     let streams: [StreamHandle; 1] = bench.streams();
     warm_up(&bench, &streams, &chain(4));
     let id = bench.begin(streams[0]);
-    bench.engine.plan_capture(id, Some(PlanOptions::default())).unwrap();
+    bench.engine.plans().plan_capture(id, Some(PlanOptions::default())).unwrap();
     bench.launch(streams[0]);
     let live = run(&bench, &streams, &chain(4));
     let report = bench.finish(streams[0], id);
@@ -236,7 +236,7 @@ fn what_is_forgotten_is_not_followed() {
     let bench = bench_on(SimConfig::default(), learning());
     let streams: [StreamHandle; 1] = bench.streams();
     warm_up(&bench, &streams, &chain(4));
-    bench.engine.forget_learned().unwrap();
+    bench.engine.plans().forget_learned().unwrap();
     let report = capture(&bench, &streams, &chain(4));
     assert_eq!(report.layout, None);
     leave(&bench, [report]);
@@ -247,11 +247,11 @@ fn a_run_that_is_given_up_is_not_followed_and_leaves_the_others() {
     let bench = bench_on(SimConfig::default(), learning());
     let streams: [StreamHandle; 1] = bench.streams();
     warm_up(&bench, &streams, &chain(4));
-    bench.engine.learn().unwrap();
+    bench.engine.plans().learn().unwrap();
     let block = bench.engine.allocate(bench.pool, 3 * MIB, streams[0]).unwrap();
     bench.engine.free(block.id).unwrap();
-    bench.engine.forget_run().unwrap();
-    assert_eq!(bench.engine.learned().unwrap(), 0);
+    bench.engine.plans().forget_run().unwrap();
+    assert_eq!(bench.engine.plans().learned().unwrap(), 0);
     let report = capture(&bench, &streams, &chain(4));
     assert!(report.layout.is_some());
     leave(&bench, [report]);
@@ -366,10 +366,10 @@ fn faulty(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     };
     let before = driver.total_calls();
     driver.fail_any_nth(n, kind);
-    engine.learn().unwrap();
+    engine.plans().learn().unwrap();
     // What fails is not asked for again; what was noted is a lesson all the same.
     let _ = work(own, false);
-    engine.learned().unwrap();
+    engine.plans().learned().unwrap();
     let mut graphs = Vec::new();
     for _ in 0..2 {
         if driver.begin_capture(s, CaptureMode::Relaxed).is_err() {

@@ -103,7 +103,7 @@ impl ManyGraphs {
         driver.begin_capture(s, CaptureMode::Relaxed).expect("the stream is free");
         let capture = self.engine.begin_capture(pool, s).expect("the pool is awake");
         if shape.planless {
-            self.engine.plan_capture(capture, None).expect("the capture is under way");
+            self.engine.plans().plan_capture(capture, None).expect("the capture is under way");
         }
         let allocate = |host: &Self, bytes| {
             host.engine.allocate(pool, bytes, s).expect("there is room for a block")
@@ -236,9 +236,9 @@ impl ManyGraphs {
     /// What compaction would give back, once all work is done.
     pub fn excess(&self) -> u64 {
         // The first look marks how far streams are that freed blocks wait for.
-        self.engine.excess_bytes(self.pool).expect("the pool is awake");
+        self.engine.host().excess_bytes(self.pool).expect("the pool is awake");
         self.driver.complete_all();
-        self.engine.excess_bytes(self.pool).expect("the pool is awake")
+        self.engine.host().excess_bytes(self.pool).expect("the pool is awake")
     }
 
     /// Compacts the pool between launches; says how many bytes went, or that the checker refused it.
@@ -252,7 +252,8 @@ impl ManyGraphs {
         for _ in 0..TIMES {
             let excess = self.excess();
             let before = self.reserved();
-            let gone = self.engine.compact_pool(self.pool).expect("a right compaction is accepted");
+            let gone =
+                self.engine.host().compact_pool(self.pool).expect("a right compaction is accepted");
             assert_eq!((gone, self.reserved()), (excess, before - excess));
             self.require();
             all += gone;

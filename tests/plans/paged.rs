@@ -153,7 +153,7 @@ fn every_call_for_memory_may_fail() {
             let before = bench.driver.calls(call);
             bench.driver.fail_nth(call, n, kind.clone());
             let capture = bench.begin(streams[0]);
-            bench.engine.follow_layout(capture, layout.clone()).unwrap();
+            bench.engine.plans().follow_layout(capture, layout.clone()).unwrap();
             bench.launch(streams[0]);
             let live = run_on(&bench, &streams, &steps, true);
             let graph = bench.driver.end_capture(streams[0]).unwrap();

@@ -82,7 +82,7 @@ impl Faulty {
             Err(_) => None,
         };
         // Where it is known and was not ended.
-        for capture in self.engine.captures_of(self.s).unwrap() {
+        for capture in self.engine.host().captures_of(self.s).unwrap() {
             self.engine.abandon_capture(capture).unwrap();
         }
         self.judge();
@@ -159,11 +159,13 @@ fn run(call: Call, n: u64, kind: ErrorKind) -> bool {
         // Once more where the driver failed.
         let gone = f
             .engine
-            .suspend_pool_discarding(f.pool)
-            .or_else(|_| f.engine.suspend_pool_discarding(f.pool));
+            .host()
+            .suspend_discarding_all(f.pool)
+            .or_else(|_| f.engine.host().suspend_discarding_all(f.pool));
         f.judge();
         gone.unwrap();
-        let back = f.engine.resume_pool(f.pool).or_else(|_| f.engine.resume_pool(f.pool));
+        let back =
+            f.engine.host().resume_pool(f.pool).or_else(|_| f.engine.host().resume_pool(f.pool));
         f.judge();
         back.unwrap();
         f.run(&first.iter().chain(&third).collect::<Vec<_>>());

@@ -430,15 +430,15 @@ fn a_late_record_knows_what_stands_in_the_pool() {
         let standing = bench.engine.allocate(bench.pool, 4096, bench.t).unwrap();
         let capture = bench.begin();
         if !early {
-            bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+            bench.engine.plans().plan_capture(capture, Some(Options::default())).unwrap();
         }
         bench.work(bench.t, &[], &[(&standing, 1)]);
-        bench.engine.plan_capture(capture, None).unwrap();
+        bench.engine.plans().plan_capture(capture, None).unwrap();
         bench.engine.record_stream(standing.id, bench.s).unwrap();
         bench.engine.free(standing.id).unwrap();
         let small = bench.allocate(4096);
         assert_eq!(small.address, standing.address);
-        bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+        bench.engine.plans().plan_capture(capture, Some(Options::default())).unwrap();
         let block = bench.allocate(PAGE);
         bench.work(bench.s, &[], &[(&block, 2), (&small, 3)]);
         let ended = bench.end(capture).map(drop);
@@ -461,7 +461,7 @@ fn a_late_record_misses_nothing() {
             bench.engine.begin_capture(second, bench.s).unwrap();
             second
         } else {
-            bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+            bench.engine.plans().plan_capture(capture, Some(Options::default())).unwrap();
             bench.pool
         };
         let block = bench.engine.allocate(pool, PAGE, bench.s).unwrap();
@@ -557,7 +557,7 @@ fn blocks_of_programmatic_launches_share_nothing() {
         })
         .collect();
     blocks.into_iter().for_each(|block| engine.free(block.id).unwrap());
-    assert_eq!(engine.preview_plan(capture).unwrap()[0].1.bytes(), count * PAGE);
+    assert_eq!(engine.plans().preview_plan(capture).unwrap()[0].1.bytes(), count * PAGE);
     let graph = driver.end_capture(s).unwrap();
     let report = engine.end_capture(capture, graph).unwrap();
     assert_eq!(report.minimum().unwrap().bytes, count * PAGE);

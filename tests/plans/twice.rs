@@ -17,7 +17,7 @@ use regraph::engine::{
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan};
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_plan::layout::Layout;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -152,7 +152,7 @@ pub(crate) fn rehearse(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) 
     let capture = bench.begin(streams[0]);
     bench.launch(streams[0]);
     let live = run(bench, streams, steps);
-    let layout = bench.engine.layout_of(capture).unwrap();
+    let layout = bench.engine.plans().layout_of(capture).unwrap();
     live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
     bench.engine.abandon_capture(capture).unwrap();
     let graph = bench.driver.end_capture(streams[0]).unwrap();
@@ -167,7 +167,7 @@ pub(crate) fn follow(
     layout: Layout,
 ) -> (CaptureReport, Vec<BlockId>) {
     let capture = bench.begin(streams[0]);
-    bench.engine.follow_layout(capture, layout).unwrap();
+    bench.engine.plans().follow_layout(capture, layout).unwrap();
     bench.launch(streams[0]);
     let live = run(bench, streams, steps);
     let report = bench.finish(streams[0], capture);
@@ -370,19 +370,19 @@ fn a_capture_without_a_journal_has_no_layout() {
     let bench = bench_on(SimConfig::default(), config);
     let [stream] = bench.streams();
     let capture = bench.begin(stream);
-    assert!(matches!(bench.engine.layout_of(capture), Err(Error::NoJournal { .. })));
-    bench.engine.keep_journals(true).unwrap();
+    assert!(matches!(bench.engine.plans().layout_of(capture), Err(Error::NoJournal { .. })));
+    bench.engine.host().keep_journals(true).unwrap();
     let report = bench.finish(stream, capture);
     assert_eq!(report.layout, None);
     let capture = bench.begin(stream);
-    assert_eq!(bench.engine.layout_of(capture).unwrap().bytes(), 0);
+    assert_eq!(bench.engine.plans().layout_of(capture).unwrap().bytes(), 0);
     bench.finish(stream, capture);
     assert!(matches!(
-        bench.engine.layout_of(capture),
+        bench.engine.plans().layout_of(capture),
         Err(Error::Unknown { what: Unknown::Capture(_), .. })
     ));
     let layout = Layout::default();
-    assert!(bench.engine.follow_layout(capture, layout).is_err());
+    assert!(bench.engine.plans().follow_layout(capture, layout).is_err());
 }
 
 /// A stream that goes back behind a block's allocation uses it beside the block that lay there before. The record says
@@ -393,7 +393,7 @@ fn a_capture_that_contradicts_its_order_has_no_layout() {
         for checked in [true, false] {
             let config = Config::default().check(checked).programmatic(Programmatic::Deny);
             let bench = bench_on(device(support), config);
-            bench.engine.keep_journals(true).unwrap();
+            bench.engine.host().keep_journals(true).unwrap();
             let [s] = bench.streams();
             let capture = bench.begin(s);
             bench.launch(s);
@@ -403,11 +403,11 @@ fn a_capture_that_contradicts_its_order_has_no_layout() {
             bench.engine.free(first.id).unwrap();
             let second = bench.allocate(s);
             assert_eq!(second.address, first.address);
-            let layout = bench.engine.layout_of(capture).unwrap();
+            let layout = bench.engine.plans().layout_of(capture).unwrap();
             assert_eq!(layout.bytes(), first.bytes, "nothing is wrong yet");
             bench.driver.set_terminals(s, &before).unwrap();
             bench.launch(s);
-            let layout = bench.engine.layout_of(capture);
+            let layout = bench.engine.plans().layout_of(capture);
             match layout {
                 Err(Error::Refused(_)) => assert!(checked),
                 layout => assert!(!checked && layout.is_ok(), "{layout:?}"),
@@ -475,7 +475,7 @@ fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
         drop((output, graph));
     }
     // No capture is under way any more, so the engine records nothing.
-    assert!(!engine.is_recording(), "call {n}");
+    assert!(!engine.host().is_recording(), "call {n}");
     driver.complete_all();
     drop(pool);
     let given_back = engine.empty_cache();

@@ -131,7 +131,7 @@ fn a_ring_that_overflows_drops_what_it_forgets() {
     assert_eq!(name(b.trace()[3].context.as_ref()), Some(99));
     // The segment's, and those of a few events in either ring.
     assert!(b.dropped() >= 100 - 9, "{}", b.dropped());
-    b.engine.record_history(0).unwrap();
+    b.engine.keep_history(&HistoryOptions::latest(0)).unwrap();
     assert_eq!(b.dropped(), 99, "the segment's own stays");
     assert!(b.engine.snapshot().unwrap().device_traces[0].is_empty());
     b.driver.complete_all();
@@ -290,17 +290,17 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
 fn a_live_block_is_described() {
     let b = bench("");
     let block = b.engine.allocate(b.pool, 1000, b.stream).unwrap();
-    let report = b.engine.block_report(block.id).unwrap();
+    let report = b.engine.host().block_report(block.id).unwrap();
     assert_eq!((report.pool, report.address, report.stream), (b.pool, block.address, b.stream));
     assert_eq!((report.requested, report.bytes), (1000, 1024));
     b.engine.free(block.id).unwrap();
-    assert!(b.engine.block_report(block.id).is_err());
+    assert!(b.engine.host().block_report(block.id).is_err());
     let again = b.engine.allocate(b.pool, 600, b.stream).unwrap();
-    assert_eq!(b.engine.block_report(again.id).unwrap().requested, 600);
+    assert_eq!(b.engine.host().block_report(again.id).unwrap().requested, 600);
     b.driver.begin_capture(b.stream, CaptureMode::Relaxed).unwrap();
     let captured = b.engine.allocate(b.pool, 600, b.stream).unwrap();
-    assert_eq!(b.engine.block_report(captured.id).unwrap().address, captured.address);
+    assert_eq!(b.engine.host().block_report(captured.id).unwrap().address, captured.address);
     b.engine.free(captured.id).unwrap();
-    assert!(b.engine.block_report(captured.id).is_err());
+    assert!(b.engine.host().block_report(captured.id).is_err());
     b.driver.end_capture(b.stream).unwrap();
 }

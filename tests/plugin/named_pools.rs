@@ -650,7 +650,7 @@ fn a_pool_with_a_source_cannot_be_suspended() {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
     let pool = engine.create_pool(PoolConfig::default().source(Memory::new(MIB)));
     assert!(matches!(
-        engine.suspend_pool(pool),
+        engine.host().suspend_discarding_outputs(pool),
         Err(engine::Error::Pool { why: engine::PoolRefusal::CannotSuspend, .. })
     ));
 }

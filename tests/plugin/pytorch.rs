@@ -157,7 +157,7 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
     h.driver.wait(s, t).unwrap();
     assert_eq!(h.allocate(s), block);
     h.end(s, POOL);
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     assert_eq!(h.held_by(POOL), 8 * MIB);
     // Outside, nothing of the pool is handed out.
     assert_ne!(h.allocate(s), block);
@@ -271,7 +271,7 @@ fn a_capture_that_fails_leaves_nothing() {
         }
         h.driver.end_capture(s).unwrap();
         h.plugin.capture_failed(0, s).unwrap();
-        assert!(!h.plugin.engine(0).unwrap().is_recording());
+        assert!(!h.plugin.engine(0).unwrap().host().is_recording());
         h.empty();
         assert_eq!(h.reserved(), 0);
     }
@@ -387,7 +387,7 @@ fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
         let ended = graphs.end(&h, s, POOL);
         let refused = matches!(ended, Err(Error::Engine(engine::Error::Refused(_))));
         assert_eq!((ended.is_ok(), refused), (sound, !sound), "{ended:?}");
-        assert!(!h.plugin.engine(0).unwrap().is_recording());
+        assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     }
     let told = h.plugin.captures(0).unwrap();
     assert_eq!(told.iter().map(|it| it.key).collect::<Vec<_>>(), [POOL]);
@@ -407,7 +407,7 @@ fn a_capture_whose_graph_is_not_known_is_not_judged() {
         let graph = h.driver.end_capture(s).unwrap();
         *graphs.ended.lock().unwrap() = told.map(|capture| (capture, graph));
         h.plugin.end_pool(0, POOL).unwrap();
-        assert!(!h.plugin.engine(0).unwrap().is_recording());
+        assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     }
 }
 
@@ -429,7 +429,7 @@ fn a_capture_is_announced_for_its_own_route_alone() {
     h.driver.begin_capture(s, CaptureMode::Global).unwrap();
     let others = h.plugin.begin_pool(0, POOL, Arc::new(|_| true)).unwrap();
     assert_eq!(h.plugin.capture_begun(0, s, other, false).unwrap(), None);
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     h.plugin.begin_failed(0, others).unwrap();
     h.driver.end_capture(s).unwrap();
 }
@@ -443,12 +443,12 @@ fn a_body_s_end_is_not_its_parent_s() {
     h.launch(s);
     // As for a conditional node: the pool ends and begins while the capture goes on.
     h.plugin.end_pool(0, POOL).unwrap();
-    assert!(h.plugin.engine(0).unwrap().is_recording());
+    assert!(h.plugin.engine(0).unwrap().host().is_recording());
     h.plugin.begin_pool(0, POOL, Arc::new(|_| true)).unwrap();
     h.free(block);
     assert_eq!(h.allocate(s), block);
     h.end(s, POOL);
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
 }
 
 impl Host {
@@ -549,7 +549,7 @@ fn captures_that_no_route_takes_keep_off_eager_memory() {
     h.empty();
     let again = h.allocate(s);
     assert_ne!(again, stray, "its graph may be launched at any time");
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
 }
 
 #[test]
@@ -630,11 +630,11 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
     let first = capture_by_itself(&h, s);
     // It goes on, whatever other streams ask for.
     h.allocate(t);
-    assert_eq!((h.plugin.engine(0).unwrap().is_recording(), unjudged(&h)), (true, 0));
+    assert_eq!((h.plugin.engine(0).unwrap().host().is_recording(), unjudged(&h)), (true, 0));
     h.driver.end_capture(s).unwrap();
     // Any request from outside captures notices the end.
     h.allocate(t);
-    assert_eq!((h.plugin.engine(0).unwrap().is_recording(), unjudged(&h)), (false, 1));
+    assert_eq!((h.plugin.engine(0).unwrap().host().is_recording(), unjudged(&h)), (false, 1));
     // So does the question what captures came to, and a host that asks for nothing more says so.
     let second = capture_by_itself(&h, s);
     h.driver.end_capture(s).unwrap();
@@ -642,7 +642,7 @@ fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
     capture_by_itself(&h, t);
     h.driver.end_capture(t).unwrap();
     h.plugin.notice_ends();
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
     assert_eq!(unjudged(&h), 3);
 }
 
@@ -859,7 +859,7 @@ fn a_stray_capture_that_was_set_back_keeps_its_memory() {
     h.driver.end_capture(s).unwrap();
     h.empty();
     assert!(h.reserved() >= 4 * MIB, "its graph may run at any time");
-    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert!(!h.plugin.engine(0).unwrap().host().is_recording());
 }
 
 #[test]

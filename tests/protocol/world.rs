@@ -6,7 +6,7 @@ use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph::{Error, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -95,7 +95,7 @@ impl World {
         self.work(stream, &[], &[weights]);
         let large = planned.contains(&true).then(|| {
             let body = |capture: &Capture<Sim>| {
-                self.engine.plan_capture(capture.id(), Some(undivided()))?;
+                self.engine.plans().plan_capture(capture.id(), Some(undivided()))?;
                 let memory = capture.allocate(40 * PAGE, stream)?;
                 self.work(stream, &[], &[tagged(&memory, 3)]);
                 Ok::<_, Error>(())
@@ -106,7 +106,7 @@ impl World {
         for (graph, planned) in planned.into_iter().enumerate() {
             let body = |capture: &Capture<Sim>| {
                 let options = planned.then(undivided);
-                self.engine.plan_capture(capture.id(), options)?;
+                self.engine.plans().plan_capture(capture.id(), options)?;
                 let sizes: &[u64] = match (planned, graph) {
                     (false, _) => &[LOAN],
                     (true, 0) => &[9 * PAGE, 5 * PAGE, 14 * PAGE],
@@ -137,7 +137,7 @@ impl World {
         self.check();
         self.pool.collect();
         // Whatever waited is settled; another graph, which is gone, has cut the memory of the planned ones.
-        self.pool.suspend().unwrap_err();
+        self.pool.suspend_discarding_outputs().unwrap_err();
     }
 
     /// Does what the model does, and answers.
@@ -167,11 +167,11 @@ impl World {
                 self.give_back(stream, reader);
                 Answer::Done
             }
-            Action::Sleep => moved(self.regions.sleep(Some(&[TAG]))),
-            Action::TrySleep => moved(self.regions.try_sleep(None)),
-            Action::Wake => moved(self.regions.wake(None)),
+            Action::Sleep => moved(self.regions.sleep(&[TAG])),
+            Action::TrySleep => moved(self.regions.try_sleep(Tags::All)),
+            Action::Wake => moved(self.regions.wake(Tags::All)),
             Action::Compact => moved(self.pool.compact()),
-            Action::Suspend => moved(self.pool.suspend()),
+            Action::Suspend => moved(self.pool.suspend_discarding_outputs()),
             Action::Resume => moved(self.pool.resume()),
             Action::Collect => {
                 self.pool.collect();
@@ -239,7 +239,7 @@ impl World {
     pub fn check(&self) {
         self.driver.complete_all_checked().unwrap();
         assert_eq!(self.driver.take_wrong_tags().unwrap(), 0, "work met something else");
-        self.engine.verify().unwrap();
+        self.engine.host().verify().unwrap();
     }
 }
 

@@ -246,7 +246,7 @@ impl World {
                 let it = &mut self.homes[home];
                 let done = match it.suspended {
                     true => it.pool.resume(),
-                    false => it.pool.suspend(),
+                    false => it.pool.suspend_discarding_outputs(),
                 };
                 done.expect("no block lives");
                 it.suspended ^= true;

@@ -11,7 +11,7 @@ use regraph::engine::{
     BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId, PoolRefusal, StreamRefusal,
     Unknown,
 };
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph::settings::Settings;
 use regraph_plugin::Plugin;
 use regraph_sim::{SimConfig, SimDriver};
@@ -72,10 +72,10 @@ fn refuses(b: &Bench, pool: PoolId, stream: StreamHandle) {
     is_unknown(e.explain(pool, stream), pool);
     is_unknown(e.statistics_of(pool), pool);
     is_unknown(e.pool_statistics(pool), pool);
-    is_unknown(e.suspend_pool(pool), pool);
-    is_unknown(e.resume_pool(pool), pool);
-    is_unknown(e.is_suspended(pool), pool);
-    is_unknown(e.captures_over(pool), pool);
+    is_unknown(e.host().suspend_discarding_outputs(pool), pool);
+    is_unknown(e.host().resume_pool(pool), pool);
+    is_unknown(e.host().is_suspended(pool), pool);
+    is_unknown(e.host().captures_over(pool), pool);
     is_unknown(e.destroy_pool(pool), pool);
     b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
     is_unknown(e.begin_capture(pool, stream), pool);
@@ -248,7 +248,7 @@ fn regions_that_are_gone_leave_nothing() {
         let tag = format!("tag {round}");
         let pool = engine.create_pool(PoolConfig::default().tag(&*tag));
         let block = (size > 0).then(|| engine.allocate(pool, size, stream).unwrap());
-        regions.sleep(Some(&[&*tag])).unwrap();
+        regions.sleep(&[&*tag]).unwrap();
         if let Some(block) = block {
             engine.free(block.id).unwrap();
         }
@@ -258,7 +258,7 @@ fn regions_that_are_gone_leave_nothing() {
     let said = left(|round| {
         let tag = format!("tag {round}");
         regions.set_backup(&tag, Backup::None);
-        regions.sleep(Some(&[&*tag])).unwrap();
+        regions.sleep(&[&*tag]).unwrap();
         assert!(regions.is_asleep(&tag).unwrap());
         regions.forget(&tag);
         let unknown = regions.is_asleep(&tag);
@@ -290,7 +290,7 @@ fn regions_that_a_host_forgets_leave_nothing() {
         regions.set_backup(&tag, Backup::None);
         let block = engine.allocate(pool, MIB, stream).unwrap();
         if round % 2 == 0 {
-            regions.sleep(Some(&[&*tag])).unwrap();
+            regions.sleep(&[&*tag]).unwrap();
         }
         engine.free(block.id).unwrap();
         engine.destroy_pool(pool).unwrap();
@@ -328,7 +328,7 @@ fn what_was_said_of_a_region_stays_until_it_is_forgotten() {
     regions.set_backup("cache", Backup::None);
     let pool = || engine.create_pool(PoolConfig::default().tag("cache"));
     let first = pool();
-    regions.sleep(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
     engine.destroy_pool(first).unwrap();
     let second = pool();
     let refused = engine.allocate(second, MIB, stream).unwrap_err();
@@ -336,7 +336,7 @@ fn what_was_said_of_a_region_stays_until_it_is_forgotten() {
     regions.forget("cache");
     assert!(regions.is_asleep("cache").unwrap());
     assert_eq!(regions.report()[0].backup, Backup::Host);
-    regions.wake(None).unwrap();
+    regions.wake(Tags::All).unwrap();
     engine.allocate(second, MIB, stream).map(|block| engine.free(block.id)).unwrap().unwrap();
 }
 

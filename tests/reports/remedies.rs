@@ -50,7 +50,7 @@ fn observers_of_a_region_that_cannot_wake_may_put_another_to_sleep() {
         ["weights", "cache"].map(|tag| Pool::new(&engine, PoolConfig::default().tag(tag)));
     let _held = weights.allocate(60 * MIB, stream).unwrap();
     let regions = Arc::new(Regions::new(&engine));
-    regions.sleep(Some(&["weights"])).unwrap();
+    regions.sleep(&["weights"]).unwrap();
     let _keys = cache.allocate(60 * MIB, stream).unwrap();
     let (observing, pool) = (Arc::downgrade(&regions), weights.clone());
     engine.observe_out_of_memory(move |report| {
@@ -58,12 +58,12 @@ fn observers_of_a_region_that_cannot_wake_may_put_another_to_sleep() {
         assert_eq!((report.pool.id, pool.is_suspended()), (pool.id(), true));
         pool.collect();
         assert_eq!(regions.report().len(), 2);
-        regions.sleep(Some(&["cache"])).unwrap();
+        regions.sleep(&["cache"]).unwrap();
     });
     ends(move || {
-        let refused = regions.wake(Some(&["weights"])).unwrap_err();
+        let refused = regions.wake(&["weights"]).unwrap_err();
         assert!(matches!(refused, Error::ResumeOutOfMemory(_)), "{refused}");
-        assert_eq!(regions.wake(Some(&["weights"])).unwrap(), 60 * MIB);
+        assert_eq!(regions.wake(&["weights"]).unwrap(), 60 * MIB);
     });
     assert_eq!(engine.statistics().unwrap().counts.num_ooms, 1);
 }
@@ -73,7 +73,7 @@ fn observers_of_a_pool_that_cannot_be_resumed_may_call_it() {
     let (_, engine, stream) = engine(100);
     let pool = Pool::new(&engine, PoolConfig::default());
     let _held = pool.allocate(60 * MIB, stream).unwrap();
-    pool.suspend_discarding().unwrap();
+    pool.suspend_discarding_all().unwrap();
     let other = Pool::new(&engine, PoolConfig::default());
     let big = Arc::new(other.allocate(60 * MIB, stream).unwrap());
     let observed = pool.clone();
@@ -99,15 +99,18 @@ fn only_its_owner_suspends_resumes_and_compacts_a_pool() {
         let error = result.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, Error::Pool { why: PoolRefusal::Owned, .. }), "{text}");
-        assert!(text.contains("Pool::suspend") && text.contains("Pool::resume"), "{text}");
+        assert!(
+            text.contains("Pool::suspend_discarding_outputs") && text.contains("Pool::resume"),
+            "{text}"
+        );
     };
-    refused(engine.suspend_pool(pool.id()));
-    refused(engine.suspend_pool_discarding(pool.id()));
-    refused(engine.compact_pool(pool.id()));
+    refused(engine.host().suspend_discarding_outputs(pool.id()));
+    refused(engine.host().suspend_discarding_all(pool.id()));
+    refused(engine.host().compact_pool(pool.id()));
     assert_eq!(driver.used_bytes(), held);
     graph.launch(stream).unwrap();
-    pool.suspend().unwrap();
-    refused(engine.resume_pool(pool.id()));
+    pool.suspend_discarding_outputs().unwrap();
+    refused(engine.host().resume_pool(pool.id()));
     assert_eq!((driver.used_bytes(), pool.is_suspended()), (0, true));
     pool.resume().unwrap();
     graph.launch(stream).unwrap();
@@ -120,9 +123,13 @@ fn what_stands_in_the_way_of_a_suspension_is_told_with_what_helps() {
     let pool = Pool::new(&engine, PoolConfig::default());
     let graph = graph(&engine, &pool, stream);
     let _block = pool.allocate(MIB, stream).unwrap();
-    let text = pool.suspend().unwrap_err().to_string();
-    assert!(text.starts_with("suspend: ") && text.contains("Pool::suspend_discarding"), "{text}");
-    pool.suspend_discarding().unwrap();
+    let text = pool.suspend_discarding_outputs().unwrap_err().to_string();
+    assert!(
+        text.starts_with("suspend_discarding_outputs: ")
+            && text.contains("Pool::suspend_discarding_all"),
+        "{text}"
+    );
+    pool.suspend_discarding_all().unwrap();
     for error in [graph.launch(stream).unwrap_err(), pool.allocate(1, stream).err().unwrap()] {
         let text = error.to_string();
         assert!(text.contains("(Pool::resume)"), "{text}");
@@ -132,13 +139,13 @@ fn what_stands_in_the_way_of_a_suspension_is_told_with_what_helps() {
     // And by its name.
     let named = engine.create_pool(PoolConfig::default());
     let block = engine.allocate(named, MIB, stream).unwrap();
-    let text = engine.suspend_pool(named).unwrap_err().to_string();
-    let remedy = "Engine::suspend_pool_discarding";
-    assert!(text.starts_with("suspend_pool: ") && text.contains(remedy), "{text}");
-    engine.suspend_pool_discarding(named).unwrap();
+    let text = engine.host().suspend_discarding_outputs(named).unwrap_err().to_string();
+    let remedy = "HostCalls::suspend_discarding_all";
+    assert!(text.starts_with("suspend_discarding_outputs: ") && text.contains(remedy), "{text}");
+    engine.host().suspend_discarding_all(named).unwrap();
     let text = engine.allocate(named, 1, stream).unwrap_err().to_string();
-    assert!(text.contains("(Engine::resume_pool)"), "{text}");
-    engine.resume_pool(named).unwrap();
+    assert!(text.contains("(HostCalls::resume_pool)"), "{text}");
+    engine.host().resume_pool(named).unwrap();
     engine.free(block.id).unwrap();
 }
 
@@ -162,7 +169,7 @@ fn where_the_order_is_lost_another_pool_launches() {
     // Graphs of this one are never released, nor is what is captured anew ever launched.
     drop(lost);
     assert!(graph(&engine, &pool, stream).launch(stream).is_err());
-    assert!(engine.graph_count(pool.id()).unwrap() > 0);
+    assert!(engine.host().graph_count(pool.id()).unwrap() > 0);
     let other = Pool::new(&engine, PoolConfig::default());
     graph(&engine, &other, stream).launch(stream).unwrap();
 }

@@ -12,7 +12,7 @@ use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, Refusal, Spare};
 use regraph::graphs::{Capture, Error, Graph, Pool};
 use regraph::plan::Options;
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph::settings::Settings;
 use regraph::snapshot::Snapshot;
 use regraph::{MetricKind, Metrics};
@@ -63,10 +63,10 @@ fn work(engine: &Arc<Engine<Device>>, stream: StreamHandle) {
     let pool = Pool::new(engine, PoolConfig::default().name("decode").tag("graphs"));
     let graph = graph(engine, &pool, stream);
     drop(pool.lend(stream).unwrap());
-    engine.set_spare(pool.id(), Spare::Kept).unwrap();
-    regions.sleep(Some(&["graphs"])).unwrap();
-    regions.wake(Some(&["graphs"])).unwrap();
-    pool.suspend().unwrap();
+    engine.host().set_spare(pool.id(), Spare::Kept).unwrap();
+    regions.sleep(&["graphs"]).unwrap();
+    regions.wake(&["graphs"]).unwrap();
+    pool.suspend_discarding_outputs().unwrap();
     pool.resume().unwrap();
     assert!(pool.allocate(62 * MIB, stream).is_err());
     drop(graph);
@@ -162,7 +162,7 @@ fn metrics_are_those_of_the_list() {
     let _second = graph(&engine, &pool, stream);
     assert!(pool.allocate(128 * MIB, stream).is_err());
     let regions = Regions::new(&engine);
-    regions.sleep(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
     let mut metrics = Metrics::of(&engine).unwrap();
     metrics.add_regions(&regions);
     let text = metrics.to_string();
@@ -326,7 +326,7 @@ fn figures_are_shown_in_units() {
 }
 
 fn capture_of(engine: &Engine<Device>, stream: StreamHandle) -> regraph::driver::CaptureId {
-    engine.captures_of(stream).unwrap()[0]
+    engine.host().captures_of(stream).unwrap()[0]
 }
 
 fn read(path: impl AsRef<Path>) -> String {

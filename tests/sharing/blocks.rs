@@ -11,7 +11,7 @@ use regraph::engine::{
     Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, PoolRefusal, Shared,
     SharedPiece, Unknown, WhyNotShared,
 };
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -26,7 +26,7 @@ fn other(b: &Bench) -> Engine<Arc<SimDriver>> {
 }
 
 fn pieces(b: &Bench, block: Block) -> (u64, Vec<SharedPiece>) {
-    match b.engine.share(block.id).unwrap() {
+    match b.engine.sharing().share(block.id).unwrap() {
         Shared::Pieces { offset, pieces } => (offset, pieces),
         shared => panic!("{shared:?}"),
     }
@@ -43,7 +43,7 @@ fn import(
     sent: &[(u64, Descriptor)],
 ) -> Result<(ImportId, u64), Error> {
     let pieces: Vec<_> = sent.iter().map(|(bytes, descriptor)| (*bytes, descriptor)).collect();
-    engine.import(&pieces)
+    engine.sharing().import(&pieces)
 }
 
 fn write(b: &Bench, stream: StreamHandle, (address, bytes): (u64, u64), tag: u64) {
@@ -72,10 +72,10 @@ fn another_process_reads_and_writes_a_block() {
     assert!(holds(&b, (second.address, second.bytes), 8), "and the other way");
     let all: u64 = pieces.iter().map(|piece| piece.bytes).sum();
     assert_eq!(b.driver.behind(address, all), b.driver.behind(second.address - offset, all));
-    assert!(!theirs.owns(address), "nothing of it is handed out there");
+    assert!(!theirs.host().owns(address), "nothing of it is handed out there");
     assert_eq!(theirs.statistics().unwrap().all.reserved_bytes.current, 0);
-    theirs.close_import(id).unwrap();
-    theirs.close_import(id).unwrap();
+    theirs.sharing().close_import(id).unwrap();
+    theirs.sharing().close_import(id).unwrap();
     assert_eq!(b.driver.behind(address, all), None);
     b.engine.free(first.id).unwrap();
     b.engine.free(second.id).unwrap();
@@ -102,7 +102,7 @@ fn a_piece_is_exported_once() {
     assert_eq!(again.address, blocks[0].address);
     assert_eq!(serials(again), one);
     assert!(matches!(
-        b.engine.share(blocks[0].id),
+        b.engine.sharing().share(blocks[0].id),
         Err(Error::Unknown { what: Unknown::Block(_), .. })
     ));
 }
@@ -128,7 +128,7 @@ fn what_is_unmapped_here_lives_on_there() {
     let next = b.allocate(s);
     write(&b, s, (next.address, next.bytes), 4);
     assert!(holds(&b, (address + offset, block.bytes), 3), "new memory, other contents");
-    theirs.close_import(id).unwrap();
+    theirs.sharing().close_import(id).unwrap();
     b.engine.free(next.id).unwrap();
     b.driver.synchronize().unwrap();
     b.engine.empty_cache().unwrap();
@@ -146,9 +146,9 @@ fn the_other_order_of_ends() {
     let (first, one) = import(&theirs, &sent).unwrap();
     let (second, two) = import(&theirs, &sent).unwrap();
     assert_ne!(one, two, "each import has addresses of its own");
-    theirs.close_import(first).unwrap();
+    theirs.sharing().close_import(first).unwrap();
     assert!(b.driver.behind(two, 4 * MIB).is_some());
-    theirs.close_import(second).unwrap();
+    theirs.sharing().close_import(second).unwrap();
     write(&b, s, (block.address, block.bytes), 9);
     assert!(holds(&b, (block.address, block.bytes), 9));
     // An import that is left stays with the driver.
@@ -166,7 +166,7 @@ fn memory_that_was_not_made_for_it_is_refused() {
     let b = bench(Config::default());
     let [s] = b.streams();
     let block = b.allocate(s);
-    let error = b.engine.share(block.id).unwrap_err();
+    let error = b.engine.sharing().share(block.id).unwrap_err();
     assert!(matches!(error, Error::NotShared { why: WhyNotShared::NotExportable, .. }));
     assert!(error.to_string().contains("exportable:True"), "{error}");
     assert_eq!(b.driver.calls(Call::Export), 0);
@@ -191,12 +191,12 @@ fn memory_of_a_source_of_the_host_s_is_refused() {
     let [s] = b.streams();
     let pool = b.engine.create_pool(PoolConfig::default().source(Arc::new(OneRange)));
     let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
-    let error = b.engine.share(block.id).unwrap_err();
+    let error = b.engine.sharing().share(block.id).unwrap_err();
     assert!(matches!(error, Error::NotShared { why: WhyNotShared::FromSource, .. }));
     // Nor is it opened to other devices: the source does that.
     b.driver.add_device(SimConfig::default());
     let calls = b.driver.calls(Call::SetAccess);
-    b.engine.open_to(1).unwrap();
+    b.engine.sharing().open_to(1).unwrap();
     assert_eq!(b.driver.calls(Call::SetAccess), calls);
     b.engine.free(block.id).unwrap();
 }
@@ -210,12 +210,12 @@ fn suspended_memory_is_refused_and_new_memory_is_another() {
     let (serial, export) = (before[0].export.serial(), Arc::downgrade(&before[0].export));
     drop(before);
     b.driver.synchronize().unwrap();
-    b.engine.suspend_pool_discarding(b.pool).unwrap();
+    b.engine.host().suspend_discarding_all(b.pool).unwrap();
     assert!(export.upgrade().is_none(), "or the memory would not go");
     assert_eq!(b.driver.used_bytes(), 0);
-    let error = b.engine.share(block.id).unwrap_err();
+    let error = b.engine.sharing().share(block.id).unwrap_err();
     assert!(matches!(error, Error::NotShared { why: WhyNotShared::Suspended, .. }));
-    b.engine.resume_pool(b.pool).unwrap();
+    b.engine.host().resume_pool(b.pool).unwrap();
     let (_, after) = pieces(&b, block);
     assert_ne!(after[0].export.serial(), serial);
 }
@@ -231,11 +231,11 @@ fn memory_that_comes_at_the_end_of_a_capture_is_refused() {
         assert!(matches!(error, Error::NotShared { why: WhyNotShared::Planned, .. }));
         assert!(error.to_string().contains("plan:none"), "{error}");
     };
-    refused(b.engine.share(block.id).unwrap_err());
+    refused(b.engine.sharing().share(block.id).unwrap_err());
     b.launch(s);
     let graph = b.driver.end_capture(s).unwrap();
     b.engine.end_capture(capture, graph).unwrap();
-    refused(b.engine.share(block.id).unwrap_err());
+    refused(b.engine.sharing().share(block.id).unwrap_err());
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn graph_with_exported_memory(b: &Bench, stream: StreamHandle) -> (GraphId, Bloc
     let graph = b.driver.end_capture(stream).unwrap();
     let report = b.engine.end_capture(capture, graph).unwrap();
     // It was freed in the capture: what others have is named by its address.
-    assert!(b.engine.keep_exported(temporary.address, temporary.bytes).unwrap());
+    assert!(b.engine.sharing().keep_exported(temporary.address, temporary.bytes).unwrap());
     (report.graph, output, temporary)
 }
 
@@ -296,11 +296,11 @@ fn what_others_have_exported_stays_behind_its_addresses() {
     b.engine.empty_cache().unwrap();
     assert_eq!(behind(), before);
     // Suspension, with and without blocks that are lost.
-    assert!(is_exported(&b.engine.suspend_pool(b.pool).unwrap_err()));
-    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
-    assert!(!b.engine.is_suspended(b.pool).unwrap());
+    assert!(is_exported(&b.engine.host().suspend_discarding_outputs(b.pool).unwrap_err()));
+    assert!(is_exported(&b.engine.host().suspend_discarding_all(b.pool).unwrap_err()));
+    assert!(!b.engine.host().is_suspended(b.pool).unwrap());
     // Lending: work outside captures is on the same memory.
-    let lent = b.engine.lend(b.pool, 16 * MIB, t, Lent::Temporary).unwrap().unwrap();
+    let lent = b.engine.host().lend(b.pool, 16 * MIB, t, Lent::Temporary).unwrap().unwrap();
     assert!((temporary.address..temporary.address + temporary.bytes).contains(&lent.address));
     assert_eq!(behind(), before);
     b.engine.free(lent.id).unwrap();
@@ -314,7 +314,7 @@ fn what_others_have_exported_stays_behind_its_addresses() {
     let later = b.engine.end_capture(capture, later).unwrap().graph;
     assert_eq!(behind(), before);
     // Compaction has nothing to move here.
-    assert_eq!(b.engine.compact_pool(b.pool).unwrap(), 0);
+    assert_eq!(b.engine.host().compact_pool(b.pool).unwrap(), 0);
     assert_eq!(behind(), before);
     // When no block and no graph uses it, it goes, and is forgotten.
     b.engine.free(output.id).unwrap();
@@ -327,7 +327,7 @@ fn what_others_have_exported_stays_behind_its_addresses() {
     let block = b.allocate(s);
     b.engine.free(block.id).unwrap();
     b.driver.synchronize().unwrap();
-    assert!(b.engine.suspend_pool(b.pool).unwrap() > 0);
+    assert!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap() > 0);
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_piece_that_is_exported_in_a_capture_is_not_exchanged_at_its_end() {
         });
         let last = blocks[3].address;
         let before = b.driver.behind(last, MIB).unwrap();
-        assert!(!exported || b.engine.keep_exported(last, 1).unwrap());
+        assert!(!exported || b.engine.sharing().keep_exported(last, 1).unwrap());
         let graph = b.driver.end_capture(s).unwrap();
         b.engine.end_capture(capture, graph).unwrap();
         b.driver.behind(last, MIB) == Some(before)
@@ -362,20 +362,22 @@ fn regions_with_exported_memory_do_not_sleep() {
         let pool = engine.create_pool(PoolConfig::default().tag(tag));
         engine.allocate(pool, 4 * MIB, b.streams::<1>()[0]).unwrap()
     });
-    assert!(engine.keep_exported(graphs.address, graphs.bytes).unwrap());
+    assert!(engine.sharing().keep_exported(graphs.address, graphs.bytes).unwrap());
     let behind = || [weights, graphs].map(|block| b.driver.behind(block.address, block.bytes));
     let before = behind();
-    for slept in [regions.sleep(None), regions.sleep(Some(&["graphs"])), regions.try_sleep(None)] {
+    for slept in
+        [regions.sleep(Tags::All), regions.sleep(&["graphs"]), regions.try_sleep(Tags::All)]
+    {
         let error = slept.unwrap_err();
         assert!(is_exported(&error) && error.to_string().contains("\"graphs\""), "{error}");
     }
-    assert_eq!(regions.wake(None).unwrap(), 0);
+    assert_eq!(regions.wake(Tags::All).unwrap(), 0);
     assert_eq!(behind(), before);
-    assert!(regions.sleep(Some(&["weights"])).unwrap() > 0);
+    assert!(regions.sleep(&["weights"]).unwrap() > 0);
     // What sleeps has no memory that others could have.
-    let error = engine.keep_exported(weights.address, weights.bytes).unwrap_err();
+    let error = engine.sharing().keep_exported(weights.address, weights.bytes).unwrap_err();
     assert!(matches!(error, Error::NotKept { why: WhyNotShared::Suspended, .. }), "{error}");
-    assert!(regions.wake(None).unwrap() > 0);
+    assert!(regions.wake(Tags::All).unwrap() > 0);
     assert_eq!(behind()[1], before[1]);
 }
 
@@ -390,14 +392,16 @@ fn shared_blocks_sleep_and_others_keep_the_old_memory() {
     let pool = engine.create_pool(PoolConfig::default().tag("weights"));
     let block = engine.allocate(pool, 4 * MIB, s).unwrap();
     write(&b, s, (block.address, block.bytes), 7);
-    let Shared::Pieces { offset, pieces } = engine.share(block.id).unwrap() else { panic!() };
+    let Shared::Pieces { offset, pieces } = engine.sharing().share(block.id).unwrap() else {
+        panic!()
+    };
     let theirs = other(&b);
     let (_, address) = import(&theirs, &sent(&pieces)).unwrap();
     drop(pieces);
     let there = (address + offset, block.bytes);
-    regions.sleep(None).unwrap();
+    regions.sleep(Tags::All).unwrap();
     assert!(holds(&b, there, 7), "the old memory");
-    regions.wake(None).unwrap();
+    regions.wake(Tags::All).unwrap();
     assert!(holds(&b, (block.address, block.bytes), 7), "what it held");
     write(&b, s, (block.address, block.bytes), 8);
     assert!(holds(&b, there, 7), "which others do not see any more");
@@ -413,7 +417,7 @@ fn planned_memory_is_not_kept_for_others() {
     let block = b.allocate(s);
     b.launch(s);
     let refused = || {
-        let error = b.engine.keep_exported(block.address, block.bytes).unwrap_err();
+        let error = b.engine.sharing().keep_exported(block.address, block.bytes).unwrap_err();
         assert!(matches!(error, Error::NotKept { why: WhyNotShared::Planned, .. }));
         assert!(error.to_string().contains("plan:none"), "{error}");
     };
@@ -429,22 +433,22 @@ fn planned_memory_is_not_kept_for_others() {
     b.engine.free(fixed.id).unwrap();
     let graph = b.driver.end_capture(s).unwrap();
     let graph = b.engine.end_capture(capture, graph).unwrap().graph;
-    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
-    let error = b.engine.keep_exported(fixed.address, fixed.bytes).unwrap_err();
+    assert!(b.engine.host().suspend_discarding_all(b.pool).unwrap() > 0);
+    let error = b.engine.sharing().keep_exported(fixed.address, fixed.bytes).unwrap_err();
     assert!(matches!(error, Error::NotKept { .. }), "{error}");
-    b.engine.resume_pool(b.pool).unwrap();
+    b.engine.host().resume_pool(b.pool).unwrap();
     let before = b.driver.behind(fixed.address, fixed.bytes);
     assert!(before.is_some() && b.driver.is_exportable(fixed.address));
-    assert!(b.engine.keep_exported(fixed.address, fixed.bytes).unwrap());
-    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
-    b.engine.compact_pool(b.pool).unwrap();
+    assert!(b.engine.sharing().keep_exported(fixed.address, fixed.bytes).unwrap());
+    assert!(is_exported(&b.engine.host().suspend_discarding_all(b.pool).unwrap_err()));
+    b.engine.host().compact_pool(b.pool).unwrap();
     assert_eq!(b.driver.behind(fixed.address, fixed.bytes), before);
     // With its graph it goes.
     b.engine.release_graph(graph).unwrap();
     b.driver.synchronize().unwrap();
     b.engine.empty_cache().unwrap();
     assert_eq!(b.driver.behind(fixed.address, fixed.bytes), None);
-    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+    assert!(b.engine.host().suspend_discarding_all(b.pool).unwrap() > 0);
 }
 
 /// The arena of learned and repeated captures is memory as any other.
@@ -458,7 +462,7 @@ fn the_arena_of_a_layout_stays() {
     let (_, _, again) = graph_with_exported_memory(&b, s);
     assert_eq!(b.driver.behind(temporary.address, temporary.bytes), before);
     assert!(b.driver.behind(again.address, again.bytes).is_some());
-    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
+    assert!(is_exported(&b.engine.host().suspend_discarding_all(b.pool).unwrap_err()));
 }
 
 #[test]
@@ -466,21 +470,24 @@ fn only_memory_that_is_there_is_kept_for_others() {
     let b = bench(exportable());
     let [s] = b.streams();
     let block = b.allocate(s);
-    assert!(!b.engine.keep_exported(64, 1).unwrap(), "others' memory");
-    assert!(matches!(b.engine.keep_exported(block.address, 0), Err(Error::ZeroBytes { .. })));
+    assert!(!b.engine.sharing().keep_exported(64, 1).unwrap(), "others' memory");
+    assert!(matches!(
+        b.engine.sharing().keep_exported(block.address, 0),
+        Err(Error::ZeroBytes { .. })
+    ));
     for bytes in [u64::MAX, u64::MAX - block.address, 1 << 40] {
-        let error = b.engine.keep_exported(block.address, bytes).unwrap_err();
+        let error = b.engine.sharing().keep_exported(block.address, bytes).unwrap_err();
         assert!(matches!(error, Error::NotKept { .. }), "{error}");
     }
     // Nothing was noted.
     b.driver.synchronize().unwrap();
-    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+    assert!(b.engine.host().suspend_discarding_all(b.pool).unwrap() > 0);
     // Whole allocations never move.
     let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
     let b = bench_on(plain, exportable());
     let [s] = b.streams();
     let block = b.allocate(s);
-    assert!(b.engine.keep_exported(block.address, block.bytes).unwrap());
+    assert!(b.engine.sharing().keep_exported(block.address, block.bytes).unwrap());
 }
 
 #[test]
@@ -494,7 +501,7 @@ fn whole_allocations_go_by_their_own_names() {
         let [s] = b.streams();
         let _first = b.engine.allocate(b.pool, 600 << 10, s).unwrap();
         let block = b.engine.allocate(b.pool, 700 << 10, s).unwrap();
-        let shared = b.engine.share(block.id).unwrap();
+        let shared = b.engine.sharing().share(block.id).unwrap();
         let Shared::Allocation { address, offset } = shared else { panic!("{shared:?}") };
         assert_eq!(address + offset, block.address);
         let name = b.driver.export_allocation(address).unwrap();
@@ -524,12 +531,12 @@ fn every_call_of_an_import_may_fail() {
             Err(error) => panic!("{error}"),
             Ok((id, address)) => {
                 let imported = b.driver.total_calls() - before;
-                let closed = theirs.close_import(id);
+                let closed = theirs.sharing().close_import(id);
                 b.driver.forget_failures();
                 assert!(n >= imported || closed.is_ok());
                 if closed.is_err() {
                     // Whichever call failed, the import is gone.
-                    theirs.close_import(id).unwrap();
+                    theirs.sharing().close_import(id).unwrap();
                 } else {
                     assert_eq!(b.driver.behind(address, 2 * MIB), None);
                     assert!(n > 10);
@@ -551,7 +558,7 @@ fn an_export_that_fails_leaves_the_block_as_it_is() {
     let block = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
     for n in 0..2 {
         b.driver.fail_nth(Call::Export, n, ErrorKind::Other("too many open files".to_owned()));
-        let error = b.engine.share(block.id).unwrap_err();
+        let error = b.engine.sharing().share(block.id).unwrap_err();
         assert!(error.to_string().contains("too many open files"), "{error}");
         // What was exported before that stays so.
     }
@@ -599,12 +606,12 @@ fn another_device_touches_what_is_there_and_what_comes() {
         let before = b.allocate(s);
         let reaches = |block: Block| second.behind(block.address, block.bytes).is_some();
         assert!(!reaches(before) && !reaches(captured));
-        b.engine.open_to(1).unwrap();
+        b.engine.sharing().open_to(1).unwrap();
         assert!(reaches(before) && reaches(captured));
         let after = b.engine.allocate(b.pool, 64 * MIB, s).unwrap();
         assert!(reaches(after));
         let calls = b.driver.total_calls();
-        b.engine.open_to(1).unwrap();
+        b.engine.sharing().open_to(1).unwrap();
         assert_eq!(b.driver.total_calls(), calls, "once is enough");
     }
 }
@@ -617,7 +624,7 @@ fn imports_are_opened_to_other_devices_too() {
     let sent = sent(&pieces(&b, block).1);
     let theirs = other(&b);
     let (_, early) = import(&theirs, &sent).unwrap();
-    theirs.open_to(1).unwrap();
+    theirs.sharing().open_to(1).unwrap();
     let (_, late) = import(&theirs, &sent).unwrap();
     for address in [early, late] {
         assert!(second.behind(address, block.bytes).is_some());
@@ -633,9 +640,9 @@ fn access_that_fails_is_given_the_next_time() {
         let blocks: [Block; 3] =
             std::array::from_fn(|n| b.engine.allocate(b.pool, (5 + n as u64) * MIB, s).unwrap());
         b.driver.fail_any_nth(n, ErrorKind::InvalidValue);
-        let opened = b.engine.open_to(1);
+        let opened = b.engine.sharing().open_to(1);
         b.driver.forget_failures();
-        b.engine.open_to(1).unwrap();
+        b.engine.sharing().open_to(1).unwrap();
         for block in blocks {
             assert!(second.behind(block.address, block.bytes).is_some());
         }
@@ -646,7 +653,7 @@ fn access_that_fails_is_given_the_next_time() {
     }
     assert_eq!(n, 4, "asking, and a call for each piece");
     let (b, _) = two_devices(exportable());
-    assert!(b.engine.open_to(7).is_err(), "there is no such device");
+    assert!(b.engine.sharing().open_to(7).is_err(), "there is no such device");
 }
 
 #[test]
@@ -657,7 +664,7 @@ fn whole_allocations_are_opened_at_once() {
     let [s] = b.streams();
     let block = b.allocate(s);
     assert!(second.behind(block.address, block.bytes).is_none());
-    b.engine.open_to(1).unwrap();
+    b.engine.sharing().open_to(1).unwrap();
     assert!(second.behind(block.address, block.bytes).is_some());
     let pool = b.engine.create_pool(PoolConfig::default());
     let next = b.engine.allocate(pool, 5 * MIB, s).unwrap();

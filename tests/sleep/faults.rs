@@ -6,7 +6,7 @@ use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool, PoolRefusal, Unknown};
 use regraph::plan::Options;
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -114,8 +114,8 @@ fn submit(driver: &Device, stream: StreamHandle, inputs: &[Tagged], outputs: &[T
 fn survives(fail: impl Fn(&SimDriver)) -> bool {
     let model = Model::new();
     fail(&model.driver);
-    let slept = model.regions.sleep(None);
-    let woken = model.regions.wake(None);
+    let slept = model.regions.sleep(Tags::All);
+    let woken = model.regions.wake(Tags::All);
     let failed = slept.is_err() || woken.is_err();
     model.driver.forget_failures();
     if woken.is_err() {
@@ -125,12 +125,12 @@ fn survives(fail: impl Fn(&SimDriver)) -> bool {
         assert_eq!(model.weights.allocate(512, model.stream).is_err(), asleep[0]);
         assert_eq!(model.graphs[0].launch(model.stream).is_err(), asleep[1]);
     }
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     assert!(model.regions.report().iter().all(|region| region.asleep_bytes == 0));
     model.is_whole();
     // Nothing that failed stands in the way of another time.
-    model.regions.sleep(None).unwrap();
-    model.regions.wake(None).unwrap();
+    model.regions.sleep(Tags::All).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     model.is_whole();
     model.close();
     failed
@@ -162,7 +162,7 @@ fn of_a_lost_device_each_call_says_what_happened() {
     for n in 0.. {
         let Model { driver, engine, regions, stream, weights, blocks, graphs } = Model::new();
         driver.lose_device_at(n, ErrorKind::Other("the device is lost".into()));
-        let (slept, woken) = (regions.sleep(None), regions.wake(None));
+        let (slept, woken) = (regions.sleep(Tags::All), regions.wake(Tags::All));
         if slept.is_ok() && woken.is_ok() {
             break;
         }
@@ -172,15 +172,15 @@ fn of_a_lost_device_each_call_says_what_happened() {
         assert!(woken.is_err() || !asleep.contains(&true), "{n}: awake, and nothing woke it");
         told(slept);
         told(woken);
-        told(regions.try_sleep(None));
-        told(regions.wake(None));
+        told(regions.try_sleep(Tags::All));
+        told(regions.wake(Tags::All));
         told(weights.compact());
         for graph in &graphs {
             assert!(graph.launch(stream).map_err(|error| told(Err(error))).is_err(), "{n}");
         }
         assert!(weights.allocate(64 * MIB, stream).map_err(|error| told(Err(error))).is_err());
         assert_eq!(["weights", "graphs"].map(|tag| regions.is_asleep(tag).unwrap()), asleep);
-        engine.verify().unwrap();
+        engine.host().verify().unwrap();
         drop((blocks, graphs, weights, regions, engine));
     }
     assert!(lost > 50 && sleeping > 10, "{lost} lost, {sleeping} asleep");
@@ -211,7 +211,7 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
         let old = pool("gone");
         let block = old.allocate(64 * MIB, model.stream).unwrap();
         model.write(&block, 100);
-        model.regions.sleep(Some(&["gone"])).unwrap();
+        model.regions.sleep(&["gone"]).unwrap();
         let address = block.address();
         drop((block, old));
         model.driver.complete_all();
@@ -223,8 +223,8 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
         (new, block)
     };
     for _ in 0..2 {
-        assert!(model.regions.sleep(Some(&["swapped"])).unwrap() > 0);
-        model.regions.wake(Some(&["swapped"])).unwrap();
+        assert!(model.regions.sleep(&["swapped"]).unwrap() > 0);
+        model.regions.wake(&["swapped"]).unwrap();
         submit(&model.driver, model.stream, &[range(&second, 200)], &[]);
         model.is_whole();
     }
@@ -235,18 +235,20 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
 #[test]
 fn only_who_put_pools_to_sleep_wakes_them() {
     let model = Model::new();
-    model.regions.sleep(None).unwrap();
+    model.regions.sleep(Tags::All).unwrap();
     let others = Regions::new(&model.engine);
-    for refused in [others.wake(None), others.sleep(None), model.weights.suspend_discarding()] {
+    for refused in
+        [others.wake(Tags::All), others.sleep(Tags::All), model.weights.suspend_discarding_all()]
+    {
         let refused = refused.map_or_else(
             |error| matches!(error, Error::Pool { why: PoolRefusal::Asleep, .. }),
             |went| went == 0,
         );
         assert!(refused);
     }
-    assert!(matches!(others.wake(None), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
+    assert!(matches!(others.wake(Tags::All), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
     drop(others);
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     model.is_whole();
     model.close();
 }
@@ -256,7 +258,7 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     let mut model = Model::new();
     // The weights are on their way when the graphs' outputs find no room.
     model.driver.set_host_bytes(44 * MIB);
-    assert!(model.regions.sleep(None).is_err());
+    assert!(model.regions.sleep(Tags::All).is_err());
     let (block, _) = model.blocks.remove(0);
     drop(block);
     model.engine.empty_cache().unwrap();
@@ -269,16 +271,16 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
 fn without_host_memory_nothing_sleeps() {
     let model = Model::new();
     model.driver.set_host_bytes(44 * MIB);
-    let refused = model.regions.sleep(None).unwrap_err();
+    let refused = model.regions.sleep(Tags::All).unwrap_err();
     assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
     assert!(refused.to_string().contains("weights") || refused.to_string().contains("graphs"));
     model.is_whole();
     // What needs less sleeps, and so does what keeps nothing.
-    assert!(model.regions.sleep(Some(&["graphs"])).unwrap() > 0);
+    assert!(model.regions.sleep(&["graphs"]).unwrap() > 0);
     model.regions.set_backup("weights", Backup::None);
-    assert!(model.regions.sleep(Some(&["weights"])).unwrap() >= 43 * MIB);
+    assert!(model.regions.sleep(&["weights"]).unwrap() >= 43 * MIB);
     assert_eq!(model.driver.used_bytes(), 0);
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     for (block, tag) in &model.blocks[..3] {
         model.write(block, *tag);
     }
@@ -290,20 +292,20 @@ fn without_host_memory_nothing_sleeps() {
 fn without_device_memory_all_sleeps_on() {
     let model = Model::on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() });
     let held = model.driver.used_bytes();
-    assert_eq!(model.regions.sleep(None).unwrap(), held);
+    assert_eq!(model.regions.sleep(Tags::All).unwrap(), held);
     let other = model.engine.create_pool(PoolConfig::default());
     let big = model.engine.allocate(other, 100 * MIB - held + 2 * MIB, model.stream).unwrap();
-    let refused = model.regions.wake(None).unwrap_err();
+    let refused = model.regions.wake(Tags::All).unwrap_err();
     assert!(matches!(refused, Error::ResumeOutOfMemory(_)), "{refused}");
     for region in model.regions.report() {
         assert_eq!(region.awake_bytes, 0, "{region:?}");
         assert!(model.regions.is_asleep(&region.tag).unwrap());
     }
     // One of both fits.
-    model.regions.wake(Some(&["graphs"])).unwrap();
+    model.regions.wake(&["graphs"]).unwrap();
     assert!(model.regions.is_asleep("weights").unwrap());
     model.engine.free(big.id).unwrap();
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     model.is_whole();
     model.engine.destroy_pool(other).unwrap();
     model.close();
@@ -312,28 +314,28 @@ fn without_device_memory_all_sleeps_on() {
 #[test]
 fn what_sleeps_says_so() {
     let model = Model::new();
-    model.regions.sleep(Some(&["weights"])).unwrap();
+    model.regions.sleep(&["weights"]).unwrap();
     let says = |error: Error| {
         let text = error.to_string();
         assert!(text.contains("\"weights\""), "{text}");
     };
     says(model.weights.allocate(512, model.stream).unwrap_err());
     says(model.weights.follow(model.stream).unwrap_err());
-    says(model.engine.resume_pool(model.weights.id()).unwrap_err());
+    says(model.engine.host().resume_pool(model.weights.id()).unwrap_err());
     says(model.weights.resume().unwrap_err());
     let body = |_: &regraph::graphs::Capture<Device>| Ok::<_, Error>(());
     let captured =
         model.engine.capture(model.stream, &model.weights, CaptureMode::ThreadLocal, body);
     says(captured.err().unwrap());
-    let unknown = model.regions.wake(Some(&["cache"])).unwrap_err();
+    let unknown = model.regions.wake(&["cache"]).unwrap_err();
     assert!(
         matches!(&unknown, Error::Unknown { what: Unknown::Region(tag), .. } if tag == "cache"),
         "{unknown}"
     );
     // Sleeping twice, and waking what is awake, does nothing.
-    assert_eq!(model.regions.sleep(Some(&["weights"])).unwrap(), 0);
-    assert_eq!(model.regions.wake(Some(&["graphs"])).unwrap(), 0);
-    model.regions.wake(None).unwrap();
+    assert_eq!(model.regions.sleep(&["weights"]).unwrap(), 0);
+    assert_eq!(model.regions.wake(&["graphs"]).unwrap(), 0);
+    model.regions.wake(Tags::All).unwrap();
     model.is_whole();
     model.close();
 }
@@ -343,20 +345,20 @@ fn captures_and_launches_are_not_slept_over() {
     let model = Model::new();
     model.driver.complete_all();
     model.graphs[0].launch(model.stream).unwrap();
-    let runs = model.regions.try_sleep(None).unwrap_err();
+    let runs = model.regions.try_sleep(Tags::All).unwrap_err();
     assert!(matches!(runs, Error::Pool { why: PoolRefusal::Runs, .. }), "{runs}");
     let other = model.driver.create_stream().unwrap();
     let pool = Pool::new(&model.engine, PoolConfig::default());
     let body = |_: &regraph::graphs::Capture<Device>| {
-        let refused = model.regions.sleep(None).unwrap_err();
+        let refused = model.regions.sleep(Tags::All).unwrap_err();
         assert!(matches!(refused, Error::DeviceCaptures { .. }), "{refused}");
         Ok::<_, Error>(())
     };
     model.engine.capture(other, &pool, CaptureMode::Relaxed, body).unwrap();
     model.is_whole();
     model.driver.complete_all();
-    assert!(model.regions.try_sleep(None).unwrap() > 0);
-    model.regions.wake(None).unwrap();
+    assert!(model.regions.try_sleep(Tags::All).unwrap() > 0);
+    model.regions.wake(Tags::All).unwrap();
     model.is_whole();
     drop(pool);
     model.close();
@@ -365,11 +367,11 @@ fn captures_and_launches_are_not_slept_over() {
 #[test]
 fn blocks_that_are_freed_asleep_are_free_awake() {
     let mut model = Model::new();
-    model.regions.sleep(None).unwrap();
+    model.regions.sleep(Tags::All).unwrap();
     let (block, _) = model.blocks.remove(0);
     let address = block.address();
     drop(block);
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     let block = model.weights.allocate(40 * MIB, model.stream).unwrap();
     assert_eq!(block.address(), address);
     model.write(&block, 1);
@@ -381,12 +383,12 @@ fn blocks_that_are_freed_asleep_are_free_awake() {
 #[test]
 fn pools_can_go_while_they_sleep() {
     let mut model = Model::new();
-    model.regions.sleep(None).unwrap();
+    model.regions.sleep(Tags::All).unwrap();
     model.graphs.clear();
     model.blocks.truncate(3);
     model.driver.complete_all();
     model.engine.empty_cache().unwrap();
-    model.regions.wake(None).unwrap();
+    model.regions.wake(Tags::All).unwrap();
     let regions = model.regions.report();
     assert_eq!(regions.len(), 1, "{regions:?}");
     assert_eq!(regions[0].host_bytes, 0);

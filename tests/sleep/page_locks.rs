@@ -10,7 +10,7 @@ use std::time::Duration;
 use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph_sim::{SimConfig, SimDriver};
 
 use crate::common::MIB;
@@ -109,10 +109,10 @@ impl Bench {
 #[test]
 fn the_engine_answers_while_pages_are_locked() {
     let bench = Bench::new(&[40, 70]);
-    assert_eq!(bench.regions.sleep(None).unwrap(), 110 * MIB);
+    assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 110 * MIB);
     assert_eq!((bench.locked(), bench.regions.host_bytes()), (3, 110 * MIB));
-    bench.regions.wake(None).unwrap();
-    bench.regions.sleep(None).unwrap();
+    bench.regions.wake(Tags::All).unwrap();
+    bench.regions.sleep(Tags::All).unwrap();
     assert_eq!(bench.locked(), 0);
 }
 
@@ -122,7 +122,7 @@ fn a_sleep_locks_no_pages_where_enough_were_reserved() {
     assert_eq!(bench.regions.reserve_host(111 * MIB).unwrap(), 112 * MIB);
     assert!(bench.locked() > 0);
     assert_eq!(bench.regions.reserve_host(100 * MIB).unwrap(), 0);
-    bench.regions.sleep(None).unwrap();
+    bench.regions.sleep(Tags::All).unwrap();
     assert_eq!(bench.locked(), 0);
     // What keeps something is no reserve.
     assert_eq!(bench.regions.reserve_host(MIB).unwrap(), 0);
@@ -137,7 +137,7 @@ fn what_a_sleep_without_host_memory_had_locked_goes_back() {
         bench.regions.reserve_host(10 * MIB).unwrap();
         let before = bench.device().host_bytes();
         bench.device().set_host_bytes((10 + room) * MIB);
-        for refused in [bench.regions.sleep(None), bench.regions.reserve_host(130 * MIB)] {
+        for refused in [bench.regions.sleep(Tags::All), bench.regions.reserve_host(130 * MIB)] {
             let refused = refused.unwrap_err();
             assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
             assert!(refused.to_string().contains("Regions::free_host"), "{refused}");
@@ -146,7 +146,7 @@ fn what_a_sleep_without_host_memory_had_locked_goes_back() {
         assert_eq!(bench.regions.host_bytes(), before);
         assert!(bench.blocks.iter().all(|block| !block.pool().is_suspended()));
         bench.device().set_host_bytes(1000 * MIB);
-        assert_eq!(bench.regions.sleep(None).unwrap(), 130 * MIB);
+        assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 130 * MIB);
     }
 }
 
@@ -172,7 +172,7 @@ fn more_than_the_host_has_is_refused_before_any_is_locked() {
         beyond(bench.regions.reserve_host(asked), asked);
         assert_eq!(bench.locked(), 0);
     }
-    beyond(bench.regions.sleep(None), 130 * MIB);
+    beyond(bench.regions.sleep(Tags::All), 130 * MIB);
     bench.locked();
     // What a sleep had locked before it came to the pool that is too much has gone back.
     assert_eq!(bench.device().host_bytes(), 10 * MIB);
@@ -187,9 +187,9 @@ fn regions_that_are_dropped_hold_no_page_of_the_host() {
         for awake in [false, true] {
             let Bench { engine, regions, blocks } = Bench::new(&[40, 3]);
             regions.retain(retains);
-            regions.sleep(None).unwrap();
+            regions.sleep(Tags::All).unwrap();
             if awake {
-                regions.wake(None).unwrap();
+                regions.wake(Tags::All).unwrap();
             }
             assert!(regions.host_bytes() >= 43 * MIB);
             drop(regions);

@@ -100,21 +100,21 @@ fn a_graph_runs_again_at_its_addresses() {
         let held = b.reserved();
         let pieces = b.engine.statistics().unwrap().all.segment.current;
         for _ in 0..3 {
-            assert!(!b.engine.is_suspended(b.pool).unwrap());
-            assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
-            assert!(b.engine.is_suspended(b.pool).unwrap());
+            assert!(!b.engine.host().is_suspended(b.pool).unwrap());
+            assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), held);
+            assert!(b.engine.host().is_suspended(b.pool).unwrap());
             assert_eq!(b.driver.used_bytes(), 0);
             judge_figures(&b);
             let figures = b.engine.pool_statistics(b.pool).unwrap();
             assert_eq!((figures.reserved, figures.suspended), (0, held));
             assert_eq!(figures.blocks, 1);
-            assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
+            assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 0);
             // There is nothing behind the addresses.
             assert!(b.driver.read_tags(chain.output.address, 512).is_err());
 
-            assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
-            assert!(!b.engine.is_suspended(b.pool).unwrap());
-            assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 0);
+            assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
+            assert!(!b.engine.host().is_suspended(b.pool).unwrap());
+            assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 0);
             assert_eq!(b.reserved(), held);
             let now = b.engine.statistics().unwrap().all.segment.current;
             assert!(if expandable { (1..=pieces).contains(&now) } else { now == pieces });
@@ -138,10 +138,10 @@ fn small_pieces_come_back_joined() {
     let pieces = || b.engine.statistics().unwrap().all.segment.current;
     assert_eq!(pieces(), 20);
     let again = [3, 3, 3].map(|expected| {
-        assert_eq!(b.engine.suspend_pool_discarding(b.pool).unwrap(), 40 * MIB);
+        assert_eq!(b.engine.host().suspend_discarding_all(b.pool).unwrap(), 40 * MIB);
         judge_figures(&b);
         let before = b.driver.calls(Call::Map);
-        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 40 * MIB);
+        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 40 * MIB);
         judge_figures(&b);
         assert_eq!(b.driver.calls(Call::Map) - before, expected);
         pieces()
@@ -178,8 +178,8 @@ fn pieces_on_both_sides_of_a_hole_come_back_where_they_were() {
     b.engine.empty_cache().unwrap();
     assert_eq!(b.reserved(), 10 * MIB);
     for _ in 0..2 {
-        assert_eq!(b.engine.suspend_pool_discarding(b.pool).unwrap(), 10 * MIB);
-        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 10 * MIB);
+        assert_eq!(b.engine.host().suspend_discarding_all(b.pool).unwrap(), 10 * MIB);
+        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 10 * MIB);
         judge_figures(&b);
         for (number, block) in blocks.iter().enumerate() {
             let outputs = [tagged(*block, number as u64 + 1)];
@@ -203,10 +203,10 @@ fn live_blocks_that_no_graph_owns_keep_their_pool() {
     judge(&b);
     let held = b.reserved();
     for _ in 0..2 {
-        match b.engine.suspend_pool(b.pool) {
+        match b.engine.host().suspend_discarding_outputs(b.pool) {
             Err(error @ Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
                 let text = error.to_string();
-                assert!(text.contains("suspend_pool_discarding"), "{text}");
+                assert!(text.contains("suspend_discarding_all"), "{text}");
                 assert!(text.contains(&format!("{:#x}", weights[0].address)), "{text}");
                 let Error::Pool { pool, why: PoolRefusal::HasBlocks { mut blocks, .. }, .. } =
                     error
@@ -220,30 +220,30 @@ fn live_blocks_that_no_graph_owns_keep_their_pool() {
             }
             other => panic!("{other:?}"),
         }
-        assert!(!b.engine.is_suspended(b.pool).unwrap());
+        assert!(!b.engine.host().is_suspended(b.pool).unwrap());
         assert_eq!(b.reserved(), held);
         judge_figures(&b);
     }
     let found = b.driver.read_tags(weights[0].address, 9 * MIB).unwrap();
     assert!(found.iter().all(|&tag| tag == 77));
     // The explicit way, and nothing is freed by it.
-    assert_eq!(b.engine.suspend_pool_discarding(b.pool).unwrap(), held);
-    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
-    b.engine.resume_pool(b.pool).unwrap();
+    assert_eq!(b.engine.host().suspend_discarding_all(b.pool).unwrap(), held);
+    assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 0);
+    b.engine.host().resume_pool(b.pool).unwrap();
     weights.into_iter().for_each(|block| b.engine.free(block.id).unwrap());
     b.driver.complete_all();
     // Without its graph an output is the host's.
-    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
-    b.engine.resume_pool(b.pool).unwrap();
+    assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), held);
+    b.engine.host().resume_pool(b.pool).unwrap();
     b.engine.release_graph(chain.graph).unwrap();
-    let refused = b.engine.suspend_pool(b.pool);
+    let refused = b.engine.host().suspend_discarding_outputs(b.pool);
     assert!(
         matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
         "{refused:?}"
     );
     b.engine.free(chain.output.id).unwrap();
     b.driver.complete_all();
-    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
+    assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), held);
 }
 
 #[test]
@@ -254,12 +254,12 @@ fn what_cannot_be_mapped_again_is_not_given_back() {
         let [s] = b.streams();
         b.allocate(s);
         let held = b.reserved();
-        let refused = b.engine.suspend_pool(b.pool);
+        let refused = b.engine.host().suspend_discarding_outputs(b.pool);
         assert!(
             matches!(refused, Err(Error::Pool { why: PoolRefusal::CannotSuspend, .. })),
             "{refused:?}"
         );
-        assert_eq!((b.reserved(), b.engine.resume_pool(b.pool).unwrap()), (held, 0));
+        assert_eq!((b.reserved(), b.engine.host().resume_pool(b.pool).unwrap()), (held, 0));
         b.allocate(s);
     }
 }
@@ -280,7 +280,7 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         let cached = b.engine.allocate(b.pool, 512, s).unwrap();
         b.engine.free(cached.id).unwrap();
         b.driver.complete_all();
-        let held = b.engine.suspend_pool_discarding(b.pool).unwrap();
+        let held = b.engine.host().suspend_discarding_all(b.pool).unwrap();
         assert_eq!(b.driver.used_bytes(), 0);
 
         let refused = |stream: StreamHandle, bytes: u64| {
@@ -332,7 +332,7 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         judge_figures(&b);
 
         // And then it is all there again.
-        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
+        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
         judge_figures(&b);
         b.driver.complete_all();
         let before = b.reserved();
@@ -360,7 +360,7 @@ fn a_pool_that_is_suspended_can_go() {
         let b = bench(settings(true));
         let [s] = b.streams();
         let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 8 * MIB], 1);
-        b.engine.suspend_pool(b.pool).unwrap();
+        b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         let refused = b.engine.destroy_pool(b.pool);
         assert!(matches!(
             refused,
@@ -371,10 +371,10 @@ fn a_pool_that_is_suspended_can_go() {
         let (unreserved, driver) = (b.driver.calls(Call::Unreserve), b.driver.clone());
         if !drop_it {
             b.engine.destroy_pool(b.pool).unwrap();
-            let gone = b.engine.suspend_pool(b.pool);
+            let gone = b.engine.host().suspend_discarding_outputs(b.pool);
             assert!(matches!(gone, Err(Error::Unknown { what: Unknown::Pool(_), .. })));
-            assert!(b.engine.resume_pool(b.pool).is_err());
-            assert!(b.engine.is_suspended(b.pool).is_err());
+            assert!(b.engine.host().resume_pool(b.pool).is_err());
+            assert!(b.engine.host().is_suspended(b.pool).is_err());
             judge_figures(&b);
         }
         drop(b);
@@ -395,16 +395,16 @@ fn small_device(total: u64) -> (Bench, PoolId, [StreamHandle; 2]) {
 fn two_pools_take_turns_on_a_device_that_holds_one() {
     let (b, other, [s, _]) = small_device(64 * MIB);
     let first = Chain::capture(&b, b.pool, s, &[20 * MIB, 20 * MIB], 10);
-    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 40 * MIB);
+    assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 40 * MIB);
     let second = Chain::capture(&b, other, s, &[30 * MIB, 8 * MIB, 20 * MIB], 20);
     for _ in 0..3 {
         second.replay(&b, s);
-        b.engine.suspend_pool(other).unwrap();
-        b.engine.resume_pool(b.pool).unwrap();
+        b.engine.host().suspend_discarding_outputs(other).unwrap();
+        b.engine.host().resume_pool(b.pool).unwrap();
         first.replay(&b, s);
         judge_figures(&b);
-        b.engine.suspend_pool(b.pool).unwrap();
-        b.engine.resume_pool(other).unwrap();
+        b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
+        b.engine.host().resume_pool(other).unwrap();
     }
     judge_figures(&b);
 }
@@ -417,11 +417,11 @@ fn without_memory_a_pool_stays_suspended() {
             b.engine.set_memory_limit(Some(64 * MIB)).unwrap();
         }
         let chain = Chain::capture(&b, b.pool, s, &[700, 20 * MIB, 20 * MIB], 10);
-        let held = b.engine.suspend_pool(b.pool).unwrap();
+        let held = b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
         let block = b.engine.allocate(other, 40 * MIB, s).unwrap();
         let ooms = b.engine.statistics().unwrap().counts.num_ooms;
         for _ in 0..2 {
-            match b.engine.resume_pool(b.pool) {
+            match b.engine.host().resume_pool(b.pool) {
                 Err(Error::ResumeOutOfMemory(report)) => {
                     assert_eq!((report.requested, report.engine_reserved), (held, 40 * MIB));
                     assert_eq!(report.engine_limit, limited.then_some(64 * MIB));
@@ -432,7 +432,7 @@ fn without_memory_a_pool_stays_suspended() {
                 }
                 other => panic!("{other:?}"),
             }
-            assert!(b.engine.is_suspended(b.pool).unwrap());
+            assert!(b.engine.host().is_suspended(b.pool).unwrap());
             assert_eq!(b.driver.used_bytes(), 40 * MIB);
             judge_figures(&b);
         }
@@ -448,7 +448,7 @@ fn without_memory_a_pool_stays_suspended() {
         // Its stream has not completed what it did with the block: that is waited for.
         b.launch(s);
         b.engine.free(block.id).unwrap();
-        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
+        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), held);
         assert!(b.engine.statistics().unwrap().counts.num_sync_all_streams > 0);
         chain.replay(&b, s);
         judge_figures(&b);
@@ -460,13 +460,13 @@ fn without_memory_a_pool_stays_suspended() {
 fn free_memory_of_other_pools_makes_room() {
     let (b, other, [s, _]) = small_device(64 * MIB);
     let chain = Chain::capture(&b, b.pool, s, &[20 * MIB, 4 * MIB], 10);
-    b.engine.suspend_pool(b.pool).unwrap();
+    b.engine.host().suspend_discarding_outputs(b.pool).unwrap();
     let blocks = [(); 15].map(|()| b.engine.allocate(other, 4 * MIB, s).unwrap());
     for block in blocks {
         b.engine.free(block.id).unwrap();
     }
     b.driver.complete_all();
-    b.engine.resume_pool(b.pool).unwrap();
+    b.engine.host().resume_pool(b.pool).unwrap();
     assert_eq!(b.driver.used_bytes(), 60 * MIB);
     assert_eq!(b.engine.statistics().unwrap().counts.num_sync_all_streams, 0);
     chain.replay(&b, s);
@@ -483,7 +483,7 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
     b.driver.complete_all();
     let held = b.reserved();
     let whole = || {
-        assert!(!b.engine.is_suspended(b.pool).unwrap());
+        assert!(!b.engine.host().is_suspended(b.pool).unwrap());
         assert_eq!(b.reserved(), held);
         judge_figures(&b);
         chain.replay(&b, s);
@@ -496,14 +496,14 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
     };
     whole();
     if resuming {
-        b.engine.suspend_pool_discarding(b.pool).unwrap();
+        b.engine.host().suspend_discarding_all(b.pool).unwrap();
     }
     let before = b.driver.total_calls();
     b.driver.fail_any_nth(n, kind.clone());
     let result = if resuming {
-        b.engine.resume_pool(b.pool)
+        b.engine.host().resume_pool(b.pool)
     } else {
-        b.engine.suspend_pool_discarding(b.pool)
+        b.engine.host().suspend_discarding_all(b.pool)
     };
     let made = b.driver.total_calls() - before;
     b.driver.forget_failures();
@@ -517,7 +517,7 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
         Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) if !resuming => {}
         Err(other) => panic!("{other}"),
     }
-    if b.engine.is_suspended(b.pool).unwrap() {
+    if b.engine.host().is_suspended(b.pool).unwrap() {
         for bytes in [3 * MIB, 512] {
             let refused = b.engine.allocate(b.pool, bytes, t);
             assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
@@ -531,16 +531,16 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
     let steps: &[bool] = if n.is_multiple_of(2) { &[false, true] } else { &[true, false, true] };
     for &resume in steps {
         if resume {
-            b.engine.resume_pool(b.pool).unwrap();
+            b.engine.host().resume_pool(b.pool).unwrap();
             whole();
         } else {
-            b.engine.suspend_pool_discarding(b.pool).unwrap();
+            b.engine.host().suspend_discarding_all(b.pool).unwrap();
             assert_eq!(b.driver.used_bytes(), 0);
             judge_figures(&b);
         }
     }
     if n.is_multiple_of(3) {
-        b.engine.suspend_pool_discarding(b.pool).unwrap();
+        b.engine.host().suspend_discarding_all(b.pool).unwrap();
     }
     b.engine.free(input.id).unwrap();
     b.engine.free(chain.output.id).unwrap();
@@ -589,19 +589,19 @@ proptest! {
                 b.driver.fail_nth(calls[call], n, kind);
             }
             let done = if resume {
-                b.engine.resume_pool(b.pool)
+                b.engine.host().resume_pool(b.pool)
             } else {
-                b.engine.suspend_pool(b.pool)
+                b.engine.host().suspend_discarding_outputs(b.pool)
             };
             if done.is_ok() {
-                assert_eq!(b.engine.is_suspended(b.pool).unwrap(), !resume);
+                assert_eq!(b.engine.host().is_suspended(b.pool).unwrap(), !resume);
                 assert_eq!(b.driver.used_bytes(), if resume { held } else { 0 });
             }
             judge_figures(&b);
         }
         b.driver.forget_failures();
         if resumes {
-            b.engine.resume_pool(b.pool).unwrap();
+            b.engine.host().resume_pool(b.pool).unwrap();
             assert_eq!(b.reserved(), held);
             judge_figures(&b);
             chain.replay(&b, s);

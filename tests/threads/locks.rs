@@ -5,7 +5,7 @@ use std::thread;
 
 use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::Config;
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph::sync::{Driver, Hold, Mutex, Rank};
 use regraph::{Engine, Error, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -141,7 +141,11 @@ fn a_capture_begins_while_its_region_goes_to_sleep() {
             }
         });
         for round in 0..ROUNDS {
-            let slept = if round % 2 == 0 { regions.sleep(None) } else { regions.try_sleep(None) };
+            let slept = if round % 2 == 0 {
+                regions.sleep(Tags::All)
+            } else {
+                regions.try_sleep(Tags::All)
+            };
             match slept {
                 Ok(_) => {}
                 Err(
@@ -151,9 +155,9 @@ fn a_capture_begins_while_its_region_goes_to_sleep() {
                 ) => {}
                 Err(error) => panic!("{error}"),
             }
-            regions.wake(None).unwrap();
+            regions.wake(Tags::All).unwrap();
         }
     });
     drop(weights);
-    regions.wake(None).unwrap();
+    regions.wake(Tags::All).unwrap();
 }

@@ -223,15 +223,15 @@ fn others_allocate_while_a_call_waits() {
             b.device.complete_all();
             b.engine.empty_cache().unwrap();
             b.engine.allocate(asleep, 24 * MIB, s).unwrap();
-            b.engine.suspend_pool_discarding(asleep).unwrap();
+            b.engine.host().suspend_discarding_all(asleep).unwrap();
             b.use_once(20, s);
-            assert_eq!(b.engine.resume_pool(asleep).unwrap(), 24 * MIB);
+            assert_eq!(b.engine.host().resume_pool(asleep).unwrap(), 24 * MIB);
         }),
         ("empty_cache_waiting", Settings::default(), |b, _, _| {
-            assert!(b.engine.empty_cache_waiting().unwrap().released >= 20 * MIB);
+            assert!(b.engine.host().empty_cache_waiting().unwrap().released >= 20 * MIB);
         }),
         ("empty_pool", Settings::default(), |b, _, _| {
-            assert!(b.engine.empty_pool(b.pool, true).unwrap() >= 20 * MIB);
+            assert!(b.engine.host().empty_pool(b.pool, true).unwrap() >= 20 * MIB);
         }),
         ("free without caching", no_caching(), |b, s, t| {
             let block = b.block(4, s);
@@ -350,11 +350,11 @@ fn a_capture_that_begins_during_a_wait_is_served_as_one() {
     b.in_next_wait(move |_, device| device.begin_capture(s, CaptureMode::Relaxed).unwrap());
     b.block(40, s);
     assert_eq!(b.waits(), 1);
-    assert_eq!(b.engine.captures_of(s).unwrap().len(), 1);
-    let capture = b.engine.captures_of(s).unwrap()[0];
+    assert_eq!(b.engine.host().captures_of(s).unwrap().len(), 1);
+    let capture = b.engine.host().captures_of(s).unwrap()[0];
     let graph = b.device.end_capture(s).unwrap();
     assert_eq!(b.engine.end_capture(capture, graph).unwrap().blocks, 1);
-    assert!(b.engine.has_blocks(pool).unwrap());
+    assert!(b.engine.host().has_blocks(pool).unwrap());
 }
 
 /// Events that have completed are used again, but none that a thread waits for.
@@ -397,9 +397,9 @@ fn others_go_on_while_a_layout_is_made() {
         }
         live.into_iter().for_each(|block| b.engine.free(block.id).unwrap());
     };
-    b.engine.learn().unwrap();
+    b.engine.plans().learn().unwrap();
     run(b.engine.create_pool(PoolConfig::default()));
-    assert_eq!(b.engine.learned().unwrap() as u64, BLOCKS);
+    assert_eq!(b.engine.plans().learned().unwrap() as u64, BLOCKS);
     b.device.complete_all();
     b.device.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let capture = b.engine.begin_capture(b.pool, s).unwrap();
@@ -417,7 +417,7 @@ fn others_go_on_while_a_snapshot_is_brought_into_form() {
     const EVENTS: usize = 40_000;
     let b = Bench::new(64, Settings::default());
     let [s] = b.streams();
-    b.engine.record_history(EVENTS).unwrap();
+    b.engine.keep_history(&HistoryOptions::latest(EVENTS)).unwrap();
     for _ in 0..EVENTS {
         let block = b.block(1, s);
         b.engine.free(block.id).unwrap();
@@ -430,7 +430,7 @@ fn others_go_on_while_a_snapshot_is_brought_into_form() {
 #[test]
 fn a_snapshot_is_of_one_moment() {
     let b = Bench::new(4 << 10, Settings::default());
-    b.engine.record_history(1 << 20).unwrap();
+    b.engine.keep_history(&HistoryOptions::latest(1 << 20)).unwrap();
     let running = Arc::new(AtomicUsize::new(3));
     let threads = [1, 2, 3].map(|seed| {
         let (engine, device, running) = (b.engine.clone(), b.device.clone(), running.clone());
@@ -480,7 +480,7 @@ fn a_history_keeps_the_latest_events() {
     let tell = |entries: usize, then: usize| {
         let b = Bench::new(4 << 10, Settings::default());
         let [s] = b.streams();
-        b.engine.record_history(entries).unwrap();
+        b.engine.keep_history(&HistoryOptions::latest(entries)).unwrap();
         let mut live = VecDeque::new();
         for n in 0..900_u64 {
             live.push_back(b.engine.allocate(b.pool, (1 + n % 11) * 50_000, s).unwrap().id);

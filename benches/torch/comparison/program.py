@@ -1,4 +1,4 @@
-"""Random captures as lists of operations: those of `regraph sweep`, choice for choice.
+"""Random captures as lists of operations: those of `regraph-lab sweep`, choice for choice.
 
 What is random is drawn before anything is timed. On top of the sweep's operations each step's
 kernel is told which live block it may read, so that a block which is handed out too early shows in
@@ -16,7 +16,7 @@ from .random import Random
 
 #: Bytes of every block.
 BLOCK = 4 << 20
-#: The seed of `regraph sweep`.
+#: The seed of `regraph-lab sweep`.
 SEED = 1
 
 STEP, WAIT, ALLOCATE, FILL, USE, FREE = range(6)

@@ -44,7 +44,7 @@ class Programs(unittest.TestCase):
         for workload in workloads():
             program = draw(workload)
             self.assertEqual(program.kernels, workload.steps + 1 + program.blocks)
-        # Nodes and blocks of `regraph sweep --json`.
+        # Nodes and blocks of `regraph-lab sweep --json`.
         first, sixth = draw(workloads()[0]), draw(workloads()[5])
         self.assertEqual((first.kernels, first.blocks), (1_108, 107))
         self.assertEqual((sixth.kernels, sixth.blocks), (11_005, 1_004))

@@ -1,14 +1,16 @@
-//! The parts of the `regraph` command: they run traces, make random captures, and draw what they
-//! came to.
+//! The parts of the `regraph` command: they run traces, and draw what they came to.
 #![forbid(unsafe_code)]
 
-mod random;
-
 pub mod advice;
-pub mod import;
-pub mod peer;
 pub mod pickle;
 pub mod plot;
 pub mod replay;
-pub mod sweep;
-pub mod training;
+#[cfg(feature = "command")]
+#[doc(hidden)]
+pub mod shell;
+
+/// Bytes in MiB, for columns and lines whose figures have one unit; others print a `regraph::Size`.
+pub fn mebibytes(bytes: i128) -> f64 {
+    // Not -0.00.
+    bytes as f64 / f64::from(1 << 20) + 0.0
+}

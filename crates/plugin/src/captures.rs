@@ -108,17 +108,17 @@ impl<D: Transfer> Plugin<D> {
 
     /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's
     /// memory from before may be used again in it. See
-    /// [`Engine::expect_capture`](engine::Engine::expect_capture), which also says what the host promises.
+    /// [`HostCalls::expect_capture`](regraph::engine::HostCalls::expect_capture), which also says what the host promises.
     ///
     /// What the thread asks for lies in no region until [`Plugin::begin_pool`] or [`Plugin::capture_failed`].
     ///
     /// # Errors
-    /// Those of [`engine::Engine::expect_capture`].
+    /// Those of [`engine::HostCalls::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
         // The capture's pool is not known yet; where none holds a block, there is no input.
         if device.pools().private.values().any(|private| device.may_hold_blocks(private.pool)) {
-            device.engine.expect_capture(stream)?;
+            device.engine.host().expect_capture(stream)?;
         }
         set_beginning(true);
         Ok(())
@@ -170,8 +170,10 @@ impl<D: Transfer> Plugin<D> {
         let shown = self.estimates.load(Ordering::Relaxed);
         match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
             _ if !alone || checkpointed => {}
-            Some(options) if may_plan => device.engine.plan_capture(capture, Some(options))?,
-            _ => device.engine.grow_ahead(capture, self.ahead)?,
+            Some(options) if may_plan => {
+                device.engine.plans().plan_capture(capture, Some(options))?
+            }
+            _ => device.engine.host().grow_ahead(capture, self.ahead)?,
         }
         Ok(Some(capture))
     }
@@ -202,7 +204,7 @@ impl<D: Transfer> Plugin<D> {
             None => false,
         };
         if self.journals.load(Ordering::Relaxed) || self.config.journal {
-            if let Ok(Some(journal)) = device.engine.journal(capture) {
+            if let Ok(Some(journal)) = device.engine.host().journal(capture) {
                 record(capture, &journal);
             }
         }
@@ -269,7 +271,9 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let found = match device.capture_of(stream)? {
-            Some((capture, _)) => device.engine.journal(capture)?.map(|journal| (capture, journal)),
+            Some((capture, _)) => {
+                device.engine.host().journal(capture)?.map(|journal| (capture, journal))
+            }
             None => None,
         };
         let (capture, journal) = found.ok_or_else(|| not_capturing(stream))?;

@@ -21,14 +21,14 @@ pub struct Restored {
 
 impl<D: Transfer> Plugin<D> {
     /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at
-    /// their end nor map ahead, which moves memory. See [`Engine::checkpoint`](regraph::engine::Engine::checkpoint).
+    /// their end nor map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
     ///
     /// # Errors
-    /// [`Error::UnknownPool`]; those of [`Engine::checkpoint`](regraph::engine::Engine::checkpoint), for a
+    /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a
     /// pool with a capture that had a plan among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
         let pool = self.settled_pool(device, key, "checkpoint")?;
-        let checkpoint = self.device(device)?.engine.checkpoint(pool)?;
+        let checkpoint = self.device(device)?.engine.host().checkpoint(pool)?;
         if let Some(private) = self.device(device)?.pools().private.get_mut(&key) {
             private.checkpointed = true;
         }
@@ -36,11 +36,11 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Goes back to a checkpoint of a pool: what is live now is freed, and what was live then is live
-    /// again at its address. See [`Engine::restore`](regraph::engine::Engine::restore), which also says
+    /// again at its address. See [`HostCalls::restore`](regraph::engine::HostCalls::restore), which also says
     /// what the host promises. No other thread may ask for memory of the pool meanwhile, or free any.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`]; those of [`Engine::restore`](regraph::engine::Engine::restore).
+    /// [`Error::UnknownPool`]; those of [`HostCalls::restore`](regraph::engine::HostCalls::restore).
     pub fn restore(
         &self,
         device: u32,
@@ -50,7 +50,7 @@ impl<D: Transfer> Plugin<D> {
         let pool = self.settled_pool(device, key, "restore")?;
         let device = self.device(device)?;
         let before = device.watched_in(pool)?;
-        let restored = device.engine.restore(pool, checkpoint)?;
+        let restored = device.engine.host().restore(pool, checkpoint)?;
         // All of the old ones first: another may lie there now.
         for block in &restored.freed {
             device.blocks.remove(block.address);
@@ -75,7 +75,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let pool = device.pools().private.get(&key).map(|private| private.pool);
         let pool = pool.ok_or(Error::UnknownPool { call: CALL, key })?;
-        let live = device.engine.live_blocks(pool)?;
+        let live = device.engine.host().live_blocks(pool)?;
         Ok(live.iter().map(|block| block.address).collect())
     }
 
@@ -95,7 +95,7 @@ impl<D: Transfer> Device<D> {
         if !self.watch.is_on() {
             return Ok(Vec::new());
         }
-        let live = self.engine.live_blocks(pool)?;
+        let live = self.engine.host().live_blocks(pool)?;
         // One that its host is freeing just now is no more.
         let known = live.iter().map(|block| (block.address, self.live_block(block.address)));
         Ok(known.filter_map(|(address, block)| Some((address, block.ok()?))).collect())

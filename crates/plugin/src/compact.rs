@@ -9,7 +9,7 @@ use super::{Error, Plugin};
 impl<D: Transfer> Plugin<D> {
     /// Has the graphs of a named pool of a device, or of all its pools, share as much memory as they can by
     /// now, and returns how many bytes went back to the driver: see
-    /// [`Engine::compact_pool`](regraph::engine::Engine::compact_pool). Where an earlier call has left a
+    /// [`HostCalls::compact_pool`](regraph::engine::HostCalls::compact_pool). Where an earlier call has left a
     /// pool short of a part of its memory, it comes back first.
     ///
     /// Waits for the device first. The host launches no graph of these pools before this has returned. What
@@ -33,11 +33,11 @@ impl<D: Transfer> Plugin<D> {
         }
         let mut gone = Ok(0);
         for pool in named {
-            let whole = match device.engine.is_short(pool) {
-                Ok(true) => device.engine.resume_pool(pool).map(drop),
+            let whole = match device.engine.host().is_short(pool) {
+                Ok(true) => device.engine.host().resume_pool(pool).map(drop),
                 known => known.map(drop),
             };
-            match whole.and_then(|()| device.engine.compact_pool(pool)) {
+            match whole.and_then(|()| device.engine.host().compact_pool(pool)) {
                 Ok(bytes) => gone = gone.map(|sum: u64| sum + bytes),
                 Err(error) => gone = gone.and(Err(error)),
             }
@@ -48,12 +48,12 @@ impl<D: Transfer> Plugin<D> {
     /// How many bytes [`Plugin::compact`] would give back.
     ///
     /// # Errors
-    /// Those of [`Engine::excess_bytes`](regraph::engine::Engine::excess_bytes);
+    /// Those of [`HostCalls::excess_bytes`](regraph::engine::HostCalls::excess_bytes);
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn excess_bytes(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
         let device = self.device(device)?;
         let pools = graph_pools(&device.pools(), key, "excess_bytes")?.into_iter();
-        pools.map(|pool| Ok(device.engine.excess_bytes(pool)?)).sum()
+        pools.map(|pool| Ok(device.engine.host().excess_bytes(pool)?)).sum()
     }
 }
 

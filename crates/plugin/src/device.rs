@@ -151,7 +151,7 @@ impl<D: Transfer> Device<D> {
         if self.strays_open.load(Ordering::Relaxed) {
             return None;
         }
-        let block = self.engine.allocate_at_once(self.eager_pool(), bytes, stream)?;
+        let block = self.engine.host().allocate_at_once(self.eager_pool(), bytes, stream)?;
         self.blocks.insert(&block);
         Some(block.address)
     }
@@ -186,7 +186,7 @@ impl<D: Transfer> Device<D> {
         let Target { pool, .. } = self.target_of(stream)?;
         let block = match self.watch.is_on() {
             true => return self.allocate_at_watched(pool, (bytes, stream), address),
-            false => self.engine.allocate_at(pool, bytes, stream, address)?,
+            false => self.engine.host().allocate_at(pool, bytes, stream, address)?,
         };
         Ok(block.map(|block| self.blocks.insert(&block)).is_some())
     }
@@ -202,13 +202,16 @@ impl<D: Transfer> Device<D> {
         if !self.routes.go_by_captures() {
             return Ok(None);
         }
-        Ok(self.engine.allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
+        Ok(self
+            .engine
+            .host()
+            .allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
     }
 
     /// Has the engine serve a capture by the routes that were begun for it, the new one among them.
     pub(super) fn announce(&self, route: u64, capture: CaptureId) -> Result<(), Error> {
         let pool = self.routes.announce(route, capture);
-        Ok(self.engine.serve_capture(capture, pool)?)
+        Ok(self.engine.host().serve_capture(capture, pool)?)
     }
 
     /// Takes one route away, if it still stands, and says to which pool it led.
@@ -227,7 +230,7 @@ impl<D: Transfer> Device<D> {
         let Removed { key, ended_graph, capture } = removed;
         if let Some((capture, pool)) = capture {
             // An engine that a thread has panicked in serves nothing any more.
-            let _ = self.engine.serve_capture(capture, pool);
+            let _ = self.engine.host().serve_capture(capture, pool);
         }
         (key, ended_graph)
     }
@@ -275,7 +278,9 @@ impl<D: Transfer> Device<D> {
         };
         match lent {
             Some(block) => Ok(block),
-            None => Ok(self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?),
+            None => {
+                Ok(self.engine.host().allocate_or_release(pool, bytes, stream, || self.let_go())?)
+            }
         }
     }
 
@@ -365,7 +370,7 @@ impl<D: Transfer> Device<D> {
                     )
                 });
             }
-            stray.open = self.engine.is_recording_into(stray.pool);
+            stray.open = self.engine.host().is_recording_into(stray.pool);
             open |= stray.open;
         }
         self.strays_open.store(open, Ordering::Relaxed);
@@ -405,18 +410,18 @@ impl<D: Transfer> Device<D> {
         ended_graph: Option<&EndedGraph>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
-        let mut over = self.engine.captures_over(pool)?;
+        let mut over = self.engine.host().captures_over(pool)?;
         let shown = self.shown();
         over.retain(|capture| !shown.contains(capture));
         drop(shown);
         for capture in over {
             let ended = match ended_graph.and_then(|graph_of| graph_of(capture)) {
                 Some(graph) => self.engine.end_capture(capture, graph),
-                None => self.engine.end_unjudged(capture),
+                None => self.engine.host().end_unjudged(capture),
             };
             match ended {
                 Ok(report) => {
-                    if !report.verified && self.engine.judges() {
+                    if !report.verified && self.engine.host().judges() {
                         let number = capture.0;
                         tell(Level::Warn, || {
                             format!(
@@ -465,7 +470,7 @@ impl<D: Transfer> Device<D> {
         });
         private.users += 1;
         if private.users == 1 {
-            self.engine.set_spare(private.pool, private.spare)?;
+            self.engine.host().set_spare(private.pool, private.spare)?;
         }
         Ok(private)
     }
@@ -476,7 +481,7 @@ impl<D: Transfer> Device<D> {
         let Some(private) = pools.private.get_mut(&key) else { return };
         private.users = private.users.saturating_sub(1);
         // An engine that hands nothing out any more lends nothing either.
-        let _ = self.engine.set_spare(private.pool, private.spare_now());
+        let _ = self.engine.host().set_spare(private.pool, private.spare_now());
         pools.may_be_unused |= private.is_unused();
     }
 
@@ -520,7 +525,7 @@ impl<D: Transfer> Device<D> {
         self.end_late(&mut pools);
         let released = self.let_go_of(&mut pools);
         // Eager work of other threads: autograd's, for one.
-        let awaits = self.engine.awaits_other_threads().unwrap_or(false);
+        let awaits = self.engine.host().awaits_other_threads().unwrap_or(false);
         awaits && self.wait_for_device() || released
     }
 
@@ -531,7 +536,7 @@ impl<D: Transfer> Device<D> {
 
     /// Whether something captures on the device, or may.
     pub(super) fn captures(&self) -> bool {
-        !self.routes.take_no_streams() || self.engine.is_recording()
+        !self.routes.take_no_streams() || self.engine.host().is_recording()
     }
 
     pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {
@@ -557,6 +562,6 @@ impl<D: Transfer> Device<D> {
 
     /// Whether a pool may have live blocks.
     pub(super) fn may_hold_blocks(&self, pool: PoolId) -> bool {
-        self.engine.has_blocks(pool).unwrap_or(true)
+        self.engine.host().has_blocks(pool).unwrap_or(true)
     }
 }

@@ -35,7 +35,7 @@ impl<D: Transfer> Plugin<D> {
     /// ends that.
     ///
     /// # Errors
-    /// Those of [`Engine::record_history`](regraph::engine::Engine::record_history).
+    /// Those of [`Engine::keep_history`](regraph::engine::Engine::keep_history).
     pub fn record_history(&self, entries: usize) -> Result<(), Error> {
         self.keep_history(HistoryOptions::latest(entries))
     }
@@ -134,7 +134,8 @@ impl<D: Transfer> Device<D> {
         address: u64,
     ) -> Result<bool, Error> {
         let key = self.pools().key_of(u64::from(pool.number()));
-        let place = || Ok::<_, Error>(self.engine.allocate_at(pool, bytes, stream, address)?);
+        let place =
+            || Ok::<_, Error>(self.engine.host().allocate_at(pool, bytes, stream, address)?);
         let Some(block) = self.watch.asking(key, stream, place)? else { return Ok(false) };
         self.blocks.insert(&block);
         let (device, action) = (self.number, Action::Alloc);
@@ -157,7 +158,7 @@ impl<D: Transfer> Device<D> {
     pub(super) fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
         let call = "live_block";
         let block = self.blocks.get(address).ok_or(Error::UnknownAddress { call, address })?;
-        let report = self.engine.block_report(block)?;
+        let report = self.engine.host().block_report(block)?;
         let key = self.pools().key_of(u64::from(report.pool.number()));
         let (requested, bytes, stream) = (report.requested, report.bytes, report.stream);
         Ok(LiveBlock { device: self.number, requested, bytes, stream, key })

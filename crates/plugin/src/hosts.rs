@@ -101,8 +101,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Takes memory of any device back, with a lock of the host's held. With a stream that is in its order:
-    /// after what that stream holds, beside what the block's own holds. See
-    /// [`Engine::free_from`](engine::Engine::free_from).
+    /// after what that stream holds, beside what the block's own holds.
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] where no live block begins there.
@@ -126,7 +125,7 @@ impl<D: Transfer> Plugin<D> {
             });
         }
         let (device, block) = self.take_out(address)?;
-        match device.engine.free_at_once(block, stream) {
+        match device.engine.host().free_at_once(block, stream) {
             true => Ok(()),
             false => held.unlocked(|| device.free_block(block, stream)),
         }
@@ -240,10 +239,10 @@ impl<D: Transfer> Plugin<D> {
 
 impl<D: Transfer> Device<D> {
     fn free_block(&self, block: BlockId, stream: Option<StreamHandle>) -> Result<(), Error> {
-        match stream {
-            Some(stream) => Ok(self.engine.free_from(block, stream)?),
-            None => Ok(self.engine.free(block)?),
+        if let Some(stream) = stream {
+            self.engine.record_stream(block, stream)?;
         }
+        Ok(self.engine.free(block)?)
     }
 
     /// A stream on which nothing ever runs.

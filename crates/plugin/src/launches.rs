@@ -126,7 +126,7 @@ impl<D: Transfer> Plugin<D> {
             // One that borrows just now holds this lock until it has its block.
             let pools = device.pools();
             let Some(private) = pools.private.get(&key) else { continue };
-            device.engine.require_awake(private.pool, call)?;
+            device.engine.host().require_awake(private.pool, call)?;
             if private.launches.are_told() {
                 launch.lends = Some((device, private.pool));
             }
@@ -154,11 +154,11 @@ impl<D: Transfer> Launch<'_, D> {
             let why = engine::StreamRefusal::LaunchWhileCapturing;
             return Err(engine::Error::Stream { call: "launch", stream, why }.into());
         }
-        match device.engine.follow_lent(pool, stream) {
+        match device.engine.host().follow_lent(pool, stream) {
             Err(engine::Error::Pool { why: engine::PoolRefusal::LentWork { .. }, .. })
                 if device.wait_while_none_captures() =>
             {
-                device.engine.follow_lent(pool, stream)?;
+                device.engine.host().follow_lent(pool, stream)?;
             }
             followed => followed?,
         }

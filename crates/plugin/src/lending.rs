@@ -208,7 +208,7 @@ impl<D: Transfer> Plugin<D> {
             if !told {
                 continue;
             }
-            device.engine.follow_lent(private.pool, device.idle_stream()?)?;
+            device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;
             drop(pools);
             if !device.wait_while_none_captures() {
                 let call = "launches_elsewhere";
@@ -232,7 +232,7 @@ impl<D: Transfer> Device<D> {
         let Some(private) = pools.private.get_mut(&key) else { return Ok(None) };
         let driver = self.engine.driver();
         // Others were captured into another pool, which is all that their host names at a launch.
-        if self.engine.graph_count(private.pool)? != private.graphs.len() {
+        if self.engine.host().graph_count(private.pool)? != private.graphs.len() {
             return Ok(None);
         }
         let launches = &mut private.launches;
@@ -247,7 +247,7 @@ impl<D: Transfer> Device<D> {
                 driver.wait_for_event(stream, event)?;
             }
         }
-        let block = match self.engine.lend(private.pool, bytes, stream, lent) {
+        let block = match self.engine.host().lend(private.pool, bytes, stream, lent) {
             // Eager work that has memory elsewhere needs none of a pool that sleeps.
             Err(engine::Error::Pool { why: engine::PoolRefusal::Suspended { .. }, .. }) => None,
             lent => lent?,
@@ -262,7 +262,7 @@ impl<D: Transfer> Device<D> {
     pub(super) fn mark_borrowers(&self, private: &mut Private) {
         for stream in private.launches.borrowers.drain(..) {
             // What cannot be marked now, the next launch marks or waits for.
-            let _ = self.engine.mark_borrower(private.pool, stream);
+            let _ = self.engine.host().mark_borrower(private.pool, stream);
         }
     }
 
@@ -273,7 +273,7 @@ impl<D: Transfer> Device<D> {
         self.wait_for_device()
     }
 
-    /// Notes a launch that was made behind all that [`Engine::follow_lent`](engine::Engine::follow_lent) was asked for.
+    /// Notes a launch that was made behind all that [`HostCalls::follow_lent`](regraph::engine::HostCalls::follow_lent) was asked for.
     pub(super) fn mark_launch(&self, key: PoolKey, pool: PoolId, stream: StreamHandle) {
         let mut pools = self.pools();
         let Some(private) = pools.private.get_mut(&key) else { return };
@@ -281,7 +281,7 @@ impl<D: Transfer> Device<D> {
             Ok(last) => {
                 private.launches.last = Some(last);
                 // Where the engine cannot be asked, the next launch comes after the same once more.
-                let _ = self.engine.forget_borrowers(pool);
+                let _ = self.engine.host().forget_borrowers(pool);
             }
             Err(_) => private.launches.miss(),
         }

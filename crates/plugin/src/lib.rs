@@ -159,10 +159,10 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there is
-    /// not free for the stream. See [`Engine::allocate_at`].
+    /// not free for the stream. See [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at).
     ///
     /// # Errors
-    /// Those of [`Engine::allocate_at`]; [`Error::Driver`] where a device cannot be had.
+    /// Those of [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at); [`Error::Driver`] where a device cannot be had.
     pub fn allocate_at(
         &self,
         bytes: u64,
@@ -208,13 +208,13 @@ impl<D: Transfer> Plugin<D> {
     /// streams have freed.
     ///
     /// # Errors
-    /// Those of [`Engine::empty_cache_waiting`].
+    /// Those of [`HostCalls::empty_cache_waiting`](regraph::engine::HostCalls::empty_cache_waiting).
     pub fn empty_cache(&self) -> Result<(), Error> {
         self.unmap_closed();
         for device in self.devices() {
             let _returned = device.returned.at_end();
             device.let_go();
-            device.engine.empty_cache_waiting()?;
+            device.engine.host().empty_cache_waiting()?;
             // What only frees behind running work had kept.
             device.drop_unused(&mut device.pools());
         }
@@ -254,36 +254,36 @@ impl<D: Transfer> Plugin<D> {
         self.plan.is_some()
     }
 
-    /// Notes from now on what is asked for outside captures of a device: [`Engine::learn`].
+    /// Notes from now on what is asked for outside captures of a device: [`Plans::learn`](regraph::engine::Plans::learn).
     ///
     /// # Errors
-    /// Those of [`Plugin::engine`] and [`Engine::learn`].
+    /// Those of [`Plugin::engine`] and [`Plans::learn`](regraph::engine::Plans::learn).
     pub fn learn(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.learn()?)
+        Ok(self.engine(device)?.plans().learn()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted: [`Engine::learned`].
+    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted: [`Plans::learned`](regraph::engine::Plans::learned).
     ///
     /// # Errors
-    /// Those of [`Plugin::engine`] and [`Engine::learned`].
+    /// Those of [`Plugin::engine`] and [`Plans::learned`](regraph::engine::Plans::learned).
     pub fn learned(&self, device: u32) -> Result<usize, Error> {
-        Ok(self.engine(device)?.learned()?)
+        Ok(self.engine(device)?.plans().learned()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and keeps nothing of it: [`Engine::forget_run`].
+    /// Ends what [`Plugin::learn`] began, and keeps nothing of it: [`Plans::forget_run`](regraph::engine::Plans::forget_run).
     ///
     /// # Errors
-    /// Those of [`Plugin::engine`] and [`Engine::forget_run`].
+    /// Those of [`Plugin::engine`] and [`Plans::forget_run`](regraph::engine::Plans::forget_run).
     pub fn forget_run(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.forget_run()?)
+        Ok(self.engine(device)?.plans().forget_run()?)
     }
 
-    /// Forgets all that was learned on a device: [`Engine::forget_learned`].
+    /// Forgets all that was learned on a device: [`Plans::forget_learned`](regraph::engine::Plans::forget_learned).
     ///
     /// # Errors
-    /// Those of [`Plugin::engine`] and [`Engine::forget_learned`].
+    /// Those of [`Plugin::engine`] and [`Plans::forget_learned`](regraph::engine::Plans::forget_learned).
     pub fn forget_learned(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.forget_learned()?)
+        Ok(self.engine(device)?.plans().forget_learned()?)
     }
 
     /// Sets whether captures that are announced as alone from now on have addresses without memory of their
@@ -297,10 +297,10 @@ impl<D: Transfer> Plugin<D> {
     /// [`Plugin::capture_ending`] shows.
     ///
     /// # Errors
-    /// Those of [`Engine::keep_journals`].
+    /// Those of [`HostCalls::keep_journals`](regraph::engine::HostCalls::keep_journals).
     pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
         self.journals.store(keep, Ordering::Relaxed);
-        self.engines().try_for_each(|engine| Ok(engine.keep_journals(keep)?))
+        self.engines().try_for_each(|engine| Ok(engine.host().keep_journals(keep)?))
     }
 
     /// The settings by now.
@@ -360,7 +360,7 @@ impl<D: Transfer> Plugin<D> {
             }
         });
         if self.journals.load(Ordering::Relaxed) {
-            engine.keep_journals(true)?;
+            engine.host().keep_journals(true)?;
         }
         let history = self.history.lock();
         if let Some(options) = &*history {
@@ -377,7 +377,7 @@ impl<D: Transfer> Plugin<D> {
         device.regions.retain(self.retains.load(Ordering::Relaxed));
         let asleep: Vec<&str> =
             named.iter().filter(|(_, said)| said.asleep).map(|(tag, _)| &**tag).collect();
-        device.regions.sleep(Some(&asleep))?;
+        device.regions.sleep(&*asleep)?;
         // Another thread may have been faster; then its own is the one.
         Ok(slot.get_or_init(|| Box::new(device)))
     }

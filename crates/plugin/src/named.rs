@@ -68,7 +68,7 @@ impl<D: Transfer> Plugin<D> {
         let mut pools = device.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
         private.spare = if on { Spare::OfferedWhenShort } else { Spare::Kept };
-        Ok(device.engine.set_spare(private.pool, private.spare_now())?)
+        Ok(device.engine.host().set_spare(private.pool, private.spare_now())?)
     }
 
     /// Makes a pool hand out free memory whole and never in parts, each block in a segment of its own.
@@ -128,7 +128,7 @@ impl<D: Transfer> Plugin<D> {
         }
         private.pool = device.engine.create_pool(config.clone());
         private.config = config;
-        Ok(device.engine.set_spare(private.pool, private.spare_now())?)
+        Ok(device.engine.host().set_spare(private.pool, private.spare_now())?)
     }
 
     /// From now on all that the calling thread asks for on a device belongs to a pool, until
@@ -152,14 +152,14 @@ impl<D: Transfer> Plugin<D> {
     /// goes if nothing uses it. Nothing happens to a pool that is unknown.
     ///
     /// # Errors
-    /// Those of [`Engine::empty_pool`](regraph::engine::Engine::empty_pool).
+    /// Those of [`HostCalls::empty_pool`](regraph::engine::HostCalls::empty_pool).
     pub fn empty_pool(&self, key: PoolKey) -> Result<(), Error> {
         for device in self.devices() {
             let _returned = device.returned.at_end();
             let mut pools = device.pools();
             let Some(private) = pools.private.get(&key) else { continue };
             let (pool, left) = (private.pool, private.users == 0);
-            device.engine.empty_pool(pool, left)?;
+            device.engine.host().empty_pool(pool, left)?;
             if left {
                 device.let_go_of(&mut pools);
             }
@@ -168,23 +168,23 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// The largest block that eager work could get on a device without that anything is given back for
-    /// it, in bytes. See [`Engine::largest_block`](regraph::engine::Engine::largest_block).
+    /// it, in bytes. See [`HostCalls::largest_block`](regraph::engine::HostCalls::largest_block).
     ///
     /// # Errors
     /// Those of that call; [`Error::Driver`] where the device cannot be had.
     pub fn largest_block(&self, device: u32) -> Result<u64, Error> {
         let device = self.device(device)?;
-        Ok(device.engine.largest_block(device.eager_pool())?)
+        Ok(device.engine.host().largest_block(device.eager_pool())?)
     }
 
     /// The memory that the block at an address lies in: where it begins, and its size. See
-    /// [`Engine::surroundings_of`](regraph::engine::Engine::surroundings_of).
+    /// [`HostCalls::surroundings_of`](regraph::engine::HostCalls::surroundings_of).
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] where no live block of any device begins there.
     pub fn surroundings_of(&self, address: u64) -> Result<(u64, u64), Error> {
         let (device, block) = self.find(address, "surroundings_of")?;
-        Ok(device.engine.surroundings_of(block)?)
+        Ok(device.engine.host().surroundings_of(block)?)
     }
 
     /// Sets whether blocks of eager work are cached from now on. What is not is an allocation of the

@@ -260,7 +260,8 @@ impl<D: Transfer> Plugin<D> {
             let of_region = |(other, pool): &(Arc<str>, PoolId)| {
                 **other == *tag && eager.get(tag) != Some(pool)
             };
-            pools += device.engine.tagged_pools().iter().filter(|row| of_region(row)).count();
+            pools +=
+                device.engine.host().tagged_pools().iter().filter(|row| of_region(row)).count();
         }
         if graphs || threads + pools + blocks + waiting > 0 {
             let tag = tag.to_owned();
@@ -347,7 +348,7 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             for tag in &turned {
                 // Of one that fails the device's own regions keep what it held.
-                let woken = device.regions.wake(Some(&[tag]));
+                let woken = device.regions.wake(&[*tag]);
                 if woken.is_err() && device.regions.is_asleep(tag).unwrap_or(true) {
                     asleep.push((device.number, Arc::from(*tag)));
                 }
@@ -418,7 +419,7 @@ impl<D: Transfer> Plugin<D> {
         show: impl FnMut(HostPlace, u64),
     ) -> Result<bool, Error> {
         let (device, block) = self.find(address, "show_kept")?;
-        let report = device.engine.block_report(block)?;
+        let report = device.engine.host().block_report(block)?;
         if offset.checked_add(bytes).is_none_or(|end| end > report.bytes) {
             return Ok(false);
         }
@@ -495,7 +496,7 @@ impl<D: Transfer> Device<D> {
             return Ok(());
         }
         // The host does not say which streams use a live block.
-        match self.engine.is_device_idle()? {
+        match self.engine.host().is_device_idle()? {
             Some(true) => Ok(()),
             Some(false) => Err(Error::DeviceRuns { device: self.number }),
             None => Err(engine::Error::DeviceCaptures { call }.into()),

@@ -46,7 +46,7 @@ impl Stage {
         // What other threads' streams have freed is known to be free when the device has been waited for, unless these
         // streams had it again in between.
         let wait = || self.engine.wait_for_device().unwrap();
-        let ask = |_| match self.engine.allocate_or_release(pool, mib * MIB, stream, wait) {
+        let ask = |_| match self.engine.host().allocate_or_release(pool, mib * MIB, stream, wait) {
             Ok(block) => Some(block),
             Err(Error::OutOfMemory(_)) => None,
             Err(error) => panic!("{error}"),
@@ -355,7 +355,7 @@ fn a_suspended_pool_is_shut() {
         });
         let host = spawn(&stage, move |stage| {
             for _ in 0..3 {
-                match stage.engine.suspend_pool_discarding(stage.pool) {
+                match stage.engine.host().suspend_discarding_all(stage.pool) {
                     Ok(_) => {
                         turns.fetch_add(1, Ordering::SeqCst);
                         for _ in 0..12 {
@@ -363,7 +363,7 @@ fn a_suspended_pool_is_shut() {
                             thread::yield_now();
                         }
                         turns.fetch_add(1, Ordering::SeqCst);
-                        stage.engine.resume_pool(stage.pool).unwrap();
+                        stage.engine.host().resume_pool(stage.pool).unwrap();
                     }
                     Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) => thread::yield_now(),
                     Err(error) => panic!("{error}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Graph, Pool};
-use regraph::regions::{Backup, Regions};
+use regraph::regions::{Backup, Regions, Tags};
 use regraph::{Error, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 use shuttle::thread;
@@ -63,11 +63,11 @@ impl Stage {
 
     fn sleep_and_wake(&self, waits: bool) {
         let slept = match waits {
-            true => self.regions.sleep(None),
-            false => self.regions.try_sleep(None),
+            true => self.regions.sleep(Tags::All),
+            false => self.regions.try_sleep(Tags::All),
         };
         may_be_refused(slept);
-        self.regions.wake(None).unwrap();
+        self.regions.wake(Tags::All).unwrap();
     }
 }
 
@@ -101,7 +101,7 @@ fn explore(runs: usize, program: impl Fn(&Stage) -> Vec<Body> + Send + Sync + 's
         let threads: Vec<_> = threads.collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         stage.driver.complete_all();
-        stage.regions.wake(None).unwrap();
+        stage.regions.wake(Tags::All).unwrap();
         stage.weights.synchronize().unwrap();
         stage.graphs.synchronize().unwrap();
         let all = stage.engine.statistics().unwrap().all;
@@ -230,7 +230,7 @@ fn a_pool_is_suspended_and_compacted_beside_captures() {
                 drop(may_be_refused(stage.graph(&[&stage.graphs], s)));
             }),
             body(|stage| {
-                may_be_refused(stage.graphs.suspend_discarding());
+                may_be_refused(stage.graphs.suspend_discarding_all());
                 stage.graphs.resume().unwrap();
                 may_be_refused(stage.graphs.compact());
             }),

@@ -26,7 +26,7 @@ use regraph::engine::Engine;
 
 /// All that holds of an engine's tables between calls does.
 fn judge_tables<D: Driver>(engine: &Engine<D>) {
-    if let Err(what) = engine.verify() {
+    if let Err(what) = engine.host().verify() {
         panic!("the engine's tables are wrong: {what}");
     }
 }

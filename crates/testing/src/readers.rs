@@ -37,7 +37,7 @@ pub fn certificate_reader(data: &[u8]) {
 /// # Panics
 /// Where the reader makes what is no trace.
 pub fn csv_reader(data: &[u8]) {
-    let Ok(trace) = regraph_cli::import::csv(data, NonZeroU64::MIN) else { return };
+    let Ok(trace) = regraph_lab::import::csv(data, NonZeroU64::MIN) else { return };
     let again = Trace::new(trace.operations().to_vec()).expect("it keeps the rules of traces");
     assert_eq!(trace, again.with_labels(trace.labels().clone()));
 }

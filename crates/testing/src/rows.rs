@@ -262,11 +262,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["replay", of] => self.replay(stream, of)?,
             ["follow"] => {
                 let pool = self.pool("A");
-                self.engine.follow_lent(pool, stream)?;
+                self.engine.host().follow_lent(pool, stream)?;
             }
             ["passed"] => {
                 let pool = self.pool("A");
-                self.engine.forget_borrowers(pool)?;
+                self.engine.host().forget_borrowers(pool)?;
             }
             [block, "=", "touch", ref at @ ..] => {
                 self.touch(stream, at)?;
@@ -283,7 +283,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
                     .map_err(|_| "it panics")??;
             }
             ["free", block] if name.is_empty() => self.engine.free(self.blocks[block].id)?,
-            ["free", block] => self.engine.free_from(self.blocks[block].id, stream)?,
+            ["free", block] => {
+                let id = self.blocks[block].id;
+                self.engine.record_stream(id, stream)?;
+                self.engine.free(id)?
+            }
             ["record", block] => self.engine.record_stream(self.blocks[block].id, stream)?,
             ["last", block] => self.engine.record_use(self.blocks[block].id, stream)?,
             ["launch", times] => {
@@ -305,7 +309,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.driver.set_terminals(stream, &all.collect::<Vec<_>>())?;
             }
             ["observe"] => self.engine.observe(stream)?,
-            ["expect"] => self.engine.expect_capture(stream)?,
+            ["expect"] => self.engine.host().expect_capture(stream)?,
             ["mark"] => self.engine.mark_stream(stream)?,
             ["retire"] => self.engine.retire_stream(stream)?,
             ["complete"] if name.is_empty() => self.complete_all()?,
@@ -319,21 +323,21 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
             ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
             ["empty"] => drop(self.engine.empty_cache()?),
-            ["empty", pool] => drop(self.engine.empty_pool(self.pools[pool], false)?),
+            ["empty", pool] => drop(self.engine.host().empty_pool(self.pools[pool], false)?),
             ["checkpoint", name] => self.checkpoint(name, "A")?,
             ["checkpoint", name, "in", pool] => self.checkpoint(name, pool)?,
             ["restore", name] => self.restore(name)?,
             ["suspend", ref discarding @ ..] => {
                 let pool = self.pool("A");
                 match discarding.is_empty() {
-                    true => self.engine.suspend_pool(pool)?,
-                    false => self.engine.suspend_pool_discarding(pool)?,
+                    true => self.engine.host().suspend_discarding_outputs(pool)?,
+                    false => self.engine.host().suspend_discarding_all(pool)?,
                 };
             }
-            ["resume"] => drop(self.engine.resume_pool(self.pools["A"])?),
+            ["resume"] => drop(self.engine.host().resume_pool(self.pools["A"])?),
             ["offer"] => {
                 let pool = self.pool("A");
-                self.engine.set_spare(pool, Spare::Offered)?;
+                self.engine.host().set_spare(pool, Spare::Offered)?;
             }
             ["plans", pool] => {
                 let config = PoolConfig::default().plan(Options::default());
@@ -341,7 +345,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             ["plan"] => {
                 let capture = self.capture_of(stream)?;
-                self.engine.plan_capture(capture, Some(Options::default()))?;
+                self.engine.plans().plan_capture(capture, Some(Options::default()))?;
             }
             ["takes", pool] => {
                 let config = PoolConfig::default().takes_offers(true);
@@ -415,7 +419,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn end(&mut self, stream: StreamHandle, late: &[&'a str]) -> Done {
         let capture = match self.captures.remove(&stream) {
             Some(capture) => capture,
-            None => self.engine.captures_of(stream)?[0],
+            None => self.engine.host().captures_of(stream)?[0],
         };
         let graph = self.look(stream)?.1.ok_or("it does not capture")?;
         let ended = self.engine.end_capture(capture, graph);
@@ -468,9 +472,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
         };
         let pool = self.pool(pool);
         let block = match lent {
-            Some(lent) => {
-                self.engine.lend(pool, size(bytes), stream, lent)?.ok_or("nothing is lent")?
-            }
+            Some(lent) => self
+                .engine
+                .host()
+                .lend(pool, size(bytes), stream, lent)?
+                .ok_or("nothing is lent")?,
             None if is_fixed => self.engine.allocate_fixed(pool, size(bytes), stream)?,
             None => self.engine.allocate(pool, size(bytes), stream)?,
         };
@@ -582,7 +588,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
 
     fn live(&mut self, names: &[&str]) -> Done {
         let pool = self.pool("A");
-        let found = self.engine.live_blocks(pool)?;
+        let found = self.engine.host().live_blocks(pool)?;
         let lives = |name: &&str| found.iter().any(|it| it.id == self.blocks[*name].id);
         match found.len() == names.len() && names.iter().all(lives) {
             true => Ok(()),
@@ -592,8 +598,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
 
     fn checkpoint(&mut self, name: &'a str, pool: &'a str) -> Done {
         let pool = self.pool(pool);
-        let checkpoint = self.engine.checkpoint(pool)?;
-        let live = self.engine.live_blocks(pool)?;
+        let checkpoint = self.engine.host().checkpoint(pool)?;
+        let live = self.engine.host().live_blocks(pool)?;
         let known = self.blocks.iter().filter(|it| live.iter().any(|live| live.id == it.1.id));
         let known = known.map(|(&name, block)| (name, block.address)).collect();
         self.checkpoints.insert(name, (checkpoint, known));
@@ -606,10 +612,12 @@ impl<'a, P: Program + Driver> World<'a, P> {
         let places = |blocks: &[Block]| -> Vec<_> {
             blocks.iter().map(|block| (block.address, block.bytes)).collect()
         };
-        let before = self.engine.live_blocks(pool)?;
-        let restored = match self.engine.restore(pool, checkpoint) {
+        let before = self.engine.host().live_blocks(pool)?;
+        let restored = match self.engine.host().restore(pool, checkpoint) {
             Ok(restored) => restored,
-            Err(error) if self.engine.live_blocks(pool)? == before => return Err(error.into()),
+            Err(error) if self.engine.host().live_blocks(pool)? == before => {
+                return Err(error.into())
+            }
             Err(error) => panic!("{error} has changed what lives"),
         };
         assert_eq!(places(&restored.freed), places(&before), "all that lived is freed");
@@ -631,9 +639,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
         let graph = self.graphs.iter().rfind(|it| it.0 == of).and_then(|it| it.2);
         let executable = self.driver.instantiate(graph.ok_or("it has no graph")?)?;
         self.executables.push(executable);
-        self.engine.follow_lent(pool, stream)?;
+        self.engine.host().follow_lent(pool, stream)?;
         self.driver.replay(executable, stream)?;
-        Ok(self.engine.forget_borrowers(pool)?)
+        Ok(self.engine.host().forget_borrowers(pool)?)
     }
 
     /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.

@@ -42,11 +42,11 @@ impl<'a> Sources<'a> {
     /// them or the settings ask for them (`stacks`), names as far as the driver tells them.
     ///
     /// # Errors
-    /// As of [`Engine::origins`].
+    /// As of [`HostCalls::origins`](regraph::engine::HostCalls::origins).
     pub fn of<D: Driver>(engine: &'a Engine<D>, capture: CaptureId) -> Result<Self, Error> {
         let kernel_name = |node| engine.driver().kernel_name(node);
         Ok(Self {
-            stacks: engine.origins(capture)?.into_iter().collect(),
+            stacks: engine.host().origins(capture)?.into_iter().collect(),
             kernel_name: Some(Box::new(kernel_name)),
         })
     }

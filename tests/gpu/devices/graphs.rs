@@ -97,7 +97,7 @@ pub fn a_suspended_pool_of_either_launches_nothing<P: Device>(two: &Two<P>) {
     let graph = ping_pong(two, &pools, streams, 100).unwrap();
     for pool in &pools {
         graph.launch(streams[1]).unwrap();
-        pool.suspend_discarding().unwrap();
+        pool.suspend_discarding_all().unwrap();
         let launched = graph.launch(streams[0]);
         assert!(
             matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),

@@ -24,7 +24,7 @@ fn engines_are_found_by_device_stream_and_pointer() {
         }
         // Freed or not, it is the engine's until the driver has it back.
         side.engine.free(block.id).unwrap();
-        assert!(side.engine.owns(block.address));
+        assert!(side.engine.host().owns(block.address));
     }
     let ordinals: Vec<u32> = two.devices.iter().map(|(device, _)| device).collect();
     assert_eq!(ordinals, [0, 1]);

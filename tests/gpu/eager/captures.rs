@@ -49,7 +49,10 @@ fn everything<P: Device>(
             _ => {}
         }
         match number % 3 {
-            2 => engine.free_from(block.id, user).unwrap(),
+            2 => {
+                engine.record_stream(block.id, user).unwrap();
+                engine.free(block.id).unwrap()
+            }
             _ => engine.free(block.id).unwrap(),
         }
     }

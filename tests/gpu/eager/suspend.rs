@@ -84,7 +84,7 @@ fn a_suspended_pool_runs_again<P: Device>(driver: &Arc<P>) {
         let held = engine.pool_statistics(pool).unwrap().reserved;
         for round in 0..3 {
             let free = driver.memory_info().unwrap().free;
-            assert_eq!(engine.suspend_pool_discarding(pool).unwrap(), held);
+            assert_eq!(engine.host().suspend_discarding_all(pool).unwrap(), held);
             came_back(free, driver.memory_info().unwrap().free, held);
             let refused = engine.allocate(pool, MIB, streams[0]);
             assert!(
@@ -98,11 +98,11 @@ fn a_suspended_pool_runs_again<P: Device>(driver: &Arc<P>) {
             launch(&**driver, streams[1], (&[tagged(block, 1_000 + round)], &[]), 0);
             engine.free(block.id).unwrap();
 
-            assert_eq!(engine.resume_pool(pool).unwrap(), held);
+            assert_eq!(engine.host().resume_pool(pool).unwrap(), held);
             assert_eq!(engine.pool_statistics(pool).unwrap().reserved, held);
             run(&**driver, &captured, streams[round as usize % 2]);
         }
-        engine.suspend_pool_discarding(pool).unwrap();
+        engine.host().suspend_discarding_all(pool).unwrap();
         driver.destroy_executable(captured.executable).unwrap();
         engine.release_graph(captured.graph).unwrap();
         for block in [captured.input, captured.output] {

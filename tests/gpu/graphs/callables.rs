@@ -216,7 +216,7 @@ fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
     for suspended in [false, true, false] {
         if suspended {
             bench.driver.synchronize().unwrap();
-            bench.pool.suspend_discarding().unwrap();
+            bench.pool.suspend_discarding_all().unwrap();
         } else if bench.pool.is_suspended() {
             bench.pool.resume().unwrap();
         }

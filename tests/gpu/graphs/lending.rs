@@ -157,7 +157,7 @@ fn inputs_that_a_capture_freed_are_kept<P: Device>(driver: &Arc<P>) {
     let filled = range(input.as_ref().unwrap(), 50);
     launch(driver.as_ref(), s, (&[], &[filled]), 0);
     driver.synchronize().unwrap();
-    bench.engine.expect_capture(s).unwrap();
+    bench.engine.host().expect_capture(s).unwrap();
     driver.synchronize().unwrap();
     let body = |capture: &regraph::graphs::Capture<Arc<P>>| {
         let memory = capture.allocate(MIB, s)?;

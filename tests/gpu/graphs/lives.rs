@@ -184,7 +184,7 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             graphs.iter().for_each(|(graph, _)| graph.launch(s).unwrap());
             // While they run.
             let free = bench.driver.memory_info().unwrap().free;
-            assert_eq!(bench.pool.suspend_discarding().unwrap(), reserved, "round {round}");
+            assert_eq!(bench.pool.suspend_discarding_all().unwrap(), reserved, "round {round}");
             assert_eq!(bench.pool.reserved().unwrap(), 0);
             assert!(bench.driver.memory_info().unwrap().free >= free + reserved);
             let launched = graphs[0].0.launch(t);
@@ -199,7 +199,7 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             graphs.iter().rev().for_each(|(graph, _)| graph.launch(t).unwrap());
             assert_eq!(bench.wrong(), 0, "seed {seed}");
         }
-        bench.pool.suspend_discarding().unwrap();
+        bench.pool.suspend_discarding_all().unwrap();
         drop(graphs);
         bench.close();
     }
@@ -240,7 +240,7 @@ fn pieces_that_were_exchanged_hold_what_graphs_write<P: Device>(driver: &Arc<P>)
                     let tags = driver.read_tags(memory.address(), memory.bytes()).unwrap();
                     assert!(tags.iter().all(|found| found == tag), "{blocks} blocks: {tag}");
                 }
-                bench.pool.suspend_discarding().unwrap();
+                bench.pool.suspend_discarding_all().unwrap();
                 bench.pool.resume().unwrap();
             }
             drop((graph, outputs));

@@ -7,7 +7,7 @@ use crate::device::Device;
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
-use regraph::regions::Regions;
+use regraph::regions::{Regions, Tags};
 use regraph::settings::Settings;
 use regraph_tagged::{Tagged, Work};
 
@@ -78,10 +78,10 @@ fn a_sleep_keeps_it_in_live_blocks_and_in_outputs<P: Device>(driver: &Arc<P>) {
     let h = Host::new(driver, "");
     assert!(h.launch());
     let regions = Regions::new(&h.engine);
-    assert!(regions.sleep(None).unwrap() >= 3 * BYTES);
+    assert!(regions.sleep(Tags::All).unwrap() >= 3 * BYTES);
     // What the host keeps is the live block and the output, and not the temporary one.
     assert_eq!(regions.report()[0].host_bytes, 2 * BYTES);
-    regions.wake(None).unwrap();
+    regions.wake(Tags::All).unwrap();
     assert!(h.holds(h.live.address()) && h.holds(h.output));
 }
 

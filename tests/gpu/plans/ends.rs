@@ -118,7 +118,7 @@ fn suspension_is_refused_or_undone<P: Device>(driver: &Arc<P>) {
     graph.launch(s).unwrap();
     bench.driver.synchronize().unwrap();
     let before = bench.reserved();
-    assert_eq!(bench.pool.suspend_discarding().unwrap(), before);
+    assert_eq!(bench.pool.suspend_discarding_all().unwrap(), before);
     assert_eq!(bench.reserved(), 0);
     assert_eq!(bench.pool.resume().unwrap(), before);
     assert_eq!(bench.reserved(), before);

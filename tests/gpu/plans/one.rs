@@ -84,7 +84,7 @@ fn a_plan_tells_its_cost_before_it_is_carried_out<P: Device>(driver: &Arc<P>) {
         .capture(s, |capture| {
             let last = bench.chain(capture, s, (100, &[4 * MIB, 6 * MIB, 4 * MIB, 8 * MIB]))?;
             drop(last);
-            told = bench.engine.preview_plan(capture.id())?.pop();
+            told = bench.engine.plans().preview_plan(capture.id())?.pop();
             Ok(())
         })
         .unwrap();
@@ -161,7 +161,7 @@ fn a_capture_can_do_without<P: Device>(driver: &Arc<P>) {
         let [s] = bench.streams();
         let (graph, _) = bench
             .capture(s, |capture| {
-                bench.engine.plan_capture(capture.id(), plan.then(Options::default))?;
+                bench.engine.plans().plan_capture(capture.id(), plan.then(Options::default))?;
                 bench.chain(capture, s, (100, &[4 * MIB, 4 * MIB, 4 * MIB])).map(drop)
             })
             .unwrap();

@@ -97,7 +97,7 @@ impl Host {
         self.bench.engine.empty_cache().unwrap();
         let percent = || (self.bench.reserved() * 100).div_ceil(self.need().max(1));
         let before = percent();
-        self.bench.engine.compact_pool(self.bench.pool).unwrap();
+        self.bench.engine.host().compact_pool(self.bench.pool).unwrap();
         (before, percent())
     }
 }

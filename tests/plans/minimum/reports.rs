@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Pool};
 use regraph::settings::Programmatic;
-use regraph_cli::sweep::{Sizes, Workload};
+use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 use regraph_trace::minimum;

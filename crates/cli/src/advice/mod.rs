@@ -57,7 +57,7 @@ impl Outcome {
     pub fn asks_for(&self) -> &'static str {
         match self.plan {
             Plan::None => "nothing",
-            Plan::Learned => "a run outside captures before (Engine::learn, regraph.torch.learn)",
+            Plan::Learned => "a run outside captures before (Plans::learn, regraph.torch.learn)",
             Plan::Exact => "the setting plan:exact",
             Plan::Twice => "a second capture of the same work (Pool::capture_twice) and plan:exact",
         }

@@ -5,12 +5,13 @@ use std::io::{self, BufReader, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use regraph_cli::mebibytes;
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_trace::certify::{check, Certificate};
 use regraph_trace::Trace;
 
-use super::failure::Failure;
 use super::load::{self, load};
-use super::progress;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -58,7 +59,7 @@ fn tell(
              ({:.1} MiB): these {} blocks are pairwise unordered (programmatic {}, {} thresholds)",
         name,
         minimum_bytes,
-        minimum_bytes as f64 / f64::from(1 << 20),
+        mebibytes(minimum_bytes.into()),
         certificate.antichain.len(),
         programmatic,
         certificate.thresholds.len(),
@@ -69,11 +70,7 @@ fn tell(
         let blocks = certificate.antichain.iter().map(|block| (block.id, block.bytes));
         for (what, count, bytes) in trace.labels().group(blocks) {
             let what = what.as_deref().unwrap_or("no name and no line of code");
-            writeln!(
-                output,
-                "  {:>10.2} MiB in {count:>5}  {what}",
-                bytes as f64 / f64::from(1 << 20)
-            )?;
+            writeln!(output, "  {:>10.2} MiB in {count:>5}  {what}", mebibytes(bytes.into()))?;
         }
     }
     Ok(())

@@ -11,12 +11,12 @@ use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
 use regraph::Violation;
 use regraph_cli::replay::{place, Options, Placed, Plan, Refusal};
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::graph::{self, Dag, Window, Wrong};
 
-use super::failure::Failure;
 use super::load::{self, load};
-use super::progress;
 
 /// How many nodes before what is wrong are drawn.
 const BEFORE: u32 = 20;

@@ -4,10 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_trace::{Operation, ReadError, Trace};
-
-use super::failure::Failure;
-use super::progress;
 
 /// The trace in a file, or on standard input where the path is `-`.
 ///

@@ -1,18 +1,12 @@
 //! The command line.
 
 mod certify;
-mod drivers;
-mod failure;
 mod graph;
-mod import_csv;
 mod load;
 mod plan;
 mod plot;
-mod progress;
 mod replay;
 mod snapshot;
-mod sweep;
-mod training;
 
 use std::process::ExitCode;
 
@@ -28,8 +22,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run random captures, 24 unless another shape is asked for, under the three reuse policies and print a table.
-    Sweep(sweep::Arguments),
     /// Run a trace (format v1) and print what it came to.
     ///
     /// Exit status: 0 on success, 2 for a bad file or bad usage, 3 where the checker refuses a
@@ -60,27 +52,18 @@ enum Command {
     /// The trace runs on the simulated driver. A capture that the checker refuses is drawn too, with the blocks and
     /// nodes that it is refused for in red. Exit status: as of `replay`, so 3 with such a picture.
     Graph(graph::Arguments),
-    /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
-    ///
-    /// Exit status: as of `replay`.
-    ImportCsv(import_csv::Arguments),
-    /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
-    Training(training::Arguments),
 }
 
 /// Runs the command and turns its failure into an exit status.
 pub fn main() -> ExitCode {
     regraph::log_to_stderr();
     let result = match Arguments::parse().command {
-        Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Certify(arguments) => certify::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
         Command::Plot(arguments) => plot::main(&arguments),
         Command::Graph(arguments) => graph::main(&arguments),
-        Command::ImportCsv(arguments) => import_csv::main(&arguments),
-        Command::Training(arguments) => training::main(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

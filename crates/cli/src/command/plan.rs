@@ -11,16 +11,17 @@ use regraph::engine::Config;
 use regraph::plan::Costs;
 use regraph::settings::Programmatic;
 use regraph_cli::advice::{self, Comparison, Outcome};
+use regraph_cli::mebibytes;
 use regraph_cli::replay::Plan;
+use regraph_cli::shell::drivers::{with_driver, Choice, Job};
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_sim::probe::Mapping;
 use regraph_sim::SimConfig;
 use regraph_tagged::Program;
 use serde::Serialize;
 
-use super::drivers::{with_driver, Choice, Job};
-use super::failure::Failure;
 use super::load::{self, load};
-use super::progress;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -172,7 +173,7 @@ impl fmt::Display for Device {
                 f,
                 "device     {driver}: maps memory in units of {:.3} MiB; {mapping_us:.1} us a mapping \
                  ({mapping_source})",
-                mebibytes(bytes)
+                mebibytes(bytes.into())
             )?,
             None => writeln!(f, "device     {driver}: cannot map memory")?,
         }
@@ -190,9 +191,9 @@ impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, comparison, device, .. } = self;
         writeln!(f, "\ntrace      {trace}, captures: {}", comparison.captures)?;
-        write!(f, "minimum    {:.1} MiB", mebibytes(comparison.minimum_bytes))?;
+        write!(f, "minimum    {:.1} MiB", mebibytes(comparison.minimum_bytes.into()))?;
         match comparison.minimum_unit_bytes {
-            Some(bytes) => writeln!(f, ", {:.1} MiB in whole units", mebibytes(bytes))?,
+            Some(bytes) => writeln!(f, ", {:.1} MiB in whole units", mebibytes(bytes.into()))?,
             None => writeln!(f)?,
         }
         writeln!(f, "plan       reserved MiB  mappings  mapping ms")?;
@@ -202,7 +203,7 @@ impl fmt::Display for Summary<'_> {
                 f,
                 "{:<11}{:>12.1}{mappings:>10}{:>12.2}",
                 outcome.plan.to_string(),
-                mebibytes(reserved_bytes),
+                mebibytes(reserved_bytes.into()),
                 device.milliseconds(mappings)
             )?;
         }
@@ -214,7 +215,7 @@ impl Summary<'_> {
     fn advice(&self) -> String {
         let unplanned = self.comparison.unplanned();
         let advised = self.comparison.advised(self.worth_percent);
-        let held = mebibytes(unplanned.reserved_bytes);
+        let held = mebibytes(unplanned.reserved_bytes.into());
         if advised.plan == Plan::None {
             return format!("none: no plan saves {} % of {held:.1} MiB", self.worth_percent);
         }
@@ -227,12 +228,8 @@ impl Summary<'_> {
         format!(
             "{}: saves {:.1} of {held:.1} MiB {cost}{all}, by {}",
             advised.plan,
-            mebibytes(saved),
+            mebibytes(saved.into()),
             advised.asks_for()
         )
     }
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

@@ -9,10 +9,10 @@ use clap::{Args, ValueEnum};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::plot::{Least, Plot, Series};
 use regraph_cli::replay::Plan;
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 
-use super::failure::Failure;
 use super::load::{self, load};
-use super::progress;
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

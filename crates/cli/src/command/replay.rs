@@ -9,17 +9,18 @@ use std::sync::Arc;
 use clap::Args;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph::settings::{Programmatic, Reuse};
+use regraph_cli::mebibytes;
 use regraph_cli::replay::{replay, Finding, Options, Placement, Plan, Replayed};
+use regraph_cli::shell::drivers::{with_driver, Choice, Job};
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
 use serde::Serialize;
 
-use super::drivers::{with_driver, Choice, Job};
-use super::failure::Failure;
 use super::load::{self, load};
-use super::progress;
 
 /// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
 /// between them overlap.
@@ -230,7 +231,6 @@ impl Run<'_> {
 
 impl Summary {
     fn print(&self, output: &mut impl Write) -> io::Result<()> {
-        let mebibytes = |bytes: u128| bytes as f64 / f64::from(1 << 20);
         let proof = if self.verified { "verified" } else { "not verified" };
         writeln!(output, "trace      {}", self.trace)?;
         writeln!(
@@ -252,7 +252,7 @@ impl Summary {
             "memory     {:.1} MiB reserved, {:.1} MiB peak allocated, {:.1} MiB in all blocks",
             mebibytes(self.reserved_bytes.into()),
             mebibytes(self.peak_allocated_bytes.into()),
-            mebibytes(self.total_bytes)
+            mebibytes(self.total_bytes as i128)
         )?;
         let ratio = self.ratio.map(|ratio| format!(", reserved {ratio:.2} of it"));
         writeln!(
@@ -277,7 +277,7 @@ impl Summary {
         for layout in &self.layouts {
             let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
                 layout;
-            let planned = mebibytes(u128::from(*planned_bytes));
+            let planned = mebibytes((*planned_bytes).into());
             match fell_back {
                 None => writeln!(
                     output,

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use regraph::snapshot::{BlockState, Segment, SegmentBlock, SegmentType, Snapshot};
 
+use regraph_cli::mebibytes;
 use regraph_cli::pickle;
-
-use super::failure::Failure;
-use super::progress;
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 
 /// How many waiting blocks are printed without `--waiting`.
 const LARGEST: usize = 10;
@@ -117,7 +117,7 @@ fn print_difference(
         let size = if large { "large" } else { "small" };
         write!(output, "{device:>6} {size:>6} {:>+9}", after.segments - before.segments)?;
         for (before, after) in before.bytes.iter().zip(after.bytes) {
-            write!(output, " {:>+10.2}", signed_mebibytes(after - before))?;
+            write!(output, " {:>+10.2}", mebibytes(after - before))?;
         }
         writeln!(output)?;
     }
@@ -158,17 +158,12 @@ fn print_changes(
     changes.sort_by_key(|(_, (_, bytes))| std::cmp::Reverse(bytes.abs()));
     writeln!(output, "\n{:>10} {:>7}  allocated by", "MiB", "blocks")?;
     for (who, (count, bytes)) in changes.iter().take(most) {
-        writeln!(output, "{:>+10.2} {count:>+7}  {who}", signed_mebibytes(*bytes))?;
+        writeln!(output, "{:>+10.2} {count:>+7}  {who}", mebibytes(*bytes))?;
     }
     match changes.len().saturating_sub(most) {
         0 => Ok(()),
         rest => writeln!(output, "... {rest} more (--all prints all)"),
     }
-}
-
-fn signed_mebibytes(bytes: i128) -> f64 {
-    // Not -0.00.
-    bytes as f64 / f64::from(1 << 20) + 0.0
 }
 
 fn print_head(output: &mut impl Write) -> io::Result<()> {
@@ -179,10 +174,6 @@ fn print_head(output: &mut impl Write) -> io::Result<()> {
     )
 }
 
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
 /// A line for the segments of each device and size, in MiB.
 fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()> {
     print_head(output)?;
@@ -190,7 +181,7 @@ fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()
         let size = if large { "large" } else { "small" };
         write!(output, "{device:>6} {size:>6} {segments:>9}")?;
         for bytes in bytes {
-            write!(output, " {:>10.2}", signed_mebibytes(bytes))?;
+            write!(output, " {:>10.2}", mebibytes(bytes))?;
         }
         writeln!(output)?;
     }
@@ -215,7 +206,7 @@ fn print_waiting(snapshot: &Snapshot, most: usize, output: &mut impl Write) -> i
         return Ok(());
     }
     waiting.sort_by_key(|block| (std::cmp::Reverse(block.size), block.address));
-    let bytes: f64 = waiting.iter().map(|block| mebibytes(block.size)).sum();
+    let bytes: f64 = waiting.iter().map(|block| mebibytes(block.size.into())).sum();
     writeln!(output, "\nwaiting: {} blocks, {bytes:.2} MiB", waiting.len())?;
     for block in waiting.iter().take(most) {
         writeln!(output, "{:#x}  {} bytes", block.address, block.size)?;

@@ -10,6 +10,7 @@ use super::layout::{lives, Life, Part};
 use super::scale::{self, grouped, Axis, Unit};
 use super::{thin, Least, Series};
 use crate::replay::Sample;
+use regraph::Size;
 use regraph_trace::{BlockIndex, Labels, Operation, StreamIndex, Trace};
 
 /// Points of a curve at most.
@@ -425,11 +426,9 @@ impl<'a> Chart<'a> {
 
 /// Bytes in a unit that suits them, and as they are.
 fn size(bytes: u64) -> String {
-    let (unit, all) = (Unit::fitting(bytes), grouped(bytes as usize));
-    if unit.bytes == 1 {
-        format!("{all} B")
-    } else {
-        format!("{} ({all} bytes)", unit.text(bytes))
+    match bytes {
+        0..1024 => Size(bytes).to_string(),
+        _ => format!("{} ({} bytes)", Size(bytes), grouped(bytes as usize)),
     }
 }
 

@@ -9,6 +9,7 @@ use super::chart::{cut, plain, Chart, AREA, COLOURS, FIGURES, POINTS, TEXT_LIMIT
 use super::layout::{live_at_peak, Life};
 use super::scale::{grouped, Unit};
 use super::{Least, Series};
+use regraph::Size;
 use regraph_trace::{Operation, Trace};
 
 /// Of the drawing, and of the page around it.
@@ -206,7 +207,7 @@ fn notes(series: &[Series], chart: &Chart<'_>) -> Vec<String> {
                  operations.",
                 plain(&series.name),
                 grouped(count),
-                Unit::fitting(largest).text(largest),
+                Size(largest),
                 share * 100.0
             ));
         }
@@ -266,7 +267,7 @@ fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
     let describe = |life: &Life| {
         trace.labels().describe(life.block).map_or_else(
             || {
-                let size = Unit::fitting(life.bytes).text(life.bytes);
+                let size = Size(life.bytes);
                 format!("blocks of {size} on stream {}", life.stream)
             },
             |text| cut(&text, TEXT_LIMIT),

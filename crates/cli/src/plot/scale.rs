@@ -51,12 +51,6 @@ impl Unit {
         Self { name: "B", bytes: 1 },
     ];
 
-    /// The largest of which so many bytes are one or more.
-    pub(super) fn fitting(bytes: u64) -> Self {
-        let fits = |unit: &Self| bytes >= unit.bytes;
-        Self::ALL.into_iter().find(fits).unwrap_or(Self::ALL[Self::ALL.len() - 1])
-    }
-
     /// A figure in this unit, without its name.
     pub(super) fn figure(self, bytes: u64) -> String {
         match self.bytes {

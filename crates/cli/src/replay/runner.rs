@@ -206,9 +206,9 @@ impl<'a, P: Program> Runner<'a, P> {
                         }
                         Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
                         Plan::Learned => {
-                            self.engine.learn().map_err(|e| self.engine_failed(e))?;
+                            self.engine.plans().learn().map_err(|e| self.engine_failed(e))?;
                             self.warm_up(rest)?;
-                            self.engine.learned().map_err(|e| self.engine_failed(e))?;
+                            self.engine.plans().learned().map_err(|e| self.engine_failed(e))?;
                             None
                         }
                     };

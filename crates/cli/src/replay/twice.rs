@@ -36,7 +36,7 @@ impl<P: Program> Runner<'_, P> {
             self.step(operation)?;
         }
         let id = self.capture.as_ref().and_then(|capture| capture.id);
-        let layout = id.map(|id| self.engine.layout_of(id)).transpose();
+        let layout = id.map(|id| self.engine.plans().layout_of(id)).transpose();
         let layout = layout.map_err(|e| self.engine_failed(e))?.unwrap_or_default();
         for id in own {
             if let Some(block) = self.blocks.remove(&id) {
@@ -86,6 +86,6 @@ impl<P: Program> Runner<'_, P> {
     /// Has the capture that has just begun lie by a layout.
     pub(super) fn follow(&mut self, layout: Layout) -> Result<(), ReplayError> {
         let Some(id) = self.capture.as_ref().and_then(|capture| capture.id) else { return Ok(()) };
-        self.engine.follow_layout(id, layout).map_err(|e| self.engine_failed(e))
+        self.engine.plans().follow_layout(id, layout).map_err(|e| self.engine_failed(e))
     }
 }

@@ -1,6 +1,5 @@
 //! The command's manners: exit statuses, messages, output.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,9 +45,6 @@ fn bad_usage_is_status_2() {
         &["replay", &file, "--policy", "always"],
         &["replay", &file, "--programmatic", "maybe"],
         &["replay", &file, "--placements"],
-        &["sweep", "--sizes", "huge"],
-        &["sweep", "--seed", "-1"],
-        &["sweep", "x"],
         &["plan", &file, "--mapping-us", "-1"],
         &["plan", &file, "--mapping-us", "nan"],
         &["plan", &file, "--worth-percent", "-1"],
@@ -66,7 +62,7 @@ fn bad_usage_is_status_2() {
 
 #[test]
 fn help_and_version_are_status_0() {
-    for arguments in [&["--help"][..], &["--version"], &["replay", "--help"], &["sweep", "-h"]] {
+    for arguments in [&["--help"][..], &["--version"], &["replay", "--help"]] {
         let output = regraph(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert!(!output.stdout.is_empty());
@@ -187,7 +183,6 @@ fn device_files_are_refused_and_not_kept() {
             &["plan", &trace, device],
             &["certify", &trace, device],
             &["certify", device, &trace],
-            &["import-csv", device],
             &["snapshot", device],
         ];
         for arguments in cases {
@@ -304,72 +299,6 @@ fn an_unread_output_is_no_panic() {
     assert!(output.stderr.is_empty(), "{}", stderr(&output));
 }
 
-#[test]
-fn a_sweep_has_24_rows_with_the_promised_fields() {
-    let output = regraph(&["sweep", "--driver", "sim", "--json", "--seed", "3"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
-    assert_eq!(text.lines().count(), 24);
-    for line in text.lines() {
-        let row: serde_json::Value = serde_json::from_str(line).unwrap();
-        let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
-        fields.sort_unstable();
-        let mut expected = [
-            "streams",
-            "operations",
-            "alloc",
-            "free",
-            "join",
-            "sizes",
-            "nodes",
-            "blocks",
-            "reserved_bytes",
-            "minimum_bytes",
-            "ratio",
-            "deferred_bytes",
-            "own_stream_bytes",
-            "peak_allocated_bytes",
-            "capture_ns",
-            "alloc_ns",
-            "free_ns",
-            "replay_ns",
-        ];
-        expected.sort_unstable();
-        assert_eq!(fields, expected);
-        assert!(row["replay_ns"].is_null());
-        assert!(row["reserved_bytes"].as_u64() <= row["own_stream_bytes"].as_u64());
-        assert!(row["minimum_bytes"].as_u64() <= row["reserved_bytes"].as_u64());
-        assert!(row["ratio"].as_f64() >= Some(1.0));
-        assert!(row["own_stream_bytes"].as_u64() <= row["deferred_bytes"].as_u64());
-    }
-}
-
-#[test]
-fn a_sweep_has_other_shapes() {
-    for (shape, rows, streams) in [("layers", 9, [2, 4, 8]), ("pipelines", 6, [4, 4, 8])] {
-        let output = regraph(&["sweep", "--driver", "sim", "--json", "--shape", shape]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let text = stdout(&output);
-        let found: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(found.len(), rows, "{shape}");
-        for row in &found {
-            assert!(streams.contains(&row["streams"].as_u64().unwrap()), "{row}");
-            assert!(
-                row["nodes"].as_u64().unwrap() >= 1_500 && row["blocks"].as_u64().unwrap() >= 1_000
-            );
-            assert!(row["ratio"].as_f64().unwrap() >= 1.0, "{row}");
-            assert!(row["reserved_bytes"].as_u64() <= row["deferred_bytes"].as_u64(), "{row}");
-        }
-        let drawn = |row: &serde_json::Value| [&row["blocks"], &row["nodes"]].map(|it| it.as_u64());
-        let drawn: BTreeSet<_> = found.iter().map(drawn).collect();
-        assert!(drawn.len() > 3, "{shape}: seeds differ");
-    }
-    let output = regraph(&["sweep", "--driver", "sim", "--shape", "round"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("steps, layers, pipelines"), "{}", stderr(&output));
-}
-
 /// The pipeline's layout is found in the usual time only with more memory.
 #[test]
 fn a_layout_may_be_searched_for_longer() {
@@ -411,54 +340,6 @@ fn a_trace_may_be_scaled() {
 fn a_planned_capture_with_a_set_back_is_accepted() {
     let output = replay_sim(&["--plan", "exact", &trace("planned_after_set_back")]);
     assert!(output.status.success(), "{}", stderr(&output));
-}
-
-#[test]
-fn a_sweep_with_plans_comes_to_the_least_memory() {
-    let rows = |sizes: &str| {
-        let output =
-            regraph(&["sweep", "--driver", "sim", "--json", "--plan", "exact", "--sizes", sizes]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let lines = stdout(&output);
-        let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
-        let rows: Vec<serde_json::Value> = rows.collect();
-        assert_eq!(rows.len(), 24);
-        rows
-    };
-    let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
-    for row in rows("fixed") {
-        let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
-        assert_eq!(figure(&row, "planned_minimum_bytes"), minimum, "{row}");
-        assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
-        assert_eq!(row["planned_ratio"], 1.0, "{row}");
-        assert!(figure(&row, "mappings") > 0 && row["planning_ns"].is_u64(), "{row}");
-        assert!(row["binding_ns"].is_u64() && row["planned_replay_ns"].is_null(), "{row}");
-    }
-    // In pipelines streams never wait for those behind them.
-    for shape in ["layers", "pipelines"] {
-        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact", "--shape", shape];
-        let output = regraph(&arguments);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        for line in stdout(&output).lines() {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
-            assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
-        }
-    }
-    // Blocks below half a unit have memory outside the plan, and outputs have whole units to themselves.
-    for row in rows("mixed") {
-        let (planned, least) =
-            (figure(&row, "planned_bytes"), figure(&row, "planned_minimum_bytes"));
-        assert!(least >= figure(&row, "minimum_bytes") && planned >= least, "{row}");
-        assert!(row["planned_ratio"].as_f64().unwrap() < 1.25, "{row}");
-    }
-    let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output).contains("[possible values: none, learned, exact, twice]"),
-        "{}",
-        stderr(&output)
-    );
 }
 
 #[test]
@@ -574,7 +455,7 @@ fn a_pickle_of_something_else_is_status_2() {
 fn compressed_input_is_called_so_by_every_command() {
     let path = scratch("compressed.jsonl.gz", "").display().to_string();
     std::fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\x03abc").unwrap();
-    for command in ["replay", "plan", "plot", "graph", "snapshot", "import-csv"] {
+    for command in ["replay", "plan", "plot", "graph", "snapshot"] {
         let output = regraph(&[command, &path]);
         assert_eq!(output.status.code(), Some(2), "{command}");
         let text = stderr(&output);
@@ -613,45 +494,6 @@ fn certified_blocks_have_their_names_and_lines() {
             vec!["0.50", "MiB", "in", "1", "no", "name", "and", "no", "line", "of", "code"],
         ]
     );
-}
-
-#[test]
-fn a_planning_problem_becomes_a_trace() {
-    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/minimalloc/A.1048576.csv");
-    let set = set.to_str().unwrap();
-    let path = scratch("imported.jsonl", "").display().to_string();
-    let output = regraph(&["import-csv", set, "-o", &path, "--unit", "4096"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told = stdout(&output);
-    assert!(told.contains(": 154 blocks, ") && told.contains("at most 4294967296 bytes"), "{told}");
-
-    let written = std::fs::read_to_string(&path).unwrap();
-    let output = regraph(&["import-csv", set, "--unit", "4096"]);
-    assert_eq!((output.status.code(), stdout(&output)), (Some(0), written));
-    assert_eq!(replay_sim(&[&path]).status.code(), Some(0));
-}
-
-#[test]
-fn a_problem_that_cannot_be_read_is_status_2() {
-    let path = scratch("bad.csv", "id,lower,upper,size\na,3,3,1\n").display().to_string();
-    let output = regraph(&["import-csv", &path]);
-    assert_eq!(output.status.code(), Some(2));
-    let expected = "bad.csv: line 2: expected an interval that ends after it begins, found [3, 3)";
-    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
-    assert!(output.stdout.is_empty());
-
-    for arguments in [
-        &["import-csv"][..],
-        &["import-csv", &path, "--unit", "0"],
-        &["import-csv", "/nowhere/problem.csv"],
-        &["import-csv", env!("CARGO_MANIFEST_DIR")],
-    ] {
-        assert_eq!(regraph(arguments).status.code(), Some(2), "{arguments:?}");
-    }
-    let good = scratch("same.csv", "id,lower,upper,size\na,3,4,1\n").display().to_string();
-    let output = regraph(&["import-csv", &good, "-o", &good]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
 }
 
 /// A capture with a block that something outside it uses too and with a kernel behind a free, and one whose kernels keep

@@ -399,7 +399,7 @@ fn blocks_tell_their_names_and_stacks_and_all_of_it_is_escaped() {
     assert_eq!(
         lines,
         [
-            "block 5: 4.0 MiB (4,194,304 bytes) on stream 0",
+            "block 5: 4 MiB (4,194,304 bytes) on stream 0",
             "operations 2 to 5",
             "one of the blocks that make the minimum",
             "</script><b>\"keys\" & 'values'\u{fffd}",

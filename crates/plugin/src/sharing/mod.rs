@@ -158,14 +158,14 @@ fn fetch(sender: &Sender, _: &[Piece]) -> Result<Vec<Descriptor>, Error> {
 
 impl<D: Transfer> Plugin<D> {
     /// Says how another process can map the block at an address. The block must live until that process
-    /// has finished with it. See [`Engine::share`](engine::Engine::share).
+    /// has finished with it. See [`Sharing::share`](regraph::engine::Sharing::share).
     ///
     /// # Errors
     /// [`Error::UnknownAddress`]; [`Error::NotOffered`];
     /// [`engine::Error::NotShared`] where the block's memory was not made for that.
     pub fn share(&self, address: u64) -> Result<Shared, Error> {
         let (device, block) = self.find(address, "share")?;
-        let (handle, offset) = match device.engine.share(block)? {
+        let (handle, offset) = match device.engine.sharing().share(block)? {
             engine::Shared::Pieces { offset, pieces } => {
                 let (sender, pieces) = self.sharing.offer(&pieces)?;
                 (Handle::Pieces(sender, pieces), offset)
@@ -183,13 +183,13 @@ impl<D: Transfer> Plugin<D> {
 
     /// Says that others have the memory behind an address by handles that they exported themselves, and that it must
     /// stay there. Returns whether it is memory of this process's devices. See
-    /// [`Engine::keep_exported`](engine::Engine::keep_exported).
+    /// [`Sharing::keep_exported`](regraph::engine::Sharing::keep_exported).
     ///
     /// # Errors
     /// [`engine::Error::NotKept`].
     pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
         for engine in self.engines() {
-            if engine.keep_exported(address, bytes)? {
+            if engine.sharing().keep_exported(address, bytes)? {
                 return Ok(true);
             }
         }
@@ -253,13 +253,13 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Lets a device read and write the memory of another, what there is and what comes later; doing it
-    /// again does nothing. See [`Engine::open_to`](engine::Engine::open_to).
+    /// again does nothing. See [`Sharing::open_to`](regraph::engine::Sharing::open_to).
     ///
     /// # Errors
-    /// Those of [`Engine::open_to`](engine::Engine::open_to); [`Error::Driver`] where a device cannot be
+    /// Those of [`Sharing::open_to`](regraph::engine::Sharing::open_to); [`Error::Driver`] where a device cannot be
     /// had.
     pub fn peer_access(&self, device: u32, to: u32) -> Result<(), Error> {
-        Ok(self.device(to)?.engine.open_to(device)?)
+        Ok(self.device(to)?.engine.sharing().open_to(device)?)
     }
 
     /// Unmaps what was closed by all its users, once all devices have finished what they were given;
@@ -272,8 +272,9 @@ impl<D: Transfer> Plugin<D> {
         // No route can be added, and so no capture of PyTorch's begin, while these are held.
         let devices: Vec<&Device<D>> = self.devices().collect();
         let _held: Vec<_> = devices.iter().map(|device| device.pools()).collect();
-        let idle =
-            |device: &&Device<D>| device.routes.take_no_streams() && !device.engine.is_recording();
+        let idle = |device: &&Device<D>| {
+            device.routes.take_no_streams() && !device.engine.host().is_recording()
+        };
         if !devices.iter().all(idle) {
             return;
         }
@@ -287,7 +288,7 @@ impl<D: Transfer> Plugin<D> {
             if let Ok(device) = self.device(*number) {
                 // What the driver keeps is lost, and not used again.
                 let _ = match entry.mapped {
-                    Mapped::Import(import) => device.engine.close_import(import),
+                    Mapped::Import(import) => device.engine.sharing().close_import(import),
                     Mapped::Allocation(address) => {
                         device.engine.driver().close_allocation(address).map_err(Into::into)
                     }
@@ -305,7 +306,7 @@ fn import<D: Transfer>(
 ) -> Result<(Mapped, u64), Error> {
     let sizes = pieces.iter().map(|piece| piece.bytes);
     let pieces: Vec<(u64, &Descriptor)> = sizes.zip(descriptors).collect();
-    let (import, address) = device.engine.import(&pieces)?;
+    let (import, address) = device.engine.sharing().import(&pieces)?;
     Ok((Mapped::Import(import), address))
 }
 

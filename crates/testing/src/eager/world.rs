@@ -475,7 +475,7 @@ impl<H: Host> World<H> {
     fn learn(&mut self, begins: bool) {
         self.tell(format_args!("learns: {begins}"));
         let engine = self.host.engine();
-        let done = if begins { engine.learn() } else { engine.learned().map(drop) };
+        let done = if begins { engine.plans().learn() } else { engine.plans().learned().map(drop) };
         done.expect("the engine is sound");
     }
 

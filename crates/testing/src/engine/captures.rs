@@ -22,7 +22,7 @@ impl World {
         let told = u.ratio(3, 4)?;
         let expected = if told { u.int_in_range(0..=2)? } else { 0 };
         if expected > 0 {
-            let expects = self.engine.expect_capture(self.streams[stream]);
+            let expects = self.engine.host().expect_capture(self.streams[stream]);
             expects.expect("the engine is sound");
         }
         if expected > 1 {

@@ -225,7 +225,8 @@ impl World {
         self.tell(format_args!("free of {block} from {from:?}, ruined {ruined:?}"));
         let result = match from {
             Some(stream) => {
-                let result = self.engine.free_from(id, self.streams[stream]);
+                let recorded = self.engine.record_stream(id, self.streams[stream]);
+                let result = recorded.and_then(|()| self.engine.free(id));
                 self.name_user(block, stream);
                 result
             }

@@ -9,7 +9,7 @@ impl World {
         let Some(capture) = self.capture_of(stream) else { return };
         let options = self.plan.clone().filter(|_| on);
         self.tell(format_args!("capture {capture} is planned: {on}"));
-        match self.engine.plan_capture(self.captures[capture].id, options) {
+        match self.engine.plans().plan_capture(self.captures[capture].id, options) {
             Ok(())
             | Err(Error::Unknown { what: Unknown::Capture(_), .. } | Error::CannotPlan { .. }) => {}
             Err(error) => panic!("plan_capture: {error}"),
@@ -19,7 +19,11 @@ impl World {
     /// Has the engine learn from what is asked for outside captures from now on, or lets it have learned.
     pub(super) fn learn(&mut self, begins: bool) {
         self.tell(format_args!("learns: {begins}"));
-        let done = if begins { self.engine.learn() } else { self.engine.learned().map(drop) };
+        let done = if begins {
+            self.engine.plans().learn()
+        } else {
+            self.engine.plans().learned().map(drop)
+        };
         done.expect("the engine is sound");
     }
 
@@ -27,7 +31,7 @@ impl World {
     pub(super) fn preview(&mut self, stream: usize) {
         let Some(capture) = self.capture_of(stream) else { return };
         self.tell(format_args!("preview of {capture}"));
-        match self.engine.preview_plan(self.captures[capture].id) {
+        match self.engine.plans().preview_plan(self.captures[capture].id) {
             Ok(_) | Err(Error::Unknown { what: Unknown::Capture(_), .. }) => {}
             Err(error) => panic!("preview_plan: {error}"),
         }
@@ -36,19 +40,19 @@ impl World {
     /// Suspends a pool, if nothing uses it, and resumes it.
     pub(super) fn suspend(&mut self, pool: usize) {
         self.driver.complete_all();
-        let gone = match self.engine.suspend_pool_discarding(self.pools[pool]) {
+        let gone = match self.engine.host().suspend_discarding_all(self.pools[pool]) {
             Ok(gone) => gone,
             Err(
                 Error::Pool { why: PoolRefusal::Busy { .. }, .. }
                 | Error::Pool { why: PoolRefusal::CannotSuspend, .. },
             ) => return,
-            Err(error) => panic!("suspend_pool: {error}"),
+            Err(error) => panic!("suspend_discarding_outputs: {error}"),
         };
         assert_eq!(self.reserved(pool), 0, "a suspended pool holds memory");
         self.tell(format_args!("pool {pool} goes and comes: {gone}"));
         let limited = self.engine.set_memory_limit(None);
         limited.expect("the engine is sound");
-        let back = self.engine.resume_pool(self.pools[pool]);
+        let back = self.engine.host().resume_pool(self.pools[pool]);
         assert_eq!(back.expect("there was as much memory before"), gone);
         // What they held is lost.
         for block in self.blocks.iter_mut().filter(|it| it.pool == pool && it.home.is_none()) {
@@ -62,7 +66,7 @@ impl World {
         self.driver.complete_all();
         let before = self.reserved(pool);
         let shared = self.shared(pool);
-        let gone = match self.engine.compact_pool(self.pools[pool]) {
+        let gone = match self.engine.host().compact_pool(self.pools[pool]) {
             Ok(gone) => gone,
             Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) => return,
             Err(error) => panic!("compact_pool: {error}"),

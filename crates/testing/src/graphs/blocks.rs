@@ -129,7 +129,7 @@ impl<P: Program> World<'_, P> {
             None => home.pool.allocate(bytes, handle)?,
             Some(Lent::AllFree) => {
                 home.pool.follow(handle)?;
-                return self.engine.lend(home.pool.id(), bytes, handle, Lent::AllFree);
+                return self.engine.host().lend(home.pool.id(), bytes, handle, Lent::AllFree);
             }
             Some(_) => {
                 if home.lending[stream].is_none() {

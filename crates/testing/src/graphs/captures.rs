@@ -89,7 +89,7 @@ impl<P: Program> World<'_, P> {
         let crosses = read.iter().any(|it| it.0 != home);
         self.crossed |= crosses;
         if u.ratio(1, 2)? {
-            self.engine.expect_capture(handle).expect("the stream does not capture");
+            self.engine.host().expect_capture(handle).expect("the stream does not capture");
             if u.ratio(2, 3)? {
                 (self.hooks.progress)(handle);
             }
@@ -100,7 +100,7 @@ impl<P: Program> World<'_, P> {
         let capture = Capture::adopt(&self.homes[home].pool, handle).expect("the pool is awake");
         let planned = match self.features.plans.filter(|_| self.plans && home == 0) {
             Some(one) if u.ratio(1, one)? => {
-                let done = self.engine.plan_capture(capture.id(), None);
+                let done = self.engine.plans().plan_capture(capture.id(), None);
                 done.expect("the capture has just begun");
                 false
             }
@@ -404,7 +404,7 @@ impl<P: Program> World<'_, P> {
         behind.into_iter().for_each(|stream| self.wait(handle, stream));
         if let Some(&(home, _)) = freed.first() {
             // Else what waits for the stream would be taken for its next capture's.
-            let looked = self.engine.largest_block(self.homes[home].pool.id());
+            let looked = self.engine.host().largest_block(self.homes[home].pool.id());
             looked.expect("the device answers");
         }
     }

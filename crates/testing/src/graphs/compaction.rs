@@ -119,7 +119,7 @@ impl<P: Program> World<'_, P> {
     pub(super) fn wake(&mut self) {
         for home in 0..POOLS {
             let pool = self.homes[home].pool.clone();
-            if self.engine.is_suspended(pool.id()).expect("the pool is there") {
+            if self.engine.host().is_suspended(pool.id()).expect("the pool is there") {
                 pool.resume().expect("there is room for it");
                 self.restart();
             }

@@ -32,7 +32,11 @@ impl<P: Program> World<'_, P> {
             return Ok(());
         }
         let pool = self.homes[home].pool.clone();
-        let gone = if discards { pool.suspend_discarding() } else { pool.suspend() };
+        let gone = if discards {
+            pool.suspend_discarding_all()
+        } else {
+            pool.suspend_discarding_outputs()
+        };
         let mine = |it: &&Borrowed| it.home == home;
         match gone {
             Ok(_) => {
@@ -132,7 +136,7 @@ impl<P: Program> World<'_, P> {
         if self.is_captured(home) {
             return Ok(());
         }
-        let checkpoint = match self.engine.checkpoint(self.homes[home].pool.id()) {
+        let checkpoint = match self.engine.host().checkpoint(self.homes[home].pool.id()) {
             Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
                 if self.plans && home == 0 =>
             {
@@ -174,7 +178,8 @@ impl<P: Program> World<'_, P> {
             self.all_follow(0);
         }
         let saved = self.saved.swap_remove(row);
-        let restored = self.engine.restore(self.homes[saved.home].pool.id(), &saved.checkpoint);
+        let restored =
+            self.engine.host().restore(self.homes[saved.home].pool.id(), &saved.checkpoint);
         match restored {
             Ok(restored) => self.note_restored(&saved, &restored),
             // Memory that the checkpoint names has gone back to the driver.

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use petgraph::visit::EdgeRef;
 use petgraph::Direction;
+use regraph::Size;
 
 use super::{at, dot, Dag, Edge, Reuse, Window, Wrong};
 use crate::{BlockIndex, StreamIndex};
@@ -275,7 +276,7 @@ impl<'a> Picture<'a> {
             let Some(Bar { x, top, bottom }) = self.bars.get(&block.id).copied() else { continue };
             let color = COLORS[block.id as usize % COLORS.len()];
             let (width, height) = (LANE - 3.0, bottom - top);
-            let (id, bytes) = (block.id, size(block.bytes));
+            let (id, bytes) = (block.id, Size(block.bytes));
             let red = red(wrong.map(|wrong| &wrong.blocks), id);
             let freed = match &block.markers {
                 None => "not freed".to_owned(),
@@ -370,16 +371,4 @@ fn names(blocks: &[BlockIndex]) -> String {
         return "none".to_owned();
     }
     numbers(blocks)
-}
-
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let unit = UNITS.len() - 1;
-    let unit = (0..unit).find(|&unit| bytes < 1 << (10 * (unit + 1))).unwrap_or(unit);
-    let amount = bytes as f64 / (1_u64 << (10 * unit)) as f64;
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{amount:.1} {}", UNITS[unit])
-    }
 }

@@ -60,6 +60,7 @@ pub const MEASURES: &[Measure] = &[
     Measure { name: "variants-of-the-error", count: error_variants },
     Measure { name: "comments-that-begin-the-same", count: begin_the_same },
     Measure { name: "public-modules", count: public_modules },
+    Measure { name: "methods-of-the-engine", count: engine_methods },
 ];
 
 fn length(count: usize) -> u64 {
@@ -111,8 +112,8 @@ fn whole_state(sources: &Sources) -> Result<u64, String> {
     // Other types of these names are not the engine's.
     let files = blocks
         .into_iter()
-        .filter(|(name, file)| WHOLE.contains(&name.as_str()) && file.starts_with("src/engine/"));
-    Ok(length(files.map(|(_, file)| file).collect::<BTreeSet<_>>().len()))
+        .filter(|it| WHOLE.contains(&it.name.as_str()) && it.file.starts_with("src/engine/"));
+    Ok(length(files.map(|it| it.file).collect::<BTreeSet<_>>().len()))
 }
 
 /// The core's fields of type `bool` or `Option` with one of the names of [`WHOSE`].
@@ -157,6 +158,12 @@ fn begin_the_same(sources: &Sources) -> Result<u64, String> {
         rest.is_some_and(|it| it.starts_with([',', ':', ' ']))
     };
     Ok(length(lines.filter(begins).count()))
+}
+
+/// The methods that the engine shows to the library's callers, beside those of its views.
+fn engine_methods(sources: &Sources) -> Result<u64, String> {
+    let blocks = sources.types(&["src/"])?.impls;
+    Ok(blocks.into_iter().filter(|it| it.name == "Engine").map(|it| it.methods).sum())
 }
 
 fn public_modules(sources: &Sources) -> Result<u64, String> {
@@ -237,6 +244,16 @@ mod tests {
             ("src/heap/d.rs", "impl State {}"),
         ]);
         assert_eq!(whole_state(&files), Ok(2));
+    }
+
+    #[test]
+    fn public_methods_of_the_engine_are_counted_in_all_its_files() {
+        let files = sources(&[
+            ("src/engine/a.rs", "impl<D: Driver> Engine<D> { pub fn a() {} pub(crate) fn b() {} }"),
+            ("src/graphs/b.rs", "impl<D: HostApi> Engine<D> { pub fn c() {} fn d() {} }"),
+            ("src/engine/c.rs", "impl<D: Driver> HostCalls<'_, D> { pub fn e() {} }"),
+        ]);
+        assert_eq!(engine_methods(&files), Ok(2));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Fields, Ident, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemType, Visibility,
+    Attribute, Fields, Ident, ImplItem, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemType,
+    Visibility,
 };
 
 /// What some files declare, in their order. Types within functions count, those of `#[cfg(test)]` modules and of
@@ -10,9 +11,17 @@ use syn::{
 #[derive(Default)]
 pub struct Types {
     pub all: Vec<Type>,
-    /// The type and the file of each `impl` block.
-    pub impls: Vec<(String, String)>,
+    pub impls: Vec<Impl>,
     file: String,
+}
+
+/// An `impl` block.
+pub struct Impl {
+    /// Its type.
+    pub name: String,
+    pub file: String,
+    /// Its public methods.
+    pub methods: u64,
 }
 
 pub struct Type {
@@ -115,7 +124,12 @@ impl<'a> Visit<'a> for Types {
 
     fn visit_item_impl(&mut self, item: &'a ItemImpl) {
         if let Some(name) = names(&item.self_ty).into_iter().next() {
-            self.impls.push((name, self.file.clone()));
+            let public = |it: &&ImplItem| match it {
+                ImplItem::Fn(method) => matches!(method.vis, Visibility::Public(_)),
+                _ => false,
+            };
+            let methods = item.items.iter().filter(public).count() as u64;
+            self.impls.push(Impl { name, file: self.file.clone(), methods });
         }
         visit::visit_item_impl(self, item);
     }

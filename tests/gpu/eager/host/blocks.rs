@@ -169,7 +169,8 @@ impl<P: Device> Host<P> {
         }
         match last {
             Some(stream) if self.shape.flaw.is_none() => {
-                self.engine.free_from(block.id, self.streams[stream]).unwrap();
+                self.engine.record_stream(block.id, self.streams[stream]).unwrap();
+                self.engine.free(block.id).unwrap();
             }
             Some(stream) => {
                 self.engine.record_stream(block.id, self.streams[stream]).unwrap();

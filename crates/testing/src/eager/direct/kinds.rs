@@ -57,7 +57,7 @@ impl World<Direct> {
         block: BlockId,
         capture: Option<usize>,
     ) -> usize {
-        let report = self.host.engine.block_report(block).expect("the block is live");
+        let report = self.host.engine.host().block_report(block).expect("the block is live");
         let pool = self.host.pools.iter().position(|&pool| pool == report.pool);
         let pool = pool.expect("the pool is one of the host's");
         let offers = matches!(self.host.spares[pool], Spare::Offered | Spare::OfferedWhenShort);
@@ -74,12 +74,16 @@ impl World<Direct> {
                 let all = [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
                 let spare = *u.choose(&all)?;
                 self.tell(format_args!("pool {pool}: {spare:?}"));
-                self.host.engine.set_spare(self.host.pools[pool], spare).expect("the pool exists");
+                self.host
+                    .engine
+                    .host()
+                    .set_spare(self.host.pools[pool], spare)
+                    .expect("the pool exists");
                 self.host.spares[pool] = spare;
             }
             4 => self.empty_pool(pool, u.arbitrary()?),
             5 => {
-                let largest = self.host.engine.largest_block(self.host.pools[pool]);
+                let largest = self.host.engine.host().largest_block(self.host.pools[pool]);
                 if let Err(error) = largest {
                     self.excuse(&error);
                 }
@@ -108,7 +112,7 @@ impl World<Direct> {
             figures.expect("the pool exists").all.reserved_bytes.current
         };
         let before = held(self);
-        match self.host.engine.empty_pool(self.host.pools[pool], wait) {
+        match self.host.engine.host().empty_pool(self.host.pools[pool], wait) {
             Ok(gone) if self.is_uncached(pool) => assert!(gone <= before),
             Ok(gone) => assert_eq!(gone, before - held(self), "what went"),
             Err(error) => self.excuse(&error),
@@ -121,7 +125,7 @@ impl World<Direct> {
     /// Maps a block's memory a second time, as another process would.
     fn import(&mut self, block: usize) {
         let id = self.blocks[block].id;
-        let (offset, pieces) = match self.host.engine.share(id) {
+        let (offset, pieces) = match self.host.engine.sharing().share(id) {
             Ok(Shared::Pieces { offset, pieces }) => (offset, pieces),
             // By the driver's own name of it, which is the plug-in's to use.
             Ok(_) | Err(Error::NotShared { .. }) => return,
@@ -130,7 +134,7 @@ impl World<Direct> {
         assert!(!self.host.kinds[self.blocks[block].pool].given, "the source alone may share it");
         let pieces: Vec<_> =
             pieces.iter().map(|piece| (piece.bytes, piece.export.descriptor())).collect();
-        match self.host.engine.import(&pieces) {
+        match self.host.engine.sharing().import(&pieces) {
             Ok((import, address)) => {
                 let at = address + offset;
                 self.tell(format_args!("block {block} is mapped at {at:#x} too"));
@@ -156,7 +160,7 @@ impl World<Direct> {
         self.judge_import(import);
         let (id, address, _) = self.host.imports.remove(import);
         self.tell(format_args!("{address:#x} is closed"));
-        match self.host.engine.close_import(id) {
+        match self.host.engine.sharing().close_import(id) {
             Ok(()) => {
                 let gone = self.driver.read_tags(address, 512).is_err();
                 assert!(gone, "a closed import is mapped");

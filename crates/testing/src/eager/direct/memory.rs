@@ -107,7 +107,7 @@ impl World<Direct> {
         let before: u64 = live.into_iter().map(|block| self.blocks[block].bytes).sum();
         let placed = allocated.current - before;
         if whole {
-            let around = self.host.engine.surroundings_of(id).expect("the block is live").1;
+            let around = self.host.engine.host().surroundings_of(id).expect("the block is live").1;
             assert!(placed >= bytes, "{placed} given for {bytes}");
             assert!(around == placed || self.flawed, "{placed} of a segment of {around}");
             self.caught |= around != placed;

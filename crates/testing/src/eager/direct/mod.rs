@@ -111,11 +111,9 @@ impl Host for Direct {
 
     fn give_back(world: &mut World<Self>, number: usize, from: Option<StreamHandle>) {
         let block = &world.blocks[number];
-        let freed = match from {
-            Some(stream) => world.host.engine.free_from(block.id, stream),
-            None => world.host.engine.free(block.id),
-        };
-        freed.expect("the block is live");
+        let engine = &world.host.engine;
+        let recorded = from.map_or(Ok(()), |stream| engine.record_stream(block.id, stream));
+        recorded.and_then(|()| engine.free(block.id)).expect("the block is live");
         world.host.figures.remove((block.pool, block.large), block.bytes, block.requested);
     }
 
@@ -228,12 +226,12 @@ impl Host for Direct {
     }
 
     fn live_in(world: &World<Self>, pool: usize) -> Vec<u64> {
-        let live = world.host.engine.live_blocks(world.host.pools[pool]);
+        let live = world.host.engine.host().live_blocks(world.host.pools[pool]);
         live.expect("the pool exists").iter().map(|block| block.address).collect()
     }
 
     fn checkpoint(world: &World<Self>, pool: usize) -> Option<Checkpoint> {
-        match world.host.engine.checkpoint(world.host.pools[pool]) {
+        match world.host.engine.host().checkpoint(world.host.pools[pool]) {
             Ok(checkpoint) => return Some(checkpoint),
             Err(error) => world.judge_no_checkpoint(pool, &error),
         }
@@ -245,7 +243,7 @@ impl Host for Direct {
         pool: usize,
         checkpoint: &Checkpoint,
     ) -> Option<Restored<BlockId>> {
-        match world.host.engine.restore(world.host.pools[pool], checkpoint) {
+        match world.host.engine.host().restore(world.host.pools[pool], checkpoint) {
             Ok(restored) => {
                 let live = restored.live.iter().map(|block| (block.address, block.id)).collect();
                 let freed = restored.freed.iter().map(|block| block.address).collect();

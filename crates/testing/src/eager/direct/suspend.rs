@@ -24,7 +24,7 @@ impl World<Direct> {
         };
         let before = figures(self).reserved_bytes.current;
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        match self.host.engine.suspend_pool_discarding(self.host.pools[pool]) {
+        match self.host.engine.host().suspend_discarding_all(self.host.pools[pool]) {
             Ok(bytes) => {
                 assert!(mapped && self.comes_back(pool), "it cannot come back");
                 assert!(under_way.is_empty() || self.host.suspended[pool], "a capture uses it");
@@ -47,7 +47,7 @@ impl World<Direct> {
             }
             Err(error) => self.excuse(&error),
         }
-        let suspended = self.host.engine.is_suspended(self.host.pools[pool]);
+        let suspended = self.host.engine.host().is_suspended(self.host.pools[pool]);
         self.host.suspended[pool] = suspended.expect("the pool exists");
         if self.host.suspended[pool] {
             self.forget(pool);
@@ -65,7 +65,7 @@ impl World<Direct> {
         let before =
             self.host.engine.statistics_of(self.host.pools[pool]).expect("the pool exists").all;
         let missing = before.suspended_bytes.current;
-        match self.host.engine.resume_pool(self.host.pools[pool]) {
+        match self.host.engine.host().resume_pool(self.host.pools[pool]) {
             Ok(bytes) => {
                 // For lack of memory, what is free in the pool is given up instead.
                 assert!(bytes == missing || self.faulted && bytes < missing);
@@ -84,7 +84,7 @@ impl World<Direct> {
             }
             Err(error) => self.excuse(&error),
         }
-        let suspended = self.host.engine.is_suspended(self.host.pools[pool]);
+        let suspended = self.host.engine.host().is_suspended(self.host.pools[pool]);
         assert_eq!(suspended.expect("the pool exists"), self.host.suspended[pool]);
     }
 

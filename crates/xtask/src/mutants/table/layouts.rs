@@ -41,7 +41,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "heard-forgotten",
         rule: "What was asked for outside captures is forgotten with what was learned.",
         file: "src/engine/layout.rs",
-        edits: &[("drop(self.caches.take_heard());", "")],
+        edits: &[("drop(self.0.caches.take_heard());", "")],
         test: "plans::heard::what_was_heard_can_be_forgotten",
     },
     Mutant {

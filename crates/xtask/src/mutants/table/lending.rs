@@ -342,7 +342,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "lent-handle-waits",
         rule: "A graph that may be launched unseen comes after all work on what was lent.",
         file: "crates/plugin/src/lending.rs",
-        edits: &[("device.engine.follow_lent(private.pool, device.idle_stream()?)?;", "")],
+        edits: &[("device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;", "")],
         test: "lending::trees::nothing_is_lent_where_graphs_may_be_launched_without_a_word",
     },
     Mutant {
@@ -382,7 +382,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/plugin/src/lending.rs",
         edits: &[("for stream in private.launches.borrowers.drain(..) {
             // What cannot be marked now, the next launch marks or waits for.
-            let _ = self.engine.mark_borrower(private.pool, stream);
+            let _ = self.engine.host().mark_borrower(private.pool, stream);
         }", "")],
         test: "lending::trees::a_launch_comes_after_what_another_thread_has_borrowed",
     },

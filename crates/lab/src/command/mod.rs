@@ -1,0 +1,43 @@
+//! The command line.
+
+mod import_csv;
+mod sweep;
+mod training;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What regraph's figures are made with.
+#[derive(Parser)]
+#[command(name = "regraph-lab", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run random captures, 24 unless another shape is asked for, under the three reuse policies and print a table.
+    Sweep(sweep::Arguments),
+    /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
+    ///
+    /// Exit status: as of `regraph replay`.
+    ImportCsv(import_csv::Arguments),
+    /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
+    Training(training::Arguments),
+}
+
+/// Runs the command and turns its failure into an exit status.
+pub fn main() -> ExitCode {
+    regraph::log_to_stderr();
+    let result = match Arguments::parse().command {
+        Command::Sweep(arguments) => sweep::main(&arguments),
+        Command::ImportCsv(arguments) => import_csv::main(&arguments),
+        Command::Training(arguments) => training::main(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,8 @@
+//! The `regraph-lab` command.
+#![forbid(unsafe_code)]
+
+mod command;
+
+fn main() -> std::process::ExitCode {
+    command::main()
+}

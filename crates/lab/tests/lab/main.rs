@@ -1,0 +1,8 @@
+//! The `regraph-lab` command, and the workloads that it runs.
+#![allow(clippy::unwrap_used)]
+
+mod command;
+mod import;
+mod peer;
+mod training;
+mod training_command;
