@@ -37,6 +37,7 @@
 
 mod host;
 mod kept;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -49,7 +50,7 @@ use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches};
 use crate::logging::tell_later;
 use crate::sync::{Mutex, Rank};
-use host::HostMemory;
+use host::{give_back, HostMemory};
 use kept::{HostCopies, Moving, PoolContents};
 
 /// What becomes of what a region's live blocks hold while it sleeps.
@@ -162,7 +163,8 @@ impl<D: Transfer> Regions<D> {
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
     /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB: until it is done other
     /// calls of the engine wait. Before that, pages of the host are locked where there are too few
-    /// ([`Regions::reserve_host`]), at some 700 us a MiB; calls of the engine go on then, those of these regions wait.
+    /// ([`Regions::reserve_host`]), at some 40 us a MiB by 16 threads and 230 by one; calls of the engine go on then,
+    /// those of these regions wait.
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
@@ -220,15 +222,16 @@ impl<D: Transfer> Regions<D> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         state.copies.give_up(|_| false, |pool| ids.contains(&pool));
         // Before anything else is held back: locking pages takes long.
-        let mut bytes = 0;
+        let (mut bytes, mut last) = (0, None);
         for (&pool, &backup) in &pools {
             // What one holds that sleeps in part is on the host.
             if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
                 bytes += HostMemory::needed(self.engine.held_bytes(pool));
-                let locked = state.copies.host().reserve(self.engine.driver(), bytes);
-                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
+                last = Some(pool);
             }
         }
+        let locked = state.copies.host().reserve(self.engine.driver(), bytes);
+        locked.map_err(|short| short.told(call, last.map(|pool| self.engine.label(pool))))?;
         let stream = state.copies.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
@@ -348,8 +351,9 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
-    /// took: the next sleep that keeps as much locks none. Costs some 700 us a MiB; other calls of these regions wait
-    /// meanwhile, those of the engine do not.
+    /// took: the next sleep that keeps as much locks none. Costs some 40 us a MiB where the process has 16
+    /// processors, as many of which lock pages as the driver says ([`Transfer::host_threads`]), and 230 by one thread;
+    /// other calls of these regions wait meanwhile, those of the engine do not.
     ///
     /// # Errors
     /// [`Error::HostOutOfMemory`], which gives back what it had locked; [`Error::HostTooSmall`] before any is locked,
@@ -369,7 +373,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
-    /// bytes that was. The next sleep has to lock pages anew, at some 700 us a MiB.
+    /// bytes that was. The next sleep has to lock pages anew. No other call waits while that memory goes.
     ///
     /// # Errors
     /// The driver's.
@@ -377,7 +381,10 @@ impl<D: Transfer> Regions<D> {
         let mut state = self.state.lock();
         state.copies.wait(&self.engine)?;
         self.tidy(&mut state);
-        Ok(state.copies.host().free_since(self.engine.driver(), 0)?)
+        let slabs = state.copies.host().take_idle(0);
+        drop(state);
+        let freed = give_back(self.engine.driver(), &slabs);
+        Ok(self.state.lock().copies.host().end_leaving(freed)?)
     }
 
     /// The pools of regions, with what becomes of their contents.
