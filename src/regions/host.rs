@@ -25,6 +25,10 @@ pub(super) struct Span {
 }
 
 impl Span {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Takes its first bytes, `most` of them or all that there are: where they are, and how many.
     pub(super) fn take(&mut self, most: u64) -> (HostPlace, u64) {
         let (place, bytes) = (self.place, most.min(self.bytes));
@@ -77,7 +81,7 @@ impl HostMemory {
         let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
         match bytes.saturating_sub(idle) {
             0 => Ok(()),
-            missing => self.allocate(driver, missing),
+            missing => self.allocate(driver, missing, |_| true),
         }
     }
 
@@ -91,34 +95,29 @@ impl HostMemory {
         self.slabs.len()
     }
 
-    /// Spans for `bytes` bytes: what is idle first, and new slabs for the rest.
-    ///
-    /// # Errors
-    /// As [`HostMemory::reserve`]; then none is taken.
-    pub(super) fn take<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<Vec<Span>, Short> {
-        let (mut taken, mut missing) = (Vec::new(), bytes);
-        while missing > 0 {
-            if self.idle.is_empty() {
-                if let Err(short) = self.allocate(driver, missing) {
-                    self.put_back(taken);
-                    return Err(short);
-                }
-            }
-            let Some(mut span) = self.idle.pop() else { continue };
-            let part = missing.next_multiple_of(CUT);
-            if part < span.bytes {
-                let (place, bytes) = (span.place.after(part), span.bytes - part);
-                self.idle.push(Span { place, bytes, ..span });
-                span.bytes = part;
-            }
-            missing = missing.saturating_sub(span.bytes);
-            taken.push(span);
+    /// Takes a span in which nothing is kept, of `most` bytes at most; none where there is none.
+    pub(super) fn take(&mut self, most: u64) -> Option<Span> {
+        let mut span = self.idle.pop()?;
+        let part = Self::needed(most);
+        if part < span.bytes {
+            let (place, bytes) = (span.place.after(part), span.bytes - part);
+            self.idle.push(Span { place, bytes, ..span });
+            span.bytes = part;
         }
-        Ok(taken)
+        Some(span)
     }
 
-    /// Locks pages for what is missing, by as many threads as the driver says.
-    fn allocate<D: Transfer>(&mut self, driver: &D, missing: u64) -> Result<(), Short> {
+    /// Locks pages for `missing` bytes, by as many threads as the driver says. Calls `more` after each slab, by this
+    /// thread, until it answers false: no more are locked then.
+    ///
+    /// # Errors
+    /// As [`HostMemory::reserve`].
+    pub(super) fn allocate<D: Transfer>(
+        &mut self,
+        driver: &D,
+        missing: u64,
+        mut more: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), Short> {
         let held = self.held().saturating_add(self.leaving).saturating_add(missing);
         if let Some(host) = driver.host_memory().filter(|&host| held > host) {
             return Err(Short::Beyond { held, host });
@@ -136,7 +135,7 @@ impl HostMemory {
                 self.slabs.push(slab);
                 self.put_back([slab]);
                 came += bytes;
-                true
+                more(self)
             }
             Err(source) => {
                 refused.get_or_insert(source);
