@@ -79,11 +79,11 @@ const PIECES: u32 = 8;
 
 /// Counts the pieces of a hold.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
+pub(crate) struct Pace {
     pieces: u32,
 }
 
-impl Hold {
+impl Pace {
     /// Another hold begins.
     pub(crate) fn begin(&mut self) {
         self.pieces = 0;
@@ -97,7 +97,7 @@ impl Hold {
 }
 
 /// Has memory go back whose contents nothing keeps, some of it in each hold.
-struct Back(Hold);
+struct Back(Pace);
 
 impl Keeper for Back {
     fn goes_on(&mut self) -> bool {
@@ -909,8 +909,18 @@ impl<D: Driver> Locked<'_, D> {
 /// What live blocks and graphs of a pool hold: each run an address and a size in bytes, ascending and apart.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) pool: PoolLabel,
-    pub(crate) runs: Vec<(u64, u64)>,
+    pool: PoolLabel,
+    runs: Vec<(u64, u64)>,
+}
+
+impl Held {
+    pub(crate) fn pool(&self) -> &PoolLabel {
+        &self.pool
+    }
+
+    pub(crate) fn runs(&self) -> &[(u64, u64)] {
+        &self.runs
+    }
 }
 
 /// Pools that are shut and on their way to the host, or back: nothing is handed out of them, and none is destroyed, but
@@ -1002,7 +1012,7 @@ impl<D: Driver> Movement<'_, D> {
             let goes = self.engine.lock().is_ok_and(|state| state.pools.is_suspended(pool));
             if goes {
                 // What cannot go now stays as it is, and goes or is used at the next call.
-                let _ = self.give_away(pool, &mut Back(Hold::default()));
+                let _ = self.give_away(pool, &mut Back(Pace::default()));
             }
         }
         let failed = self.engine.change(|locked| {

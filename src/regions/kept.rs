@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::host::{HostMemory, Span};
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
-use crate::engine::{Contents, Engine, Held, Hold, PoolId};
+use crate::engine::{Contents, Engine, Held, Pace, PoolId};
 use crate::error::Error;
 use crate::graphs::Event;
 use crate::heap::Keeper;
@@ -200,7 +200,7 @@ impl<'a> Unplaced<'a> {
 
     /// Gives the next part of the first pool a place at the front of a span; none where the span or the pool is at its end.
     fn place(&mut self, span: &mut Span) -> Option<HostCopy> {
-        let &(address, bytes) = self.pools.first()?.runs.get(self.run)?;
+        let &(address, bytes) = self.pools.first()?.runs().get(self.run)?;
         let (place, part) = span.take((bytes - self.placed).min(CHUNK));
         let chunk = HostCopy { address: address + self.placed, bytes: part, place };
         self.left -= part;
@@ -213,7 +213,7 @@ impl<'a> Unplaced<'a> {
 }
 
 fn held_bytes(held: &Held) -> u64 {
-    held.runs.iter().map(|(_, bytes)| bytes).sum()
+    held.runs().iter().map(|(_, bytes)| bytes).sum()
 }
 
 /// Pools on their way.
@@ -223,7 +223,7 @@ pub(super) struct Moving<'a, D: Transfer> {
     pool: Option<PoolId>,
     stream: StreamHandle,
     copies: &'a mut HostCopies<D>,
-    hold: Hold,
+    pace: Pace,
     /// How many of the copies that are under way the next piece goes after.
     awaited: usize,
     /// Pieces that came, and that nothing was copied to yet.
@@ -236,8 +236,8 @@ impl<'a, D: Transfer> Moving<'a, D> {
         copies: &'a mut HostCopies<D>,
         stream: StreamHandle,
     ) -> Self {
-        let (hold, came) = (Hold::default(), Vec::new());
-        Self { engine, pool: None, stream, copies, hold, awaited: 0, came }
+        let (pace, came) = (Pace::default(), Vec::new());
+        Self { engine, pool: None, stream, copies, pace, awaited: 0, came }
     }
 
     /// Copies what pools hold to the host, each as soon as there is a place: while pages are locked, what has one is
@@ -248,9 +248,9 @@ impl<'a, D: Transfer> Moving<'a, D> {
     pub(super) fn copy(&mut self, pools: &[Held], call: &'static str) -> Result<(), Error> {
         let driver = self.engine.driver();
         for held in pools {
-            if let Some(mut old) = self.copies.kept.remove(&held.pool.id) {
+            if let Some(mut old) = self.copies.kept.remove(&held.pool().id) {
                 // Of a call that failed. What it still copies there comes first on the same stream.
-                self.copies.under_way.retain(|&(of, ..)| of != held.pool.id);
+                self.copies.under_way.retain(|&(of, ..)| of != held.pool().id);
                 self.copies.host.put_back(old.take_spans());
             }
         }
@@ -269,7 +269,8 @@ impl<'a, D: Transfer> Moving<'a, D> {
             copied.is_ok()
         });
         copied?;
-        locked.map_err(|short| short.told(call, unplaced.pool().map(|(held, _)| held.pool.clone())))
+        locked
+            .map_err(|short| short.told(call, unplaced.pool().map(|(held, _)| held.pool().clone())))
     }
 }
 
@@ -291,7 +292,7 @@ impl<D: Transfer> Lane<'_, D> {
         while let Some((held, left)) = unplaced.pool() {
             let Some(mut span) = host.take(left) else { break };
             // From here on the span goes with what is kept in it, also if copies fail.
-            let contents = self.kept.entry(held.pool.id).or_default();
+            let contents = self.kept.entry(held.pool().id).or_default();
             contents.spans.push(span);
             let mut behind = 0;
             while let Some(chunk) = unplaced.place(&mut span) {
@@ -301,7 +302,7 @@ impl<D: Transfer> Lane<'_, D> {
                 behind += bytes;
                 if behind >= CHUNK || span.is_empty() || unplaced.left == 0 {
                     let event = Event::behind(self.engine, self.stream)?;
-                    self.under_way.push_back((held.pool.id, chunk.end(), event));
+                    self.under_way.push_back((held.pool().id, chunk.end(), event));
                     behind = 0;
                 }
             }
@@ -316,7 +317,7 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     }
 
     fn advance(&mut self) -> Result<(), DriverError> {
-        self.hold.begin();
+        self.pace.begin();
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
             self.copies.under_way.drain(..=last);
@@ -338,7 +339,7 @@ impl<D: Transfer> Contents for Moving<'_, D> {
 
 impl<D: Transfer> Keeper for Moving<'_, D> {
     fn goes_on(&mut self) -> bool {
-        self.hold.goes_on()
+        self.pace.goes_on()
     }
 
     fn may_leave(&mut self, address: u64, bytes: u64) -> bool {

@@ -75,12 +75,12 @@ pub struct Regions<D: Transfer> {
     number: u64,
     /// Held by the call that moves pools or changes the host's memory, to its end: such calls take turns.
     copies: Mutex<HostCopies<D>>,
-    told: Mutex<Told>,
+    told: Mutex<Known>,
 }
 
 /// What any call asks and says at any time, also while pools move.
 #[derive(Default)]
-struct Told {
+struct Known {
     /// Of the regions for which something was said.
     backups: BTreeMap<String, Backup>,
     /// Whether what woke stays on the host as it was, to be shown.
@@ -139,7 +139,7 @@ impl<D: Transfer> Regions<D> {
             engine: engine.clone(),
             number: MADE.fetch_add(1, Ordering::Relaxed),
             copies: Mutex::numbered(Rank::Regions, device.into(), HostCopies::new()),
-            told: Mutex::new(Rank::RegionsTold, Told::default()),
+            told: Mutex::new(Rank::RegionsTold, Known::default()),
         }
     }
 
@@ -263,7 +263,7 @@ impl<D: Transfer> Regions<D> {
             self.engine.shut_pools(&ids, tags, (self.number, call))
         })??;
         // What a pool holds that sleeps in part is on the host.
-        held.retain(|held| pools.get(&held.pool.id) != Some(&Backup::None));
+        held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
         let way = Some(Way { movement, stream, held, owned, ids, before });
         Ok(Going { regions: self, call, way, copies, _told: told })
     }
@@ -273,7 +273,7 @@ impl<D: Transfer> Regions<D> {
         &self,
         copies: &mut HostCopies<D>,
         (owned, pools): (&[Pool<D>], &[PoolId]),
-        before: Tally,
+        before: Moment,
         moved: Result<u64, Error>,
     ) -> Result<u64, Error> {
         if moved.is_ok() {
@@ -286,7 +286,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// What is away of each region's pools, and what the host keeps of them.
-    fn tally(&self, pools: &[PoolId], copies: &HostCopies<D>, begun: Instant) -> Tally {
+    fn tally(&self, pools: &[PoolId], copies: &HostCopies<D>, begun: Instant) -> Moment {
         let kept = copies.bytes();
         let mut regions: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         let tagged = self.engine.tagged_pools().into_iter();
@@ -295,7 +295,7 @@ impl<D: Transfer> Regions<D> {
             region.0 += self.engine.pool_memory(pool).map_or(0, |(_, asleep)| asleep);
             region.1 += kept.get(&pool).copied().unwrap_or(0);
         }
-        Tally { begun, regions }
+        Moment { begun, regions }
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
@@ -474,7 +474,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Forgets that regions sleep which have no pools and of which nothing was said.
-    fn forget_asleep(&self, told: &Told) {
+    fn forget_asleep(&self, told: &Known) {
         self.engine.keep_asleep(self.number, |tag| told.backups.contains_key(tag));
     }
 
@@ -517,7 +517,7 @@ struct Way<'a, D: Transfer> {
     /// The owners of the pools, by address.
     owned: Vec<Pool<D>>,
     ids: Vec<PoolId>,
-    before: Tally,
+    before: Moment,
 }
 
 impl<D: Transfer> Going<'_, D> {
@@ -556,7 +556,7 @@ impl<D: Transfer> Drop for Going<'_, D> {
     }
 }
 
-impl Told {
+impl Known {
     fn backup(&self, tag: &str) -> Backup {
         self.backups.get(tag).copied().unwrap_or_default()
     }
@@ -568,7 +568,7 @@ impl Told {
     }
 
     /// Notes how regions have moved, between two moments of one call.
-    fn note(&mut self, before: Tally, after: &Tally) {
+    fn note(&mut self, before: Moment, after: &Moment) {
         let time = before.begun.elapsed();
         for (tag, (away, kept)) in before.regions {
             let Some(&(away_then, kept_then)) = after.regions.get(&tag) else { continue };
@@ -588,7 +588,7 @@ impl Told {
 }
 
 /// What is away of regions and what the host keeps of them, in bytes, at a moment of a call.
-struct Tally {
+struct Moment {
     begun: Instant,
     regions: BTreeMap<Arc<str>, (u64, u64)>,
 }

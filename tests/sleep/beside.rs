@@ -116,6 +116,8 @@ impl Transfer for Device {
 }
 
 type Block = (Memory<Arc<Device>>, u64);
+/// A graph and its pool.
+type Captured = (Graph<Arc<Device>>, Pool<Arc<Device>>);
 
 /// Weights, and graphs with and without a plan, each with an output; and a pool of no region with a graph.
 struct Bench {
@@ -125,7 +127,7 @@ struct Bench {
     stream: StreamHandle,
     weights: Pool<Arc<Device>>,
     blocks: Vec<Block>,
-    graphs: Vec<(Graph<Arc<Device>>, Pool<Arc<Device>>)>,
+    graphs: Vec<Captured>,
     other: (Pool<Arc<Device>>, Graph<Arc<Device>>),
 }
 
