@@ -95,8 +95,10 @@ ranks! {
     EagerPools: Alone, Called;
     /// The streams that use a buffer.
     BufferUses: Alone, Called;
-    /// What the regions of an engine keep on the host.
-    Regions: Alone, Called;
+    /// What the regions of an engine keep on the host, and the right to move them; of several by the devices' numbers.
+    Regions: Ascending, Called;
+    /// What was said of the regions of an engine, and their figures.
+    RegionsTold: Alone, NotCalled;
     /// The launches of a pool; of several pools in the order of their addresses.
     Order: Ascending, Called;
     /// The executables of a pool's graphs, or of all graphs whose executables are kept together.
@@ -152,6 +154,8 @@ ranks! {
 pub struct Mutex<T> {
     #[cfg(debug_assertions)]
     place: (Rank, Option<u64>),
+    /// How many threads wait in [`Mutex::lock_whole`]. Not shuttle's, to which a hint is no step.
+    waiting: std::sync::atomic::AtomicU32,
     inner: sync::Mutex<T>,
 }
 
@@ -172,6 +176,7 @@ impl<T> Mutex<T> {
         Self {
             #[cfg(debug_assertions)]
             place: (rank, number),
+            waiting: std::sync::atomic::AtomicU32::new(0),
             inner: sync::Mutex::new(value),
         }
     }
@@ -203,12 +208,34 @@ impl<T> Mutex<T> {
     pub fn lock_whole(&self) -> Option<MutexGuard<'_, T>> {
         #[cfg(debug_assertions)]
         let entry = self.enter(true);
-        let inner = self.inner.lock().ok()?;
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(std::sync::TryLockError::Poisoned(_)) => return None,
+            Err(std::sync::TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let inner = self.inner.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                inner.ok()?
+            }
+        };
         Some(MutexGuard {
             inner,
             #[cfg(debug_assertions)]
             entry,
         })
+    }
+
+    /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it in
+    /// [`Mutex::lock_whole`], for a while. They would not get it otherwise, since they have to be woken first.
+    pub fn let_others(&self) {
+        const PAUSE: std::time::Duration = std::time::Duration::from_micros(20);
+        const PAUSES: u32 = 8;
+        for _ in 0..PAUSES {
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Takes the lock where no other thread holds it and none panicked with it held. Waits for nothing, and so may come

@@ -221,7 +221,11 @@ def region_tags() -> list[str]:
     """The regions that were named and not forgotten."""
 
 def regions(device: int) -> list[dict[str, Any]]:
-    """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes."""
+    """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes, slept, woke.
+
+    The last two are of the latest sleep and wake: bytes that went or came, that were copied, that were dropped, and
+    seconds; `None` where there was none.
+    """
 
 def keep_exported(address: int, bytes: int) -> bool: ...
 def read_kept(address: int, offset: int, bytes: int, to: int) -> bool:

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::HostPlace;
-use regraph::regions::Backup;
+use regraph::regions::{Backup, Moved};
 use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use crate::allocator::allocator;
@@ -28,8 +28,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(free_region_host, module)?)
 }
 
-// A region that goes or comes holds locks for as long as contents are copied, up to seconds: all calls here
-// let other threads of Python's run meanwhile.
+// A region that goes or comes takes as long as contents are copied, up to seconds: all calls here let other threads of
+// Python's run meanwhile.
 
 /// That a thread is in a region, or in none.
 #[pyclass(frozen)]
@@ -136,7 +136,8 @@ fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
     py.detach(|| Ok(allocator()?.region_tags().iter().map(ToString::to_string).collect()))
 }
 
-/// The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes.
+/// The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes, and of the latest sleep and wake, `slept`
+/// and `woke`, the bytes that went or came, were copied, were dropped, and the seconds.
 #[pyfunction]
 fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let regions = py.detach(|| Ok::<_, PyErr>(allocator()?.regions(device)))?;
@@ -152,6 +153,11 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
         row.set_item("awake_bytes", region.awake_bytes)?;
         row.set_item("asleep_bytes", region.asleep_bytes)?;
         row.set_item("host_bytes", region.host_bytes)?;
+        let way = |moved: Option<Moved>| {
+            moved.map(|it| (it.bytes, it.copied_bytes, it.dropped_bytes, it.time.as_secs_f64()))
+        };
+        row.set_item("slept", way(region.slept))?;
+        row.set_item("woke", way(region.woke))?;
         Ok(row)
     };
     regions.into_iter().map(row).collect()

@@ -83,7 +83,7 @@ pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use report::{FreeRange, Refusal, WaitReason};
 pub use sharing::{ImportId, WhyNotShared};
-pub(crate) use suspend::{By, Contents};
+pub(crate) use suspend::{By, Contents, Held, Movement, Pace};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use crate::heap::{Export, Lent, Shared, SharedPiece};

@@ -398,15 +398,22 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
-            self.state.pools.planned_mut(heap).end_graph(self.driver, capture);
+            let heap = self.state.pools.planned_mut(heap);
+            heap.end_graph(capture);
+        }
+        for &pool in pools {
+            self.release_planned(Some(pool));
         }
     }
 
-    /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more.
-    /// Returns how much.
+    /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more, but for pools that
+    /// are on their way, whose memory is copied. Returns how much.
     pub(super) fn release_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
         for heap in self.state.pools.planned_heaps(pool) {
+            if self.state.pools.is_moving(self.state.pools.pool_of(heap)) {
+                continue;
+            }
             let before = self.state.pools.planned(heap).reserved();
             self.state.pools.planned_mut(heap).release_unused(self.driver);
             gone += before - self.state.pools.planned(heap).reserved();

@@ -83,6 +83,8 @@ pub(super) struct PoolRow {
     settling: SmallVec<[Position; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
+    /// Whether its memory is on its way to the host or back, so that copies may read or write it.
+    moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,
     /// Whether it has an owner, which orders the launches of its graphs.
@@ -403,6 +405,7 @@ impl Pools {
             spare: Spare::default(),
             settling: SmallVec::new(),
             asleep,
+            moving: false,
             lending: Loans::default(),
             owned: false,
         };
@@ -482,6 +485,17 @@ impl Pools {
     pub(super) fn set_keeper(&mut self, id: PoolId, asleep: Option<u64>) {
         if let Some(pool) = self.get_mut(id) {
             pool.asleep = asleep;
+        }
+    }
+
+    /// Whether copies may read or write a pool's memory, of which nothing goes meanwhile but by who copies it.
+    pub(super) fn is_moving(&self, id: PoolId) -> bool {
+        self.get(id).is_some_and(|pool| pool.moving)
+    }
+
+    pub(super) fn set_moving(&mut self, id: PoolId, moving: bool) {
+        if let Some(pool) = self.get_mut(id) {
+            pool.moving = moving;
         }
     }
 
@@ -845,7 +859,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of
-    /// it exists or work may still use a freed block; [`Error::Unknown`]; the driver's, when
+    /// it exists, work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's, when
     /// the pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| locked.destroy_pool(pool))
@@ -886,7 +900,10 @@ impl<D: Driver> Locked<'_, D> {
         let waiting = self.state.waiting.iter().filter(|waiting| waiting.pool == id).count();
         let ordered: usize =
             heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
-        let waiting = waiting + ordered + usize::from(self.state.is_settling(id));
+        let waiting = waiting
+            + ordered
+            + usize::from(self.state.is_settling(id))
+            + usize::from(self.state.pools.is_moving(id));
         let blocks = self.state.blocks.count_of(id);
         let pool = self.state.pool(id, "destroy_pool")?;
         if blocks + pool.captures() + pool.graphs() + waiting > 0 {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::history::EventKind;
 use super::names::{PoolId, PoolLabel};
 use super::oom::{Need, Purpose, Remedy};
-use super::pools::with_heap;
+use super::pools::{with_heap, PoolRow};
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
@@ -46,34 +46,104 @@ impl By {
 
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
-    /// The number of who keeps it: no other may wake the pools.
-    fn number(&self) -> u64;
-
-    /// Of which pool the pieces are that go and come from now on.
+    /// Of which pool the pieces are that go and come from now on; a hold of the engine's lock begins.
     fn turn_to(&mut self, pool: PoolId);
 
-    /// Begins to read what a pool's live blocks and its graphs' outputs hold, each run an address and a size in bytes,
-    /// ascending and apart. No work uses them from now on.
+    /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
+    /// piece goes after, and begins those of the pieces that came.
     ///
     /// # Errors
-    /// What stands in the way. Nothing of the pool goes then.
-    fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error>;
+    /// The driver's.
+    fn advance(&mut self) -> Result<(), DriverError>;
 
-    /// Waits until nothing is read or written any more.
+    /// Waits until nothing is read or written any more, with no lock of the engine's held.
     ///
     /// # Errors
     /// The driver's. What came is not whole then.
     fn finish(&mut self) -> Result<(), DriverError>;
 }
 
+impl Contents for NothingKept {
+    fn turn_to(&mut self, _: PoolId) {}
+
+    fn advance(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
+/// So many pieces go or come in one hold of the engine's lock: each takes the driver some 25 to 75 us.
+const PIECES: u32 = 8;
+
+/// Counts the pieces of a hold.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    pieces: u32,
+}
+
+impl Pace {
+    /// Another hold begins.
+    pub(crate) fn begin(&mut self) {
+        self.pieces = 0;
+    }
+
+    /// Whether another piece may go or come in it.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        self.pieces += 1;
+        self.pieces <= PIECES
+    }
+}
+
+/// Has memory go back whose contents nothing keeps, some of it in each hold.
+struct Back(Pace);
+
+impl Keeper for Back {
+    fn goes_on(&mut self) -> bool {
+        self.0.goes_on()
+    }
+
+    fn may_leave(&mut self, _: u64, _: u64) -> bool {
+        true
+    }
+
+    fn came(&mut self, _: u64, _: u64) {}
+}
+
+impl Contents for Back {
+    fn turn_to(&mut self, _: PoolId) {
+        self.0.begin();
+    }
+
+    fn advance(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
 /// What becomes of what live blocks of pools that go hold.
-enum Loss<'a> {
+#[derive(Clone, Copy, Debug)]
+enum Loss {
     /// There must be none but graphs' own.
     Refused,
     /// It is lost.
     Accepted,
-    /// It is kept, and the pools are asleep: only those who keep it get the memory again.
-    Kept(&'a mut dyn Contents),
+    /// It is kept by whom this numbers, and the pools are asleep: only those who keep it get the memory again.
+    Kept(u64),
+}
+
+/// How far memory has come.
+enum Came {
+    All,
+    /// Another call goes on.
+    Part,
+    /// So much is missing, and nothing gives it.
+    Short(Need),
 }
 
 impl<D: Driver> Engine<D> {
@@ -82,7 +152,13 @@ impl<D: Driver> Engine<D> {
         let loss = if discarding { Loss::Accepted } else { Loss::Refused };
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            let went = locked.suspend_pools(&[pool], loss, by.call)?;
+            let before = locked.state.pools.reserved(pool);
+            if locked.may_be_suspended(pool, loss, by.call)? {
+                locked.shut(pool);
+                let gone = locked.give_away(pool, &mut NothingKept, by.call);
+                gone.inspect_err(|_| locked.reopen(pool))?;
+            }
+            let went = before - locked.state.pools.reserved(pool);
             locked.state.say_of(pool, Level::Info, |pool| {
                 format!("{pool} is suspended: {} went back", Size(went))
             });
@@ -97,13 +173,27 @@ impl<D: Driver> Engine<D> {
             locked.state.pool(pool, by.call)?;
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
-            let came = locked.resume_pools(&[pool], None, by.call)?;
-            if let Some(came) = came {
-                locked.state.say_of(pool, Level::Info, |pool| {
-                    format!("{pool} is resumed: {} came back", Size(came))
-                });
+            let missing = locked.missing_of(&[pool]);
+            match locked.get_back(&[pool], &mut NothingKept, by.call) {
+                Ok(Some(Came::All | Came::Part)) => {}
+                Ok(Some(Came::Short(need))) => {
+                    locked.send_back(pool, by.call);
+                    return Err(locked.report_short(need, &[pool]));
+                }
+                Ok(None) => {
+                    locked.send_back(pool, by.call);
+                    return Ok(None);
+                }
+                Err(error) => {
+                    locked.send_back(pool, by.call);
+                    return Err(error);
+                }
             }
-            Ok(came)
+            locked.reopen(pool);
+            locked.state.say_of(pool, Level::Info, |pool| {
+                format!("{pool} is resumed: {} came back", Size(missing))
+            });
+            Ok(Some(missing))
         });
         came.inspect_err(|error| self.give_up(error))
     }
@@ -136,61 +226,86 @@ impl<D: Driver> Engine<D> {
         Some((state.pools.reserved(pool), state.missing(&heaps)))
     }
 
-    /// What is to be kept of a pool that goes to sleep, in bytes.
-    pub(crate) fn held_bytes(&self, pool: PoolId) -> u64 {
-        // A poisoned engine puts nothing to sleep.
-        self.lock().map_or(0, |state| state.held_runs(pool).iter().map(|(_, bytes)| bytes).sum())
-    }
-
-    /// Suspends pools, and with them goes what their live blocks hold, which is read first: all of them,
-    /// or none as long as no call to the driver fails. Until [`Engine::wake_pools`] they are asleep.
-    /// Returns how many bytes went.
+    /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as it
+    /// was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of those
+    /// pools all of whose memory is there.
     ///
     /// All work that uses the pools must have completed.
     ///
     /// # Errors
-    /// As [`HostCalls::suspend_discarding_all`], and what `contents` says.
-    pub(crate) fn sleep_pools(
-        &self,
+    /// As [`HostCalls::suspend_discarding_all`]; then nothing has changed.
+    pub(crate) fn shut_pools<'a>(
+        &'a self,
         pools: &[PoolId],
-        tags: &[Arc<str>],
-        contents: &mut dyn Contents,
-        call: &'static str,
-    ) -> Result<u64, Error> {
+        tags: Vec<Arc<str>>,
+        (by, call): (u64, &'static str),
+    ) -> Result<(Movement<'a, D>, Vec<Held>), Error> {
         self.change(|locked| {
-            let went = locked.suspend_pools(pools, Loss::Kept(&mut *contents), call)?;
-            locked.state.set_asleep(tags, contents.number(), true);
-            locked.state.messages.say(Level::Info, || {
-                format!("regions {} sleep: {} went back", tags.join(", "), Size(went))
-            });
-            Ok(went)
+            let mut going = Vec::with_capacity(pools.len());
+            for &pool in pools {
+                // One may have gone after its region was looked up.
+                let known = locked.state.pools.get(pool).is_some();
+                if known && locked.may_be_suspended(pool, Loss::Kept(by), call)? {
+                    going.push(pool);
+                }
+            }
+            let mut held = Vec::with_capacity(going.len());
+            for &pool in &going {
+                if !locked.state.pools.is_suspended(pool) {
+                    let runs = locked.state.held_runs(pool);
+                    held.push(Held { pool: locked.state.pools.label(pool), runs });
+                }
+                locked.shut(pool);
+                locked.state.pools.set_keeper(pool, Some(by));
+                locked.state.pools.set_moving(pool, true);
+            }
+            let awake = |tag: &&Arc<str>| !locked.state.pools.is_asleep(tag);
+            let turned: Vec<Arc<str>> = tags.iter().filter(awake).cloned().collect();
+            locked.state.set_asleep(&turned, by, true);
+            let bytes = going.iter().map(|&pool| locked.state.pools.reserved(pool)).sum();
+            let movement = Movement { engine: self, call, by, pools: going, tags, turned, bytes };
+            Ok((movement, held))
         })
     }
 
-    /// Brings the memory of sleeping pools back, and what their live blocks held: of all, or of none.
-    /// Returns how many bytes came.
+    /// Has those of the pools come back that sleep: their memory comes with [`Movement::come`].
     ///
     /// # Errors
-    /// As [`HostCalls::resume_pool`].
-    pub(crate) fn wake_pools(
-        &self,
+    /// [`PoolRefusal::Asleep`] where another keeps what they hold; then nothing has changed.
+    pub(crate) fn wake_pools<'a>(
+        &'a self,
         pools: &[PoolId],
-        tags: &[Arc<str>],
-        contents: &mut dyn Contents,
-    ) -> Result<u64, Error> {
-        let number = contents.number();
-        // In one step: a region is never called asleep whose pools may be launched.
-        let came = self.repeat(|locked| {
-            let came = locked.resume_pools(pools, Some(&mut *contents), "wake")?;
-            if let Some(came) = came {
-                locked.state.set_asleep(tags, number, false);
-                locked.state.messages.say(Level::Info, || {
-                    format!("regions {} wake: {} came back", tags.join(", "), Size(came))
-                });
+        tags: Vec<Arc<str>>,
+        (by, call): (u64, &'static str),
+    ) -> Result<Movement<'a, D>, Error> {
+        self.change(|locked| {
+            let mut coming = Vec::with_capacity(pools.len());
+            for &pool in pools.iter().filter(|&&pool| locked.state.pools.get(pool).is_some()) {
+                locked.must_be_kept_by(pool, Some(by), call)?;
+                if locked.state.pools.is_shut(pool) {
+                    coming.push(pool);
+                }
             }
-            Ok(came)
+            for &pool in &coming {
+                locked.state.pools.set_moving(pool, true);
+            }
+            let bytes = locked.missing_of(&coming);
+            let turned = Vec::new();
+            Ok(Movement { engine: self, call, by, pools: coming, tags, turned, bytes })
+        })
+    }
+
+    /// Lets pools go or be used again that were on their way when what kept their contents ended: no copies are under
+    /// way any more.
+    pub(crate) fn end_movements(&self, by: u64) {
+        // A poisoned engine lets nothing go.
+        let _ = self.change(|locked| {
+            let pools = locked.state.pools.ids();
+            let kept = pools.into_iter().filter(|&it| locked.state.pools.keeper_of(it) == Some(by));
+            let kept: Vec<PoolId> = kept.collect();
+            locked.end_movement(&kept);
+            Ok(())
         });
-        came.inspect_err(|error| self.give_up(error))
     }
 
     /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
@@ -377,7 +492,8 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_short")?;
-        Ok(state.pools.is_shut(pool) && !state.pools.is_suspended(pool))
+        let asleep = state.pools.keeper_of(pool).is_some();
+        Ok(state.pools.is_shut(pool) && !state.pools.is_suspended(pool) && !asleep)
     }
 }
 
@@ -426,7 +542,10 @@ impl State {
                 }
                 self.set_presence(&heaps, |it| *it = Presence::Suspended);
                 self.pools.set_keeper(pool, Some(by));
-            } else if self.pools.keeper_of(pool) == Some(by) && self.missing(&heaps) == 0 {
+            } else if self.pools.keeper_of(pool) == Some(by)
+                && !self.pools.is_moving(pool)
+                && self.missing(&heaps) == 0
+            {
                 self.reopen(&heaps);
                 self.pools.set_keeper(pool, None);
             }
@@ -546,64 +665,11 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    fn suspend_pools(
-        &mut self,
-        pools: &[PoolId],
-        mut loss: Loss<'_>,
-        call: &'static str,
-    ) -> Result<u64, Error> {
-        let went = self.suspend_each(pools, &mut loss, call);
-        if let (Err(_), Loss::Kept(contents)) = (&went, &mut loss) {
-            // Pools that stay awake may lose memory to others as soon as the engine is unlocked.
-            let _ = contents.finish();
-        }
-        went
-    }
-
-    fn suspend_each(
-        &mut self,
-        pools: &[PoolId],
-        loss: &mut Loss<'_>,
-        call: &'static str,
-    ) -> Result<u64, Error> {
-        let mut going = Vec::with_capacity(pools.len());
-        for &pool in pools {
-            if matches!(loss, Loss::Kept(_)) && self.state.pools.get(pool).is_none() {
-                // It went after its region was looked up.
-                continue;
-            }
-            if self.may_be_suspended(pool, loss, call)? {
-                going.push(pool);
-            }
-        }
-        if let Loss::Kept(contents) = loss {
-            for &pool in going.iter().filter(|pool| !self.state.pools.is_suspended(**pool)) {
-                contents.begin(&self.state.pools.label(pool), &self.state.held_runs(pool))?;
-            }
-        }
-        let mut went = 0;
-        for pool in going {
-            let gone = match loss {
-                Loss::Kept(contents) => {
-                    self.state.pools.set_keeper(pool, Some(contents.number()));
-                    contents.turn_to(pool);
-                    self.give_away(pool, *contents, call)
-                }
-                _ => self.give_away(pool, &mut NothingKept, call),
-            };
-            if !self.state.pools.is_shut(pool) {
-                self.state.pools.set_keeper(pool, None);
-            }
-            went += gone?;
-        }
-        Ok(went)
-    }
-
     /// Whether a pool has memory that can go; refuses one whose memory is in use.
     fn may_be_suspended(
         &mut self,
         pool: PoolId,
-        loss: &Loss<'_>,
+        loss: Loss,
         call: &'static str,
     ) -> Result<bool, Error> {
         let heaps = self.state.pool(pool, call)?.all_heaps();
@@ -617,7 +683,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::Exported));
         }
         let by = match loss {
-            Loss::Kept(contents) => Some(contents.number()),
+            Loss::Kept(by) => Some(by),
             _ => None,
         };
         self.must_be_kept_by(pool, by, call)?;
@@ -625,8 +691,8 @@ impl<D: Driver> Locked<'_, D> {
         if known && self.state.pools.reserved(pool) == 0 {
             return Ok(false);
         }
-        if by.is_some() && !known {
-            // Of one that is short of a part not all can be read.
+        if by.is_some() && !known && self.state.pools.keeper_of(pool).is_none() {
+            // Of one that is short of a part not all can be read. One that was shut to sleep has all of it.
             self.state.must_be_awake(pool, call)?;
         }
         self.must_be_quiet(pool, call)?;
@@ -650,31 +716,64 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Gives the memory of a pool that may be suspended back to the driver; returns how many bytes.
+    /// Gives the memory of a pool that is shut back to the driver, as far as `contents` lets it. Returns whether all has
+    /// gone.
     fn give_away(
         &mut self,
         pool: PoolId,
-        keeper: &mut dyn Keeper,
+        contents: &mut dyn Contents,
         call: &'static str,
-    ) -> Result<u64, Error> {
+    ) -> Result<bool, Error> {
         let heaps = self.state.pool(pool, call)?.all_heaps();
-        let before = self.state.pools.reserved(pool);
-        if !self.state.pools.is_shut(pool) {
-            self.state.record_leaving(&heaps);
-        }
-        self.state.set_presence(&heaps, Presence::shut);
-        let mut done = Ok(());
+        contents.turn_to(pool);
         for &heap in &heaps {
-            done = done.and_then(
-                |()| with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, keeper)),
-            );
+            let gone =
+                with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, contents));
+            if !gone? {
+                return Ok(false);
+            }
         }
-        match done {
-            Ok(()) => self.state.set_presence(&heaps, |it| *it = Presence::Suspended),
-            Err(_) => self.state.reopen(&heaps),
+        self.state.set_presence(&heaps, |it| *it = Presence::Suspended);
+        Ok(true)
+    }
+
+    /// Tells of what is there already of a pool that is asleep in part: a way that failed may have left it without its
+    /// contents, and what is kept of it is whole. Of a pool that was only shut nothing else may be whole.
+    fn tell_there(&mut self, pool: PoolId, contents: &mut dyn Contents) {
+        let suspended = |_: &&PoolRow| self.state.pools.is_suspended(pool);
+        let Some(row) = self.state.pools.get(pool).filter(suspended) else { return };
+        let heaps = row.all_heaps();
+        contents.turn_to(pool);
+        for &heap in &heaps {
+            with_heap!(self.state.pools, heap, |heap| heap.tell_there(contents));
         }
-        done?;
-        Ok(before - self.state.pools.reserved(pool))
+    }
+
+    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
+    fn reopen(&mut self, pool: PoolId) {
+        let shut = |_: &&PoolRow| self.state.pools.is_shut(pool);
+        let Some(row) = self.state.pools.get(pool).filter(shut) else { return };
+        let heaps = row.all_heaps();
+        self.state.reopen(&heaps);
+        if !self.state.pools.is_shut(pool) {
+            self.state.pools.set_keeper(pool, None);
+        }
+    }
+
+    /// Ends the way of pools: what is not used any more goes.
+    fn end_movement(&mut self, pools: &[PoolId]) {
+        for &pool in pools {
+            self.state.pools.set_moving(pool, false);
+            self.release_planned(Some(pool));
+        }
+        self.destroy_leaving();
+    }
+
+    /// What the driver has of pools, in bytes.
+    fn missing_of(&mut self, pools: &[PoolId]) -> u64 {
+        let heaps = |&pool: &PoolId| Some(self.state.pools.get(pool)?.all_heaps());
+        let heaps: Vec<_> = pools.iter().filter_map(heaps).collect();
+        heaps.iter().map(|heaps| self.state.missing(heaps)).sum()
     }
 
     fn compact_pool(&mut self, pool: PoolId, call: &'static str) -> Result<u64, Error> {
@@ -743,29 +842,24 @@ impl<D: Driver> Locked<'_, D> {
         self.state.set_presence(&heaps, Presence::shut);
     }
 
-    /// Brings the memory of those of the pools back that are shut: of all, or of none. `None` where the call is to
-    /// be made again.
-    fn resume_pools(
+    /// Gets memory for pools that are shut, as far as `contents` lets it. `None` where the call is to be made again.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], the driver's.
+    fn get_back(
         &mut self,
         pools: &[PoolId],
-        mut contents: Option<&mut dyn Contents>,
+        contents: &mut dyn Contents,
         call: &'static str,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Came>, Error> {
         let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
         for &pool in pools {
-            if contents.is_some() && self.state.pools.get(pool).is_none() {
-                continue;
-            }
             let heaps = self.state.pool(pool, call)?.all_heaps();
-            self.must_be_kept_by(pool, contents.as_ref().map(|it| it.number()), call)?;
-            if self.state.pools.is_shut(pool) {
-                shut.push((pool, heaps));
-            }
+            shut.extend(self.state.pools.is_shut(pool).then_some((pool, heaps)));
         }
-        let Some(&(first, _)) = shut.first() else { return Ok(Some(0)) };
+        let Some(&(first, _)) = shut.first() else { return Ok(Some(Came::All)) };
         let bytes = shut.iter().map(|(_, heaps)| self.state.missing(heaps)).sum();
         let need = Need { bytes, pool: first, waits: true };
-        let mut nothing = NothingKept;
         let result = self.oom_ladder(need, |locked, attempt| {
             let mut all = 0;
             let mut fits = true;
@@ -778,57 +872,187 @@ impl<D: Driver> Locked<'_, D> {
             if attempt != Remedy::Grow || !fits {
                 return Ok(None);
             }
-            let mut came = Ok(());
             for (pool, heaps) in &shut {
-                let keeper = keeper(&mut contents, *pool, &mut nothing);
+                contents.turn_to(*pool);
                 for &heap in heaps {
-                    came = came.and_then(|()| {
-                        with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))
-                    });
+                    let state = &mut *locked.state;
+                    let came =
+                        with_heap!(mut state.pools, heap, |heap| heap.resume(self.driver, contents));
+                    if !came? {
+                        return Ok(Some(Came::Part));
+                    }
                 }
             }
-            // Before the next attempt memory may go that has come.
-            let finished = contents.as_mut().map_or(Ok(()), |contents| contents.finish());
-            came.and(finished).map(Some)
+            Ok(Some(Came::All))
         });
-        if let Ok(Some(())) = result {
-            for (pool, heaps) in &shut {
-                self.state.reopen(heaps);
-                self.state.pools.set_keeper(*pool, None);
-            }
-            return Ok(Some(bytes));
-        }
-        for (pool, heaps) in &shut {
-            // Live blocks of a pool that is only short of a part lie on what it has.
-            let goes = self.state.pools.is_suspended(*pool);
-            let keeper = keeper(&mut contents, *pool, &mut nothing);
-            for &heap in heaps.iter().filter(|_| goes) {
-                // What cannot go now stays as it is, and goes or is used at the next call.
-                let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, keeper));
-            }
-        }
         match result {
+            Ok(Some(came)) => Ok(Some(came)),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
             Ok(None) if self.errands.is_postponed() => Ok(None),
-            _ => {
-                let report = self.report_oom(Purpose::Resume, need, None);
-                Err(Error::ResumeOutOfMemory(report))
-            }
+            _ => Ok(Some(Came::Short(need))),
         }
+    }
+
+    /// Gives back what has come of a pool that stays suspended.
+    fn send_back(&mut self, pool: PoolId, call: &'static str) {
+        // Live blocks of a pool that is only short of a part lie on what it has.
+        if self.state.pools.is_suspended(pool) {
+            // What cannot go now stays as it is, and goes or is used at the next call.
+            let _ = self.give_away(pool, &mut NothingKept, call);
+        }
+    }
+
+    /// What a call fails with that found no memory.
+    fn report_short(&mut self, need: Need, pools: &[PoolId]) -> Error {
+        let need = Need { bytes: self.missing_of(pools), ..need };
+        Error::ResumeOutOfMemory(self.report_oom(Purpose::Resume, need, None))
     }
 }
 
-/// Who is told of a pool's pieces.
-fn keeper<'a>(
-    contents: &'a mut Option<&mut dyn Contents>,
-    pool: PoolId,
-    nothing: &'a mut NothingKept,
-) -> &'a mut dyn Keeper {
-    match contents {
-        Some(contents) => {
-            contents.turn_to(pool);
-            &mut **contents
+/// What live blocks and graphs of a pool hold: each run an address and a size in bytes, ascending and apart.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pool: PoolLabel,
+    runs: Vec<(u64, u64)>,
+}
+
+impl Held {
+    pub(crate) fn pool(&self) -> &PoolLabel {
+        &self.pool
+    }
+
+    pub(crate) fn runs(&self) -> &[(u64, u64)] {
+        &self.runs
+    }
+}
+
+/// Pools that are shut and on their way to the host, or back: nothing is handed out of them, and none is destroyed, but
+/// blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them so.
+#[must_use = "the pools stay shut"]
+pub(crate) struct Movement<'a, D: Driver> {
+    engine: &'a Engine<D>,
+    call: &'static str,
+    /// Who keeps what they hold, by number.
+    by: u64,
+    pools: Vec<PoolId>,
+    tags: Vec<Arc<str>>,
+    /// Of the regions, those that were awake.
+    turned: Vec<Arc<str>>,
+    /// What they held, or are to hold.
+    bytes: u64,
+}
+
+impl<D: Driver> Movement<'_, D> {
+    /// Opens the pools again whose memory is whole, with their regions: they do not sleep. Copies are waited for; where they
+    /// cannot be, they may be under way, and the pools stay shut: they can be woken, or put to sleep again.
+    pub(crate) fn cancel(self, contents: &mut dyn Contents) {
+        if contents.finish().is_err() {
+            return;
         }
-        None => nothing,
+        // A poisoned engine opens nothing.
+        let _ = self.engine.change(|locked| {
+            self.pools.iter().for_each(|&pool| locked.reopen(pool));
+            locked.state.set_asleep(&self.turned, self.by, false);
+            locked.end_movement(&self.pools);
+            Ok(())
+        });
+    }
+
+    /// Gives the memory of the pools back to the driver, as soon as `contents` has what is to be kept, some pieces in each
+    /// hold of the engine's lock. Returns how many bytes went.
+    ///
+    /// # Errors
+    /// The driver's. What had gone by then is gone: pools of which anything has are asleep in part, and the others are open.
+    pub(crate) fn leave(self, contents: &mut dyn Contents) -> Result<u64, Error> {
+        for &pool in &self.pools {
+            if let Err(error) = self.give_away(pool, contents) {
+                self.cancel(contents);
+                return Err(error);
+            }
+        }
+        self.engine.change(|locked| {
+            let reserved = |&pool: &PoolId| locked.state.pools.reserved(pool);
+            let left: u64 = self.pools.iter().map(reserved).sum();
+            let went = self.bytes.saturating_sub(left);
+            locked.end_movement(&self.pools);
+            locked.state.messages.say(Level::Info, || {
+                format!("regions {} sleep: {} went back", self.tags.join(", "), Size(went))
+            });
+            Ok(went)
+        })
+    }
+
+    /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's lock:
+    /// of all, or of none. Returns how many bytes came.
+    ///
+    /// # Errors
+    /// As [`Engine::resume_pool`].
+    pub(crate) fn come(self, contents: &mut dyn Contents) -> Result<u64, Error> {
+        let came = self.get_back(contents);
+        let finished = contents.finish();
+        let failed = match (came, finished) {
+            (Ok(None), Ok(())) => {
+                // In one step: a region is never called asleep whose pools may be launched.
+                return self.engine.change(|locked| {
+                    self.pools.iter().for_each(|&pool| locked.reopen(pool));
+                    locked.state.set_asleep(&self.tags, self.by, false);
+                    locked.end_movement(&self.pools);
+                    locked.state.messages.say(Level::Info, || {
+                        let bytes = Size(self.bytes);
+                        format!("regions {} wake: {bytes} came back", self.tags.join(", "))
+                    });
+                    Ok(self.bytes)
+                });
+            }
+            // Copies may be under way: the pools stay as they are.
+            (Ok(_), Err(error)) => return Err(error.into()),
+            (Err(error), Err(_)) => return Err(error),
+            (Ok(Some(need)), Ok(())) => Ok(need),
+            (Err(error), Ok(())) => Err(error),
+        };
+        for &pool in &self.pools {
+            // What one holds of which nothing has gone is nowhere else.
+            let goes = self.engine.lock().is_ok_and(|state| state.pools.is_suspended(pool));
+            if goes {
+                // What cannot go now stays as it is, and goes or is used at the next call.
+                let _ = self.give_away(pool, &mut Back(Pace::default()));
+            }
+        }
+        let failed = self.engine.change(|locked| {
+            locked.end_movement(&self.pools);
+            failed.map(|need| locked.report_short(need, &self.pools))
+        });
+        let error = failed.unwrap_or_else(|error| error);
+        self.engine.give_up(&error);
+        Err(error)
+    }
+
+    fn give_away(&self, pool: PoolId, contents: &mut dyn Contents) -> Result<(), Error> {
+        while !self.engine.change(|locked| locked.give_away(pool, contents, self.call))? {
+            contents.advance()?;
+            self.engine.state.let_others();
+        }
+        Ok(())
+    }
+
+    /// Gets the pools' memory; returns what is missing where there is none.
+    fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<Need>, Error> {
+        self.engine.change(|locked| {
+            for &pool in &self.pools {
+                locked.tell_there(pool, contents);
+            }
+            Ok(())
+        })?;
+        contents.advance()?;
+        loop {
+            let came =
+                self.engine.repeat(|locked| locked.get_back(&self.pools, contents, self.call))?;
+            contents.advance()?;
+            match came {
+                Came::All => return Ok(None),
+                Came::Short(need) => return Ok(Some(need)),
+                Came::Part => self.engine.state.let_others(),
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::range::{RangeId, SegmentId};
 use super::sharing::Export;
-use super::suspend::{Absent, NothingKept};
+use super::suspend::Absent;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -381,8 +381,7 @@ impl HeapSegment {
             result = result.and(driver.release(piece.memory));
         }
         for (&address, absent) in &self.absent {
-            result =
-                result.and(absent.clone().lower(driver, &mut NothingKept, address).map(|_| ()));
+            result = result.and(absent.clone().lower(driver, address).map(|_| ()));
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }

@@ -55,33 +55,33 @@ impl Presence {
     }
 }
 
-/// Is told of pieces of memory as they go and come, each an address and a size in bytes.
+/// Keeps what pieces of memory hold while they are away, and divides a long way into calls. A piece is an address and a size
+/// in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
 pub(crate) trait Keeper {
-    /// All that the piece holds and that is to be kept has been read when this returns: it is unmapped
-    /// then.
-    ///
-    /// # Errors
-    /// The driver's. The piece stays.
-    fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError>;
+    /// Whether another piece may go or come in the same call; where not, another call goes on.
+    fn goes_on(&mut self) -> bool;
+
+    /// Whether all that the piece holds and that is to be kept has been read: it is unmapped then. Where not, the call
+    /// ends, and another call goes on.
+    fn may_leave(&mut self, address: u64, bytes: u64) -> bool;
 
     /// The piece is mapped again, with any contents.
-    ///
-    /// # Errors
-    /// The driver's. It is told again, or leaves again, before the device uses the piece.
-    fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError>;
+    fn came(&mut self, address: u64, bytes: u64);
 }
 
-/// Keeps nothing.
+/// Keeps nothing, and has all go or come in one call.
 pub(crate) struct NothingKept;
 
 impl Keeper for NothingKept {
-    fn leaving(&mut self, _: u64, _: u64) -> Result<(), DriverError> {
-        Ok(())
+    fn goes_on(&mut self) -> bool {
+        true
     }
 
-    fn came(&mut self, _: u64, _: u64) -> Result<(), DriverError> {
-        Ok(())
+    fn may_leave(&mut self, _: u64, _: u64) -> bool {
+        true
     }
+
+    fn came(&mut self, _: u64, _: u64) {}
 }
 
 /// A piece of a segment that the device may not touch now.
@@ -121,11 +121,9 @@ impl Absent {
     pub(super) fn lower<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        keeper: &mut dyn Keeper,
         address: u64,
     ) -> Result<bool, DriverError> {
         if let AbsentStage::Mapped(memory) = self.stage {
-            keeper.leaving(address, self.bytes)?;
             driver.unmap(address, self.bytes)?;
             self.stage = AbsentStage::Unmapped(memory);
         }
@@ -139,7 +137,6 @@ impl Absent {
     fn raise<D: Driver + ?Sized>(
         &mut self,
         (driver, exportable): (&D, bool),
-        keeper: &mut dyn Keeper,
         address: u64,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<Piece, DriverError> {
@@ -157,8 +154,6 @@ impl Absent {
                 }
                 AbsentStage::Mapped(memory) => {
                     driver.set_access(address, bytes)?;
-                    // If this fails, all of this step is taken again.
-                    keeper.came(address, bytes)?;
                     return Ok(Piece { bytes, memory });
                 }
             }
@@ -167,31 +162,37 @@ impl Absent {
 }
 
 impl HeapSegment {
-    /// Gives the memory of every piece back, from the lowest until the driver refuses; enters what
-    /// went into `gone`.
+    /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// enters what went into `gone`. Returns whether all has gone.
     fn suspend<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
         gone: &mut Vec<(u64, u64)>,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
+        let held = self.absent.iter().filter(|(_, absent)| absent.is_held());
         let mut addresses: Vec<u64> =
-            self.pieces.keys().chain(self.absent.keys()).copied().collect();
+            self.pieces.keys().chain(held.map(|(address, _)| address)).copied().collect();
         addresses.sort_unstable();
         for address in addresses {
+            if !keeper.goes_on() {
+                return Ok(false);
+            }
             if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
-                keeper.leaving(address, bytes)?;
+                if !keeper.may_leave(address, bytes) {
+                    return Ok(false);
+                }
                 driver.unmap(address, bytes)?;
                 self.remove_piece(address);
                 self.absent.insert(address, Absent { bytes, stage: AbsentStage::Unmapped(memory) });
             }
             let Some(absent) = self.absent.get_mut(&address) else { continue };
-            if absent.lower(driver, keeper, address)? {
+            if absent.lower(driver, address)? {
                 gone.push((address, absent.bytes));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Joins neighbours that the driver has, so that fewer pieces come.
@@ -209,24 +210,28 @@ impl HeapSegment {
         }
     }
 
-    /// Gets memory for every absent piece, from the lowest until the driver refuses; enters what came
-    /// into `got`.
+    /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// enters what came into `got`. Returns whether all has come.
     fn resume<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
         got: &mut Vec<(u64, u64)>,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
         self.join_absent();
         let exportable = self.is_exportable();
         while let Some(mut first) = self.absent.first_entry() {
+            if !keeper.goes_on() {
+                return Ok(false);
+            }
             let address = *first.key();
-            let piece = first.get_mut().raise((driver, exportable), keeper, address, got)?;
+            let piece = first.get_mut().raise((driver, exportable), address, got)?;
             first.remove();
             self.pieces.insert(address, piece);
+            keeper.came(address, piece.bytes);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -256,8 +261,8 @@ impl Heap {
         self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
     }
 
-    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses. No block
-    /// of it may be in use.
+    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
+    /// No block of it may be in use. Returns whether all has gone.
     ///
     /// # Errors
     /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
@@ -266,23 +271,32 @@ impl Heap {
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
         self.release_orphans(driver);
         let there = self.mapped_pieces();
-        let done = self.each_segment(false, |segment, gone| segment.suspend(driver, keeper, gone));
+        let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
+            segment.suspend(driver, keeper, gone)
+        };
+        let done = self.each_segment(false, step);
         if self.mapped_pieces() < there {
             self.presence = Presence::Suspended;
         }
         done
     }
 
+    /// Tells of each piece that is there, of a heap that is suspended: what it holds may be anything.
+    pub(crate) fn tell_there(&self, keeper: &mut dyn Keeper) {
+        let pieces = self.segments.iter().flatten().flat_map(|segment| &segment.pieces);
+        pieces.for_each(|(&address, piece)| keeper.came(address, piece.bytes));
+    }
+
     fn mapped_pieces(&self) -> usize {
         self.segments.iter().flatten().map(|segment| segment.pieces.len()).sum()
     }
 
-    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses; neighbours may come
-    /// as one piece.
+    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `keeper` lets it;
+    /// neighbours may come as one piece. Returns whether all has come.
     ///
     /// # Errors
     /// The driver's. What had come by then is here; calling again goes on.
@@ -290,7 +304,7 @@ impl Heap {
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
     }
 
@@ -305,12 +319,13 @@ impl Heap {
         still
     }
 
-    /// Runs a step on each segment until one fails, and counts what that moved.
+    /// Runs a step on each segment until one fails or does not come to its end, and counts what that moved. Returns
+    /// whether all have.
     fn each_segment(
         &mut self,
         mapped: bool,
-        mut step: impl FnMut(&mut HeapSegment, &mut Vec<(u64, u64)>) -> Result<(), DriverError>,
-    ) -> Result<(), DriverError> {
+        mut step: impl FnMut(&mut HeapSegment, &mut Vec<(u64, u64)>) -> Result<bool, DriverError>,
+    ) -> Result<bool, DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };
             let whole = !segment.growable;
@@ -324,9 +339,11 @@ impl Heap {
                     self.suspended += bytes;
                 }
             }
-            done?;
+            if !done? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,12 +1,15 @@
-//! Page-locked memory of the host that is used again from sleep to sleep: locking pages takes the
-//! driver some 700 us a MiB, more than ten times as long as a copy.
+//! Page-locked memory of the host that is used again from sleep to sleep: getting it takes longer than a copy, also
+//! where several threads lock pages at once.
 
+use super::workers;
 use crate::driver::{DriverError, HostPlace, Transfer};
 use crate::engine::PoolLabel;
 use crate::error::Error;
 
-/// What is allocated at once, in bytes, where no less is wanted.
+/// What is allocated at once, in bytes: so much where there is enough to do for all threads.
 const SLAB: u64 = 64 << 20;
+/// And no less where more is wanted: threads share what is to be locked.
+const LEAST: u64 = 8 << 20;
 /// In what the driver gives less, in bytes.
 const UNIT: u64 = 2 << 20;
 /// In what spans are cut, in bytes: copies begin there.
@@ -22,6 +25,10 @@ pub(super) struct Span {
 }
 
 impl Span {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Takes its first bytes, `most` of them or all that there are: where they are, and how many.
     pub(super) fn take(&mut self, most: u64) -> (HostPlace, u64) {
         let (place, bytes) = (self.place, most.min(self.bytes));
@@ -60,6 +67,8 @@ pub(super) struct HostMemory {
     /// In which nothing is kept: ascending, neighbours of one slab as one.
     idle: Vec<Span>,
     slabs: Vec<Span>,
+    /// Of slabs that are on their way back to the driver, in bytes.
+    leaving: u64,
 }
 
 impl HostMemory {
@@ -69,13 +78,10 @@ impl HostMemory {
     /// The driver's, with how much was missing still: what was locked by then stays (see
     /// [`HostMemory::free_since`]). More than the host has is refused before any is locked.
     pub(super) fn reserve<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<(), Short> {
-        loop {
-            let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
-            let missing = bytes.saturating_sub(idle);
-            if missing == 0 {
-                return Ok(());
-            }
-            self.allocate(driver, missing)?;
+        let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
+        match bytes.saturating_sub(idle) {
+            0 => Ok(()),
+            missing => self.allocate(driver, missing, |_| true),
         }
     }
 
@@ -89,45 +95,57 @@ impl HostMemory {
         self.slabs.len()
     }
 
-    /// Spans for `bytes` bytes: what is idle first, and new slabs for the rest.
-    ///
-    /// # Errors
-    /// As [`HostMemory::reserve`]; then none is taken.
-    pub(super) fn take<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<Vec<Span>, Short> {
-        let (mut taken, mut missing) = (Vec::new(), bytes);
-        while missing > 0 {
-            if self.idle.is_empty() {
-                if let Err(short) = self.allocate(driver, missing) {
-                    self.put_back(taken);
-                    return Err(short);
-                }
-            }
-            let Some(mut span) = self.idle.pop() else { continue };
-            let part = missing.next_multiple_of(CUT);
-            if part < span.bytes {
-                let (place, bytes) = (span.place.after(part), span.bytes - part);
-                self.idle.push(Span { place, bytes, ..span });
-                span.bytes = part;
-            }
-            missing = missing.saturating_sub(span.bytes);
-            taken.push(span);
+    /// Takes a span in which nothing is kept, of `most` bytes at most; none where there is none.
+    pub(super) fn take(&mut self, most: u64) -> Option<Span> {
+        let mut span = self.idle.pop()?;
+        let part = Self::needed(most);
+        if part < span.bytes {
+            let (place, bytes) = (span.place.after(part), span.bytes - part);
+            self.idle.push(Span { place, bytes, ..span });
+            span.bytes = part;
         }
-        Ok(taken)
+        Some(span)
     }
 
-    /// Locks one slab of the pages that are missing.
-    fn allocate<D: Transfer>(&mut self, driver: &D, missing: u64) -> Result<(), Short> {
-        let held = self.held().saturating_add(missing);
+    /// Locks pages for `missing` bytes, by as many threads as the driver says. Calls `more` after each slab, by this
+    /// thread, until it answers false: no more are locked then.
+    ///
+    /// # Errors
+    /// As [`HostMemory::reserve`].
+    pub(super) fn allocate<D: Transfer>(
+        &mut self,
+        driver: &D,
+        missing: u64,
+        mut more: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), Short> {
+        let held = self.held().saturating_add(self.leaving).saturating_add(missing);
         if let Some(host) = driver.host_memory().filter(|&host| held > host) {
             return Err(Short::Beyond { held, host });
         }
-        let bytes = missing.min(SLAB).next_multiple_of(UNIT);
-        let refused = |source| Short::Refused { missing, source };
-        let place = driver.allocate_host(bytes).map_err(refused)?;
-        let slab = Span { place, bytes, slab: place };
-        self.slabs.push(slab);
-        self.put_back([slab]);
-        Ok(())
+        let threads = driver.host_threads();
+        let each = (missing / threads.max(1) as u64).clamp(LEAST, SLAB).next_multiple_of(UNIT);
+        let lock = |number| {
+            let bytes = each.min(missing - number * each).next_multiple_of(UNIT);
+            driver.allocate_host(bytes).map(|place| (place, bytes))
+        };
+        let (mut came, mut refused) = (0, None);
+        workers::each(threads, missing.div_ceil(each), lock, |locked| match locked {
+            Ok((place, bytes)) => {
+                let slab = Span { place, bytes, slab: place };
+                self.slabs.push(slab);
+                self.put_back([slab]);
+                came += bytes;
+                more(self)
+            }
+            Err(source) => {
+                refused.get_or_insert(source);
+                false
+            }
+        });
+        match refused {
+            Some(source) => Err(Short::Refused { missing: missing.saturating_sub(came), source }),
+            None => Ok(()),
+        }
     }
 
     /// Takes back what nothing is kept in any more.
@@ -148,30 +166,63 @@ impl HostMemory {
         self.slabs.iter().map(|slab| slab.bytes).sum()
     }
 
-    /// Gives back the slabs in which nothing is kept, but for the first `first` slabs, and returns how many bytes
-    /// that was.
+    /// Takes out the slabs in which nothing is kept, but for the first `first` slabs: [`give_back`] has the driver free
+    /// them, and [`HostMemory::end_leaving`] says how that went.
+    pub(super) fn take_idle(&mut self, first: usize) -> Vec<Span> {
+        let mut gone = self.slabs.split_off(first.min(self.slabs.len()));
+        self.slabs.extend(gone.extract_if(.., |slab| self.idle.binary_search(slab).is_err()));
+        self.idle.retain(|span| !gone.contains(span));
+        self.leaving += gone.iter().map(|slab| slab.bytes).sum::<u64>();
+        gone
+    }
+
+    /// Enters how the driver took slabs back. Returns how many bytes went.
     ///
     /// # Errors
-    /// The driver's first. What it refused stays, and all else goes.
+    /// The driver's first. What it refused stays, and all else is gone.
+    pub(super) fn end_leaving(&mut self, freed: Vec<Freed>) -> Result<u64, DriverError> {
+        let (mut gone, mut done) = (0, Ok(()));
+        for (slab, result) in freed {
+            self.leaving -= slab.bytes;
+            match result {
+                Ok(()) => gone += slab.bytes,
+                Err(_) => {
+                    self.slabs.push(slab);
+                    self.put_back([slab]);
+                }
+            }
+            done = done.and(result);
+        }
+        done.map(|()| gone)
+    }
+
+    /// Gives back what [`HostMemory::take_idle`] takes out, in one step.
+    ///
+    /// # Errors
+    /// As [`HostMemory::end_leaving`].
     pub(super) fn free_since<D: Transfer>(
         &mut self,
         driver: &D,
         first: usize,
     ) -> Result<u64, DriverError> {
-        let before = self.held();
-        let slabs: Vec<Span> = self.slabs.iter().skip(first).copied().collect();
-        let mut done = Ok(());
-        for slab in slabs {
-            if !self.idle.contains(&slab) {
-                continue;
-            }
-            let freed = driver.free_host(slab.place);
-            if freed.is_ok() {
-                self.idle.retain(|span| *span != slab);
-                self.slabs.retain(|other| *other != slab);
-            }
-            done = done.and(freed);
-        }
-        done.map(|()| before - self.held())
+        let gone = self.take_idle(first);
+        self.end_leaving(give_back(driver, &gone))
     }
+}
+
+/// A slab, and what the driver has answered when it was to take it back.
+pub(super) type Freed = (Span, Result<(), DriverError>);
+
+/// Has the driver take slabs back, by as many threads as it says.
+pub(super) fn give_back<D: Transfer>(driver: &D, slabs: &[Span]) -> Vec<Freed> {
+    let mut all = Vec::with_capacity(slabs.len());
+    let free = |number| {
+        let slab = slabs[number as usize];
+        (slab, driver.free_host(slab.place))
+    };
+    workers::each(driver.host_threads(), slabs.len() as u64, free, |freed| {
+        all.push(freed);
+        true
+    });
+    all
 }

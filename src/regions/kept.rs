@@ -1,17 +1,16 @@
 //! What live blocks of sleeping pools hold, in memory of the host.
 //!
-//! Going, all is copied at once, in order, by one stream, and an event stands behind every so many
-//! bytes: a piece of the pool is unmapped as soon as what it holds has been copied, while the copies of
-//! the next ones go on. Coming, what a piece held is copied as soon as the piece is mapped, while the next
+//! Going, all is copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind
+//! every so many bytes: when all is under way, a piece of the pool is unmapped as soon as what it holds has been copied,
+//! while the copies of the next ones go on. Coming, what pieces held is copied when they are mapped, while the next
 //! ones are mapped. What the host has stays as it is until all has come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::host::{HostMemory, Span};
-use super::{Backup, Regions};
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
-use crate::engine::{Contents, Engine, PoolId, PoolLabel};
+use crate::engine::{Contents, Engine, Held, Pace, PoolId};
 use crate::error::Error;
 use crate::graphs::Event;
 use crate::heap::Keeper;
@@ -42,25 +41,6 @@ pub(super) struct PoolContents {
 }
 
 impl PoolContents {
-    /// Divides runs of live blocks among spans, which have room for them.
-    fn new(live: &[(u64, u64)], spans: Vec<Span>) -> Self {
-        let mut chunks = Vec::with_capacity(live.len());
-        let mut free = spans.iter().copied();
-        let mut here = free.next();
-        for &(mut address, mut bytes) in live {
-            while let (Some(span), true) = (&mut here, bytes > 0) {
-                let (place, part) = span.take(bytes.min(CHUNK));
-                if part == 0 {
-                    here = free.next();
-                    continue;
-                }
-                chunks.push(HostCopy { address, bytes: part, place });
-                (address, bytes) = (address + part, bytes - part);
-            }
-        }
-        Self { chunks, spans }
-    }
-
     /// The chunks that lie in a piece, as far as they do.
     fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = HostCopy> + '_ {
         let end = address + bytes;
@@ -87,7 +67,7 @@ impl PoolContents {
         (next == address + bytes).then_some(parts)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 
@@ -109,8 +89,6 @@ pub(super) struct HostCopies<D: Transfer> {
     /// Behind the copies to the host that may be under way: each with the pool and the address up to which
     /// that is copied then.
     under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
-    /// Whether copies to the device may be under way.
-    coming: bool,
 }
 
 impl<D: Transfer> HostCopies<D> {
@@ -121,7 +99,6 @@ impl<D: Transfer> HostCopies<D> {
             host: HostMemory::default(),
             stream: None,
             under_way: VecDeque::new(),
-            coming: false,
         }
     }
 
@@ -131,6 +108,15 @@ impl<D: Transfer> HostCopies<D> {
 
     pub(super) fn retained(&self, pool: PoolId) -> Option<&PoolContents> {
         self.retained.get(&pool)
+    }
+
+    /// What is kept and retained of each pool, in bytes.
+    pub(super) fn bytes(&self) -> BTreeMap<PoolId, u64> {
+        let mut all = BTreeMap::new();
+        for (&pool, contents) in self.kept.iter().chain(&self.retained) {
+            *all.entry(pool).or_default() += contents.bytes();
+        }
+        all
     }
 
     pub(super) fn host(&mut self) -> &mut HostMemory {
@@ -173,7 +159,6 @@ impl<D: Transfer> HostCopies<D> {
         let Some(stream) = self.stream else { return Ok(()) };
         Event::behind(engine, stream)?.synchronize()?;
         self.under_way.clear();
-        self.coming = false;
         Ok(())
     }
 
@@ -183,51 +168,143 @@ impl<D: Transfer> HostCopies<D> {
     }
 }
 
+/// What has no place on the host yet of the pools that go: of the first of them so many bytes, from a place in a run on.
+struct Unplaced<'a> {
+    pools: &'a [Held],
+    left: u64,
+    run: usize,
+    /// Of the run.
+    placed: u64,
+}
+
+impl<'a> Unplaced<'a> {
+    fn new(pools: &'a [Held]) -> Self {
+        let left = pools.first().map_or(0, held_bytes);
+        Self { pools, left, run: 0, placed: 0 }
+    }
+
+    /// The pool of which something has no place, with how many bytes that is.
+    fn pool(&mut self) -> Option<(&'a Held, u64)> {
+        while let ([_, rest @ ..], 0) = (self.pools, self.left) {
+            *self = Self::new(rest);
+        }
+        self.pools.first().map(|pool| (pool, self.left))
+    }
+
+    /// How many bytes of spans all takes.
+    fn needed(&self) -> u64 {
+        let rest = self.pools.iter().skip(1);
+        HostMemory::needed(self.left)
+            + rest.map(|held| HostMemory::needed(held_bytes(held))).sum::<u64>()
+    }
+
+    /// Gives the next part of the first pool a place at the front of a span; none where the span or the pool is at its end.
+    fn place(&mut self, span: &mut Span) -> Option<HostCopy> {
+        let &(address, bytes) = self.pools.first()?.runs().get(self.run)?;
+        let (place, part) = span.take((bytes - self.placed).min(CHUNK));
+        let chunk = HostCopy { address: address + self.placed, bytes: part, place };
+        self.left -= part;
+        self.placed += part;
+        if self.placed == bytes {
+            (self.run, self.placed) = (self.run + 1, 0);
+        }
+        (part > 0).then_some(chunk)
+    }
+}
+
+fn held_bytes(held: &Held) -> u64 {
+    held.runs().iter().map(|(_, bytes)| bytes).sum()
+}
+
 /// Pools on their way.
 pub(super) struct Moving<'a, D: Transfer> {
-    regions: &'a Regions<D>,
-    call: &'static str,
+    engine: &'a Arc<Engine<D>>,
     /// Whose pieces go and come at present.
     pool: Option<PoolId>,
     stream: StreamHandle,
     copies: &'a mut HostCopies<D>,
-    /// What is to be done about the pools' contents.
-    backups: BTreeMap<PoolId, Backup>,
+    pace: Pace,
+    /// How many of the copies that are under way the next piece goes after.
+    awaited: usize,
+    /// Pieces that came, and that nothing was copied to yet.
+    came: Vec<(PoolId, u64, u64)>,
 }
 
 impl<'a, D: Transfer> Moving<'a, D> {
     pub(super) fn new(
-        regions: &'a Regions<D>,
-        (copies, stream): (&'a mut HostCopies<D>, StreamHandle),
-        backups: BTreeMap<PoolId, Backup>,
-        call: &'static str,
+        engine: &'a Arc<Engine<D>>,
+        copies: &'a mut HostCopies<D>,
+        stream: StreamHandle,
     ) -> Self {
-        Self { regions, call, pool: None, stream, copies, backups }
+        let (pace, came) = (Pace::default(), Vec::new());
+        Self { engine, pool: None, stream, copies, pace, awaited: 0, came }
     }
 
-    /// Copies what a pool's live blocks hold to the host.
-    fn copy(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
-        let driver = self.regions.engine().driver();
-        if let Some(mut old) = self.copies.kept.remove(&pool.id) {
-            // Of a call that failed. What it still copies there comes first on the same stream.
-            self.copies.under_way.retain(|&(of, ..)| of != pool.id);
-            self.copies.host.put_back(old.take_spans());
+    /// Copies what pools hold to the host, each as soon as there is a place: while pages are locked, what has one is
+    /// copied. Waits for no copy.
+    ///
+    /// # Errors
+    /// Of want of memory of the host, in the name of `call`; the driver's. Then copies may be under way.
+    pub(super) fn copy(&mut self, pools: &[Held], call: &'static str) -> Result<(), Error> {
+        let driver = self.engine.driver();
+        for held in pools {
+            if let Some(mut old) = self.copies.kept.remove(&held.pool().id) {
+                // Of a call that failed. What it still copies there comes first on the same stream.
+                self.copies.under_way.retain(|&(of, ..)| of != held.pool().id);
+                self.copies.host.put_back(old.take_spans());
+            }
         }
-        let bytes = live.iter().map(|(_, bytes)| bytes).sum();
-        // Rarely more than is locked by now: what was allocated since.
-        let spans = self.copies.host.take(driver, bytes);
-        let spans = spans.map_err(|short| short.told(self.call, Some(pool.clone())))?;
-        // From here on the spans go with what is kept in them, also if copies fail.
-        let kept = self.copies.kept.entry(pool.id).or_default();
-        *kept = PoolContents::new(live, spans);
-        let (mut behind, last) = (0, kept.chunks.len());
-        for (number, chunk) in kept.chunks.iter().enumerate() {
-            driver.copy_to_host(chunk.place, chunk.address, chunk.bytes, self.stream)?;
-            behind += chunk.bytes;
-            if behind >= CHUNK || number + 1 == last {
-                let event = Event::behind(self.regions.engine(), self.stream)?;
-                self.copies.under_way.push_back((pool.id, chunk.end(), event));
-                behind = 0;
+        let Self { engine, stream, copies, .. } = self;
+        let HostCopies { kept, host, under_way, .. } = &mut **copies;
+        let mut lane = Lane { engine, stream: *stream, kept, under_way };
+        let mut unplaced = Unplaced::new(pools);
+        lane.fill(host, &mut unplaced)?;
+        let missing = unplaced.needed();
+        if missing == 0 {
+            return Ok(());
+        }
+        let mut copied = Ok(());
+        let locked = host.allocate(driver, missing, |host| {
+            copied = lane.fill(host, &mut unplaced);
+            copied.is_ok()
+        });
+        copied?;
+        locked
+            .map_err(|short| short.told(call, unplaced.pool().map(|(held, _)| held.pool().clone())))
+    }
+}
+
+/// The way of copies to the host.
+struct Lane<'a, D: Transfer> {
+    engine: &'a Arc<Engine<D>>,
+    stream: StreamHandle,
+    kept: &'a mut BTreeMap<PoolId, PoolContents>,
+    under_way: &'a mut VecDeque<(PoolId, u64, Arc<Event<D>>)>,
+}
+
+impl<D: Transfer> Lane<'_, D> {
+    /// Has copied what there is a place for.
+    fn fill(
+        &mut self,
+        host: &mut HostMemory,
+        unplaced: &mut Unplaced<'_>,
+    ) -> Result<(), DriverError> {
+        while let Some((held, left)) = unplaced.pool() {
+            let Some(mut span) = host.take(left) else { break };
+            // From here on the span goes with what is kept in it, also if copies fail.
+            let contents = self.kept.entry(held.pool().id).or_default();
+            contents.spans.push(span);
+            let mut behind = 0;
+            while let Some(chunk) = unplaced.place(&mut span) {
+                contents.chunks.push(chunk);
+                let HostCopy { address, bytes, place } = chunk;
+                self.engine.driver().copy_to_host(place, address, bytes, self.stream)?;
+                behind += bytes;
+                if behind >= CHUNK || span.is_empty() || unplaced.left == 0 {
+                    let event = Event::behind(self.engine, self.stream)?;
+                    self.under_way.push_back((held.pool().id, chunk.end(), event));
+                    behind = 0;
+                }
             }
         }
         Ok(())
@@ -235,55 +312,47 @@ impl<'a, D: Transfer> Moving<'a, D> {
 }
 
 impl<D: Transfer> Contents for Moving<'_, D> {
-    fn number(&self) -> u64 {
-        self.regions.number
-    }
-
     fn turn_to(&mut self, pool: PoolId) {
         self.pool = Some(pool);
     }
 
-    fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
-        match self.backups.get(&pool.id) {
-            Some(Backup::None) => Ok(()),
-            _ => self.copy(pool, live),
+    fn advance(&mut self) -> Result<(), DriverError> {
+        self.pace.begin();
+        if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
+            self.copies.under_way[last].2.synchronize()?;
+            self.copies.under_way.drain(..=last);
         }
+        let driver = self.engine.driver();
+        for (pool, address, bytes) in self.came.drain(..) {
+            let kept = self.copies.kept.get(&pool);
+            for chunk in kept.into_iter().flat_map(|kept| kept.within(address, bytes)) {
+                driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
+            }
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), DriverError> {
-        match self.copies.coming || !self.copies.under_way.is_empty() {
-            true => self.copies.wait(self.regions.engine()),
-            false => Ok(()),
-        }
+        self.copies.wait(self.engine)
     }
 }
 
 impl<D: Transfer> Keeper for Moving<'_, D> {
-    fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
-        if self.copies.coming {
-            self.finish()?;
-        }
-        let Some((pool, kept)) =
-            self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)))
-        else {
-            return Ok(());
-        };
-        let Some(last) = kept.within(address, bytes).last() else { return Ok(()) };
-        let up_to = last.end();
-        let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
-        let Some(which) = self.copies.under_way.iter().position(copied) else { return Ok(()) };
-        self.copies.under_way[which].2.synchronize()?;
-        self.copies.under_way.drain(..=which);
-        Ok(())
+    fn goes_on(&mut self) -> bool {
+        self.pace.goes_on()
     }
 
-    fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
-        let driver = self.regions.engine().driver();
-        let kept = self.pool.and_then(|pool| self.copies.kept.get(&pool));
-        for chunk in kept.into_iter().flat_map(|kept| kept.within(address, bytes)) {
-            self.copies.coming = true;
-            driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
-        }
-        Ok(())
+    fn may_leave(&mut self, address: u64, bytes: u64) -> bool {
+        let kept = self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)));
+        let Some((pool, kept)) = kept else { return true };
+        let Some(last) = kept.within(address, bytes).last() else { return true };
+        let up_to = last.end();
+        let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
+        self.awaited = self.copies.under_way.iter().position(copied).map_or(0, |last| last + 1);
+        self.awaited == 0
+    }
+
+    fn came(&mut self, address: u64, bytes: u64) {
+        self.came.extend(self.pool.map(|pool| (pool, address, bytes)));
     }
 }

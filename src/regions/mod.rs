@@ -37,20 +37,22 @@
 
 mod host;
 mod kept;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::driver::{HostPlace, Transfer};
-use crate::engine::{Engine, PoolId};
+use crate::driver::{HostPlace, StreamHandle, Transfer};
+use crate::engine::{Engine, Held, Movement, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
-use crate::graphs::{hold_launches, owned, resume_launches};
-use crate::logging::tell_later;
-use crate::sync::{Mutex, Rank};
-use host::HostMemory;
-use kept::{HostCopies, Moving, PoolContents};
+use crate::graphs::{hold_launches, owned, resume_launches, Pool};
+use crate::logging::{tell_later, Later};
+use crate::sync::{Mutex, MutexGuard, Rank};
+use host::give_back;
+use kept::{HostCopies, Moving};
 
 /// What becomes of what a region's live blocks hold while it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,15 +110,39 @@ pub struct Regions<D: Transfer> {
     engine: Arc<Engine<D>>,
     /// Tells those of a process apart.
     number: u64,
-    state: Mutex<RegionsState<D>>,
+    /// Held by the call that moves pools or changes the host's memory, to its end: such calls take turns.
+    copies: Mutex<HostCopies<D>>,
+    told: Mutex<Known>,
 }
 
-struct RegionsState<D: Transfer> {
+/// What any call asks and says at any time, also while pools move.
+#[derive(Default)]
+struct Known {
     /// Of the regions for which something was said.
     backups: BTreeMap<String, Backup>,
     /// Whether what woke stays on the host as it was, to be shown.
     retains: bool,
-    copies: HostCopies<D>,
+    /// What the host keeps of each pool, in bytes.
+    kept: BTreeMap<PoolId, u64>,
+    /// What is locked, in bytes.
+    host_bytes: u64,
+    /// How regions last went to sleep, and woke.
+    moved: BTreeMap<Arc<str>, (Option<Moved>, Option<Moved>)>,
+}
+
+/// How a region went to sleep or woke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Device memory that went or came, in bytes.
+    pub bytes: u64,
+    /// What was copied to the host or from it, in bytes: what live blocks held, and outputs of graphs.
+    pub copied_bytes: u64,
+    /// What went or came without its contents, in bytes: free memory, temporary memory of graphs, and all of a region
+    /// whose contents are not kept.
+    pub dropped_bytes: u64,
+    /// What the call took for all its regions, a wait for the device and for other calls of the regions included.
+    pub time: Duration,
 }
 
 /// A region's figures.
@@ -135,16 +161,23 @@ pub struct Region {
     pub asleep_bytes: u64,
     /// What the host keeps of it, in bytes.
     pub host_bytes: u64,
+    /// Its latest sleep; none where it did not sleep yet, or slept without memory.
+    pub slept: Option<Moved>,
+    /// Its latest wake, likewise.
+    pub woke: Option<Moved>,
 }
 
 impl<D: Transfer> Regions<D> {
     /// The regions of an engine: of all its pools that have a tag, whenever they were made.
     pub fn new(engine: &Arc<Engine<D>>) -> Self {
-        let backups = BTreeMap::new();
-        let state = RegionsState { backups, retains: false, copies: HostCopies::new() };
         static MADE: AtomicU64 = AtomicU64::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Self { engine: engine.clone(), number, state: Mutex::new(Rank::Regions, state) }
+        let device = engine.driver().device();
+        Self {
+            engine: engine.clone(),
+            number: MADE.fetch_add(1, Ordering::Relaxed),
+            copies: Mutex::numbered(Rank::Regions, device.into(), HostCopies::new()),
+            told: Mutex::new(Rank::RegionsTold, Known::default()),
+        }
     }
 
     /// The engine whose regions these are.
@@ -156,7 +189,7 @@ impl<D: Transfer> Regions<D> {
     /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
     /// [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
-        self.state.lock().backups.insert(tag.into(), backup);
+        self.told.lock().backups.insert(tag.into(), backup);
     }
 
     /// Forgets what was said of a region; does nothing where nothing was. One that has pools has [`Backup::Host`] from now
@@ -165,18 +198,18 @@ impl<D: Transfer> Regions<D> {
     ///
     /// A region that has no pools and of which nothing was said is forgotten by itself.
     pub fn forget(&self, tag: &str) {
-        let mut state = self.state.lock();
-        state.backups.remove(tag);
-        self.tidy(&mut state);
+        let mut told = self.told.lock();
+        told.backups.remove(tag);
+        self.forget_asleep(&told);
     }
 
     /// Sets whether what is kept of a pool stays on the host when the pool wakes, until a call is to put it to sleep again
     /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
     /// sleep.
     pub fn retain(&self, retains: bool) {
-        let mut state = self.state.lock();
-        state.retains = retains;
-        self.tidy(&mut state);
+        let mut copies = self.copies.lock();
+        self.told.lock().retains = retains;
+        self.tidy(&mut copies);
     }
 
     /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
@@ -196,9 +229,10 @@ impl<D: Transfer> Regions<D> {
     /// Regions that sleep stay as they are.
     ///
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
-    /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB: until it is done other
-    /// calls of the engine wait. Before that, pages of the host are locked where there are too few
-    /// ([`Regions::reserve_host`]), at some 700 us a MiB; calls of the engine go on then, those of these regions wait.
+    /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB. Where too few pages of the
+    /// host are locked ([`Regions::reserve_host`]), that takes some 40 us a MiB by 16 threads and 230 by one; copies follow
+    /// it. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their memory of
+    /// the host, take turns.
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
@@ -209,7 +243,7 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
-        self.sleep_if(tags.into().names(), true)
+        self.shut(tags, true)?.go()
     }
 
     /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
@@ -220,65 +254,81 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// As [`Regions::sleep`], and [`PoolRefusal::Runs`].
     pub fn try_sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
-        self.sleep_if(tags.into().names(), false)
+        self.shut(tags, false)?.go()
     }
 
-    fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
+    /// The first part of [`Regions::sleep`], or of [`Regions::try_sleep`] without `wait`: nothing is handed out, captured
+    /// into or launched of the regions from now on. [`Going::go`] is the rest. For hosts that hold locks of their own
+    /// against captures and launches: they need not for the rest. Until that, other calls that move these regions wait.
+    ///
+    /// # Errors
+    /// As there; then nothing has changed.
+    #[doc(hidden)]
+    pub fn shut<'a>(&self, tags: impl Into<Tags<'a>>, wait: bool) -> Result<Going<'_, D>, Error> {
+        let tags = tags.into().names();
         let call = if wait { "sleep" } else { "try_sleep" };
-        let _told = tell_later();
-        let mut state = self.state.lock();
-        self.tidy(&mut state);
-        let mut pools = self.pools(tags, call, &state)?;
+        let told = tell_later();
+        let begun = Instant::now();
+        let mut copies = self.copies.lock();
+        self.tidy(&mut copies);
+        let mut pools = self.pools(tags, call)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
         pools.retain(|_, backup| *backup != Backup::Device);
-        let mut tags = state.tags(&self.engine, tags);
-        tags.retain(|tag| state.backup(tag) != Backup::Device);
+        let mut tags = self.tags(tags);
+        tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
         if pools.is_empty() {
             self.engine.set_asleep(&tags, self.number, true)?;
-            return Ok(0);
+            return Ok(Going { regions: self, call, way: None, copies, _told: told });
         }
-        let slabs = state.copies.host().slabs();
-        let went = self.sleep_pools(&mut state, (pools, tags), wait, call);
-        if matches!(went, Err(Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. })) {
-            // What the driver refuses to take back is idle, and used by the next sleep.
-            let _ = state.copies.host().free_since(self.engine.driver(), slabs);
-        }
-        went
-    }
-
-    fn sleep_pools(
-        &self,
-        state: &mut RegionsState<D>,
-        (pools, tags): (BTreeMap<PoolId, Backup>, Vec<Arc<str>>),
-        wait: bool,
-        call: &'static str,
-    ) -> Result<u64, Error> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
-        state.copies.give_up(|_| false, |pool| ids.contains(&pool));
-        // Before anything else is held back: locking pages takes long.
-        let mut bytes = 0;
-        for (&pool, &backup) in &pools {
-            // What one holds that sleeps in part is on the host.
-            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
-                bytes += HostMemory::needed(self.engine.held_bytes(pool));
-                let locked = state.copies.host().reserve(self.engine.driver(), bytes);
-                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
-            }
-        }
-        let stream = state.copies.stream(self.engine.driver())?;
+        copies.give_up(|_| false, |pool| ids.contains(&pool));
+        let before = self.tally(&ids, &copies, begun);
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
             return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
         }
-        hold_launches(&owned, wait, || {
+        // Before anything is shut: it may fail.
+        let stream = copies.stream(self.engine.driver())?;
+        let (movement, mut held) = hold_launches(&owned, wait, || {
             if wait && !self.engine.wait_for_device()? {
                 return Err(Error::DeviceCaptures { call });
             }
-            let mut moving = Moving::new(self, (&mut state.copies, stream), pools, call);
-            let went = self.engine.sleep_pools(&ids, &tags, &mut moving, call);
-            self.tidy(state);
-            went
-        })?
+            self.engine.shut_pools(&ids, tags, (self.number, call))
+        })??;
+        // What a pool holds that sleeps in part is on the host.
+        held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
+        let way = Some(Way { movement, stream, held, owned, ids, before });
+        Ok(Going { regions: self, call, way, copies, _told: told })
+    }
+
+    /// Notes how pools have moved, and has the graphs of those launched again that are awake.
+    fn end(
+        &self,
+        copies: &mut HostCopies<D>,
+        (owned, pools): (&[Pool<D>], &[PoolId]),
+        before: Moment,
+        moved: Result<u64, Error>,
+    ) -> Result<u64, Error> {
+        if moved.is_ok() {
+            let after = self.tally(pools, copies, before.begun);
+            self.told.lock().note(before, &after);
+        }
+        self.tidy(copies);
+        let known = resume_launches(owned, || ());
+        moved.and_then(|bytes| known.map(|()| bytes))
+    }
+
+    /// What is away of each region's pools, and what the host keeps of them.
+    fn tally(&self, pools: &[PoolId], copies: &HostCopies<D>, begun: Instant) -> Moment {
+        let kept = copies.bytes();
+        let mut regions: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+        let tagged = self.engine.host().tagged_pools().into_iter();
+        for (tag, pool) in tagged.filter(|(_, pool)| pools.contains(pool)) {
+            let region = regions.entry(tag).or_default();
+            region.0 += self.engine.pool_memory(pool).map_or(0, |(_, asleep)| asleep);
+            region.1 += kept.get(&pool).copied().unwrap_or(0);
+        }
+        Moment { begun, regions }
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held; returns how many bytes came. The host waits for
@@ -287,7 +337,7 @@ impl<D: Transfer> Regions<D> {
     /// Where memory is short what is free in other pools goes for it, as in [`Engine::allocate`].
     ///
     /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile, at some 18
-    /// us a MiB: until they are done other calls of the engine, and of these regions, wait.
+    /// us a MiB. Calls of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
@@ -297,26 +347,26 @@ impl<D: Transfer> Regions<D> {
         let tags = tags.into().names();
         // When no lock is held any more: an observer may call the regions and their pools.
         let _told = tell_later();
-        let mut state = self.state.lock();
-        self.tidy(&mut state);
-        let mut pools = self.pools(tags, "wake", &state)?;
+        let begun = Instant::now();
+        let mut copies = self.copies.lock();
+        self.tidy(&mut copies);
+        let mut pools = self.pools(tags, "wake")?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
-        let tags = state.tags(&self.engine, tags);
+        let tags = self.tags(tags);
         if pools.is_empty() {
             self.engine.set_asleep(&tags, self.number, false)?;
             return Ok(0);
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
-        let stream = state.copies.stream(self.engine.driver())?;
-        resume_launches(&owned(&self.engine, &ids).0, || {
-            let mut moving = Moving::new(self, (&mut state.copies, stream), pools, "wake");
-            let came = self.engine.wake_pools(&ids, &tags, &mut moving);
-            if came.is_ok() && state.retains {
-                state.copies.retain(&ids);
-            }
-            self.tidy(&mut state);
-            came
-        })?
+        let before = self.tally(&ids, &copies, begun);
+        let stream = copies.stream(self.engine.driver())?;
+        let movement = self.engine.wake_pools(&ids, tags, (self.number, "wake"))?;
+        let came = movement.come(&mut Moving::new(&self.engine, &mut copies, stream));
+        if came.is_ok() && self.told.lock().retains {
+            copies.retain(&ids);
+        }
+        let owned = owned(&self.engine, &ids).0;
+        self.end(&mut copies, (&owned, &ids), before, came)
     }
 
     /// Whether a region sleeps, or a part of it.
@@ -324,18 +374,20 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
-        let pools = self.pools(Some(&[tag]), "is_asleep", &self.state.lock())?;
+        let pools = self.pools(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
-    /// The figures of all regions, in the order of their tags.
+    /// The figures of all regions, in the order of their tags: of one on its way as far as it is.
     pub fn report(&self) -> Vec<Region> {
-        let state = self.state.lock();
+        let told = self.told.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
         for (tag, pool) in self.engine.host().tagged_pools() {
             let region = regions.entry(tag.clone()).or_insert_with(|| Region {
-                backup: state.backup(&tag),
+                backup: told.backup(&tag),
+                slept: told.moved.get(&tag).and_then(|moved| moved.0),
+                woke: told.moved.get(&tag).and_then(|moved| moved.1),
                 tag,
                 pools: Vec::new(),
                 awake_bytes: 0,
@@ -346,8 +398,7 @@ impl<D: Transfer> Regions<D> {
             region.pools.push(pool);
             region.awake_bytes += awake;
             region.asleep_bytes += asleep;
-            let kept = [state.copies.kept(pool), state.copies.retained(pool)];
-            region.host_bytes += kept.into_iter().flatten().map(PoolContents::bytes).sum::<u64>();
+            region.host_bytes += told.kept.get(&pool).copied().unwrap_or(0);
         }
         regions.into_values().collect()
     }
@@ -366,11 +417,11 @@ impl<D: Transfer> Regions<D> {
         (address, bytes): (u64, u64),
         mut show: impl FnMut(HostPlace, u64),
     ) -> Result<bool, Error> {
-        let mut state = self.state.lock();
+        let mut copies = self.copies.lock();
         // One that could not go may have copies under way.
-        state.copies.wait(&self.engine)?;
+        copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let kept = if asleep { state.copies.kept(pool) } else { state.copies.retained(pool) };
+        let kept = if asleep { copies.kept(pool) } else { copies.retained(pool) };
         let Some(kept) = kept else { return Ok(false) };
         let parts = kept.places(address, bytes);
         parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
@@ -380,40 +431,50 @@ impl<D: Transfer> Regions<D> {
     /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
     /// earlier sleeps needed.
     pub fn host_bytes(&self) -> u64 {
-        self.state.lock().copies.host().held()
+        self.told.lock().host_bytes
     }
 
     /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
-    /// took: the next sleep that keeps as much locks none. Costs some 700 us a MiB; other calls of these regions wait
-    /// meanwhile, those of the engine do not.
+    /// took: the next sleep that keeps as much locks none. Costs some 40 us a MiB where the process has 16
+    /// processors, as many of which lock pages as the driver says ([`Transfer::host_threads`]), and 230 by one thread;
+    /// other calls of these regions wait meanwhile, those of the engine do not.
     ///
     /// # Errors
     /// [`Error::HostOutOfMemory`], which gives back what it had locked; [`Error::HostTooSmall`] before any is locked,
     /// where these regions would hold more than the host has for this process
     /// ([`Transfer::host_memory`]); the driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
-        let mut state = self.state.lock();
-        self.tidy(&mut state);
-        let (before, slabs) = (state.copies.host().held(), state.copies.host().slabs());
+        let mut copies = self.copies.lock();
+        self.tidy(&mut copies);
+        let (before, slabs) = (copies.host().held(), copies.host().slabs());
         let driver = self.engine.driver();
-        if let Err(short) = state.copies.host().reserve(driver, bytes) {
+        let reserved = copies.host().reserve(driver, bytes);
+        if reserved.is_err() {
             // What the driver refuses to take back is idle, and used by the next sleep.
-            let _ = state.copies.host().free_since(driver, slabs);
-            return Err(short.told("reserve_host", None));
+            let _ = copies.host().free_since(driver, slabs);
         }
-        Ok(state.copies.host().held() - before)
+        self.told.lock().copy(&mut copies);
+        reserved.map_err(|short| short.told("reserve_host", None))?;
+        Ok(copies.host().held() - before)
     }
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
-    /// bytes that was. The next sleep has to lock pages anew, at some 700 us a MiB.
+    /// bytes that was. The next sleep has to lock pages anew. No other call waits while that memory goes.
     ///
     /// # Errors
     /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
-        let mut state = self.state.lock();
-        state.copies.wait(&self.engine)?;
-        self.tidy(&mut state);
-        Ok(state.copies.host().free_since(self.engine.driver(), 0)?)
+        let mut copies = self.copies.lock();
+        copies.wait(&self.engine)?;
+        self.tidy(&mut copies);
+        let slabs = copies.host().take_idle(0);
+        self.told.lock().copy(&mut copies);
+        drop(copies);
+        let freed = give_back(self.engine.driver(), &slabs);
+        let mut copies = self.copies.lock();
+        let gone = copies.host().end_leaving(freed);
+        self.told.lock().copy(&mut copies);
+        Ok(gone?)
     }
 
     /// The pools of regions, with what becomes of their contents.
@@ -421,64 +482,165 @@ impl<D: Transfer> Regions<D> {
         &self,
         tags: Option<&[&str]>,
         call: &'static str,
-        state: &RegionsState<D>,
     ) -> Result<BTreeMap<PoolId, Backup>, Error> {
+        let told = self.told.lock();
         let all = self.engine.host().tagged_pools();
         for &wanted in tags.into_iter().flatten() {
-            let known = state.backups.contains_key(wanted);
+            let known = told.backups.contains_key(wanted);
             if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
                 return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
             }
         }
         let wanted = |tag: &str| tags.is_none_or(|tags| tags.contains(&tag));
         let pools = all.into_iter().filter(|(tag, _)| wanted(tag));
-        Ok(pools.map(|(tag, pool)| (pool, state.backup(&tag))).collect())
+        Ok(pools.map(|(tag, pool)| (pool, told.backup(&tag))).collect())
     }
 
-    /// Forgets that regions sleep which have no pools and of which nothing was said; and, if all copies are
-    /// done, what is kept of pools that do not sleep.
-    fn tidy(&self, state: &mut RegionsState<D>) {
-        self.engine.keep_asleep(self.number, |tag| state.backups.contains_key(tag));
-        if state.copies.wait(&self.engine).is_err() {
-            return;
+    /// The tags of regions, those included for which something was said and that have no pool.
+    fn tags(&self, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
+        let said: Vec<Arc<str>> =
+            self.told.lock().backups.keys().map(|tag| Arc::from(&**tag)).collect();
+        let of_pools = self.engine.host().tagged_pools().into_iter().map(|(tag, _)| tag);
+        let all: BTreeSet<Arc<str>> = of_pools.chain(said).collect();
+        let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
+        all.into_iter().filter(wanted).collect()
+    }
+
+    /// Forgets that regions sleep which have no pools and of which nothing was said.
+    fn forget_asleep(&self, told: &Known) {
+        self.engine.keep_asleep(self.number, |tag| told.backups.contains_key(tag));
+    }
+
+    /// Forgets that regions sleep which are no more, and, if all copies are done, what is kept of pools that do not sleep.
+    fn tidy(&self, copies: &mut HostCopies<D>) {
+        let retains = {
+            let told = self.told.lock();
+            self.forget_asleep(&told);
+            told.retains
+        };
+        if copies.wait(&self.engine).is_ok() {
+            copies.give_up(
+                |pool| self.engine.keeper_of(pool) != Some(self.number),
+                |pool| !retains || self.engine.pool_memory(pool).is_none(),
+            );
         }
-        state.copies.give_up(
-            |pool| self.engine.keeper_of(pool) != Some(self.number),
-            |pool| !state.retains || self.engine.pool_memory(pool).is_none(),
-        );
+        self.told.lock().copy(copies);
     }
 }
 
-impl<D: Transfer> RegionsState<D> {
+/// Regions that are shut to sleep. Dropped, it opens them again.
+#[doc(hidden)]
+#[must_use = "the regions do not sleep"]
+pub struct Going<'a, D: Transfer> {
+    regions: &'a Regions<D>,
+    call: &'static str,
+    /// None where nothing is to go.
+    way: Option<Way<'a, D>>,
+    copies: MutexGuard<'a, HostCopies<D>>,
+    /// Told when no lock is held any more: an observer may call the regions and their pools.
+    _told: Later,
+}
+
+/// Pools that are shut.
+struct Way<'a, D: Transfer> {
+    movement: Movement<'a, D>,
+    stream: StreamHandle,
+    /// What is to be copied.
+    held: Vec<Held>,
+    /// The owners of the pools, by address.
+    owned: Vec<Pool<D>>,
+    ids: Vec<PoolId>,
+    before: Moment,
+}
+
+impl<D: Transfer> Going<'_, D> {
+    /// Has the regions go to sleep, and returns how many bytes went.
+    ///
+    /// # Errors
+    /// As [`Regions::sleep`].
+    pub fn go(mut self) -> Result<u64, Error> {
+        let Some(way) = self.way.take() else { return Ok(0) };
+        let Self { regions, call, ref mut copies, .. } = self;
+        let Way { movement, stream, held, owned, ids, before } = way;
+        let slabs = copies.host().slabs();
+        let mut moving = Moving::new(&regions.engine, copies, stream);
+        let went = match moving.copy(&held, call) {
+            Ok(()) => movement.leave(&mut moving),
+            Err(error) => {
+                movement.cancel(&mut moving);
+                Err(error)
+            }
+        };
+        if matches!(went, Err(Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. })) {
+            regions.tidy(copies);
+            // What the driver refuses to take back is idle, and used by the next sleep.
+            let _ = copies.host().free_since(regions.engine.driver(), slabs);
+        }
+        regions.end(copies, (&owned, &ids), before, went)
+    }
+}
+
+impl<D: Transfer> Drop for Going<'_, D> {
+    fn drop(&mut self) {
+        let Some(Way { movement, stream, owned, .. }) = self.way.take() else { return };
+        movement.cancel(&mut Moving::new(&self.regions.engine, &mut self.copies, stream));
+        // A poisoned engine launches nothing.
+        let _ = resume_launches(&owned, || ());
+    }
+}
+
+impl Known {
     fn backup(&self, tag: &str) -> Backup {
         self.backups.get(tag).copied().unwrap_or_default()
     }
 
-    /// The tags of regions, those included for which something was said and that have no pool.
-    fn tags(&self, engine: &Engine<D>, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
-        let said = self.backups.keys().map(|tag| Arc::from(&**tag));
-        let all: BTreeSet<Arc<str>> =
-            engine.host().tagged_pools().into_iter().map(|(tag, _)| tag).chain(said).collect();
-        let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
-        all.into_iter().filter(wanted).collect()
+    /// Has any call see what the host holds now.
+    fn copy<D: Transfer>(&mut self, copies: &mut HostCopies<D>) {
+        self.host_bytes = copies.host().held();
+        self.kept = copies.bytes();
     }
+
+    /// Notes how regions have moved, between two moments of one call.
+    fn note(&mut self, before: Moment, after: &Moment) {
+        let time = before.begun.elapsed();
+        for (tag, (away, kept)) in before.regions {
+            let Some(&(away_then, kept_then)) = after.regions.get(&tag) else { continue };
+            let bytes = away.abs_diff(away_then);
+            // What came stays on the host until this is noted.
+            let went = away_then > away;
+            let copied_bytes = if went { kept_then.saturating_sub(kept) } else { kept };
+            let dropped_bytes = bytes.saturating_sub(copied_bytes);
+            let moved = Moved { bytes, copied_bytes, dropped_bytes, time };
+            let latest = self.moved.entry(tag).or_default();
+            match went {
+                true => latest.0 = Some(moved),
+                false => latest.1 = Some(moved),
+            }
+        }
+    }
+}
+
+/// What is away of regions and what the host keeps of them, in bytes, at a moment of a call.
+struct Moment {
+    begun: Instant,
+    regions: BTreeMap<Arc<str>, (u64, u64)>,
 }
 
 impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
-        let engine = &self.engine;
-        let state = self.state.get_mut();
         // What had no memory lost nothing.
-        let _ = engine.set_asleep(&state.tags(engine, None), self.number, false);
-        engine.keep_asleep(self.number, |_| false);
-        if state.copies.wait(engine).is_err() {
+        let _ = self.engine.set_asleep(&self.tags(None), self.number, false);
+        self.engine.keep_asleep(self.number, |_| false);
+        let (engine, copies) = (&self.engine, self.copies.get_mut());
+        if copies.wait(engine).is_err() {
             // Copies may be under way: the host's memory stays.
             return;
         }
-        state.copies.give_up(|_| true, |_| true);
+        engine.end_movements(self.number);
+        copies.give_up(|_| true, |_| true);
         // There is no caller for the driver's errors.
-        let _ = state.copies.host().free_since(engine.driver(), 0);
-        if let Some(stream) = state.copies.take_stream() {
+        let _ = copies.host().free_since(engine.driver(), 0);
+        if let Some(stream) = copies.take_stream() {
             let _ = engine.driver().destroy_stream(stream);
         }
     }

@@ -421,6 +421,91 @@ fn costs_of_sleep() {
     }
 }
 
+/// A thread allocates and frees, cached and not, while a large region goes to sleep for the first time, again, and wakes:
+/// what the region holds is there again. Prints a table of how long the thread waited at the most; the variable `REGRAPH_GIB`
+/// says how much sleeps, half of what is free without it.
+///
+/// ```text
+/// cargo test --release --test gpu a_thread_allocates_while_a_large_region -- --ignored --nocapture
+/// ```
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_thread_allocates_while_a_large_region_sleeps_and_wakes() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use regraph::driver::{Driver, HostApi};
+    use regraph_tagged::Program;
+
+    const EACH: u64 = 256 * MIB;
+    let gpu = crate::device::gpu::open();
+    let driver = &gpu.driver;
+    let gib = std::env::var("REGRAPH_GIB").ok().and_then(|gib| gib.parse().ok());
+    let all = gib.unwrap_or(driver.memory_info().unwrap().free >> 31).max(1) << 30;
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let regions = Regions::new(&engine);
+    let pool = Pool::new(&engine, PoolConfig::default().tag("weights"));
+    let stream = driver.create_stream().unwrap();
+    let blocks: Vec<_> = (1..=all / EACH)
+        .map(|tag| {
+            let block = pool.allocate(EACH, stream).unwrap();
+            launch(&**driver, stream, (&[], &[range(&block, 1_000 * tag)]), 0);
+            (block, 1_000 * tag)
+        })
+        .collect();
+    driver.synchronize().unwrap();
+    println!(
+        "{} GiB: ms, GiB/s, longest ms of a request that is cached, and of one that is not",
+        all >> 30
+    );
+    // While a call runs, another thread's longest requests.
+    let beside = |name: &str, call: &dyn Fn()| {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let (pool, mine) =
+                    (Pool::new(&engine, PoolConfig::default()), driver.create_stream().unwrap());
+                let mut longest = [Duration::ZERO; 2];
+                let mut size = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    size = size % 64 + 2;
+                    for (which, bytes) in [MIB, size * MIB].into_iter().enumerate() {
+                        let begun = Instant::now();
+                        drop(pool.allocate(bytes, mine).unwrap());
+                        longest[which] = longest[which].max(begun.elapsed());
+                    }
+                    regions.report();
+                }
+                drop(pool);
+                engine.retire_stream(mine).unwrap();
+                longest.map(|time| time.as_secs_f64() * 1e3)
+            });
+            let begun = Instant::now();
+            call();
+            let took = begun.elapsed().as_secs_f64();
+            stop.store(true, Ordering::Relaxed);
+            let [cached, fresh] = other.join().unwrap();
+            let speed = (all >> 30) as f64 / took;
+            println!("{name}: {:.0}, {speed:.1}, {cached:.2}, {fresh:.2}", took * 1e3);
+        });
+    };
+    for name in ["first sleep", "sleep", "sleep"] {
+        beside(name, &|| assert_eq!(regions.sleep(Tags::All).unwrap(), all));
+        beside("wake", &|| assert_eq!(regions.wake(Tags::All).unwrap(), all));
+        let held: Vec<Tagged> = blocks.iter().map(|(block, tag)| range(block, *tag)).collect();
+        launch(&**driver, stream, (&held, &[]), 0);
+        driver.synchronize().unwrap();
+        assert_eq!(driver.take_wrong_tags().unwrap(), 0);
+        let region = &regions.report()[0];
+        let slept = region.slept.unwrap();
+        assert_eq!((slept.copied_bytes, slept.dropped_bytes), (all, 0));
+    }
+    let begun = Instant::now();
+    assert_eq!(regions.free_host().unwrap(), all);
+    println!("free_host: {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
+}
+
 /// What waking 35 graphs of one pool takes without contents, and what stays on the device while they
 /// sleep; prints a table.
 ///

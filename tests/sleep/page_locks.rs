@@ -1,11 +1,12 @@
 //! Page-locked memory of the host that regions keep what sleeps in: when it is locked, and when it goes back.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
@@ -15,6 +16,9 @@ use regraph_sim::{SimConfig, SimDriver};
 
 use crate::common::MIB;
 
+/// Far longer than any call takes.
+const LONG: Duration = Duration::from_secs(20);
+
 /// A device that asks its engine for figures, on another thread, while pages are locked.
 struct Device {
     device: SimDriver,
@@ -23,6 +27,37 @@ struct Device {
     host: OnceLock<u64>,
     answered: AtomicU64,
     waited: AtomicU64,
+    /// How many threads lock and free pages.
+    threads: usize,
+    /// In which call all of them have met.
+    met: Mutex<BTreeMap<&'static str, (HashSet<ThreadId>, bool)>>,
+    /// Whether no page is freed for now.
+    holds: AtomicBool,
+    /// Whether that was for so long that something must have waited for it.
+    gave_up: AtomicBool,
+}
+
+impl Device {
+    /// Waits until all threads are in the same call.
+    fn meet(&self, call: &'static str) {
+        let begun = Instant::now();
+        while begun.elapsed() < LONG {
+            let mut met = self.met.lock().unwrap();
+            let (here, all) = met.entry(call).or_default();
+            here.insert(thread::current().id());
+            *all |= here.len() == self.threads;
+            if *all {
+                return;
+            }
+            drop(met);
+            thread::yield_now();
+        }
+    }
+
+    /// Whether all threads were in a call at once.
+    fn have_met(&self, call: &str) -> bool {
+        self.met.lock().unwrap().get(call).is_some_and(|(_, all)| *all)
+    }
 }
 
 impl Deref for Device {
@@ -43,8 +78,7 @@ impl HostApi for Device {
 
 impl Transfer for Device {
     fn allocate_host(&self, bytes: u64) -> driver::Result<HostPlace> {
-        /// Far longer than any call takes.
-        const LONG: Duration = Duration::from_secs(20);
+        self.meet("allocate_host");
         if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
             let (send, receive) = channel();
             thread::spawn(move || send.send(engine.statistics().is_ok()));
@@ -61,8 +95,24 @@ impl Transfer for Device {
         self.host.get().copied().or_else(|| self.device.host_memory())
     }
 
+    fn host_threads(&self) -> usize {
+        self.threads
+    }
+
+    fn free_host(&self, place: HostPlace) -> driver::Result<()> {
+        self.meet("free_host");
+        let begun = Instant::now();
+        while self.holds.load(Ordering::SeqCst) {
+            if begun.elapsed() > LONG {
+                self.gave_up.store(true, Ordering::SeqCst);
+                break;
+            }
+            thread::yield_now();
+        }
+        self.device.free_host(place)
+    }
+
     regraph::forward! {
-        free_host(place: HostPlace) -> driver::Result<()>;
         copy_to_host(to: HostPlace, address: u64, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
         copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
     }
@@ -77,12 +127,21 @@ struct Bench {
 impl Bench {
     /// Weights of so many MiB in each of some pools.
     fn new(pools: &[u64]) -> Self {
+        Self::with_threads(pools, 1)
+    }
+
+    /// And a device for which so many threads lock pages.
+    fn with_threads(pools: &[u64], threads: usize) -> Self {
         let device = Device {
             device: SimDriver::new(SimConfig::default()),
             engine: OnceLock::new(),
             host: OnceLock::new(),
             answered: AtomicU64::new(0),
             waited: AtomicU64::new(0),
+            threads,
+            met: Mutex::default(),
+            holds: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
         };
         let engine = Arc::new(Engine::new(device, Config::default()));
         engine.driver().engine.get_or_init(|| Arc::downgrade(&engine));
@@ -110,7 +169,7 @@ impl Bench {
 fn the_engine_answers_while_pages_are_locked() {
     let bench = Bench::new(&[40, 70]);
     assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 110 * MIB);
-    assert_eq!((bench.locked(), bench.regions.host_bytes()), (3, 110 * MIB));
+    assert_eq!((bench.locked(), bench.regions.host_bytes()), (2, 110 * MIB));
     bench.regions.wake(Tags::All).unwrap();
     bench.regions.sleep(Tags::All).unwrap();
     assert_eq!(bench.locked(), 0);
@@ -209,4 +268,53 @@ fn a_slab_that_the_driver_keeps_does_not_keep_others() {
     bench.regions.free_host().unwrap_err();
     assert_eq!(bench.regions.host_bytes(), 64 * MIB);
     assert_eq!(bench.regions.free_host().unwrap(), 64 * MIB);
+}
+
+#[test]
+fn several_threads_lock_and_free_pages_together() {
+    for threads in [2, 5] {
+        let bench = Bench::with_threads(&[40, 3, 70], threads);
+        assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 114 * MIB);
+        assert!(bench.device().have_met("allocate_host"), "{threads}");
+        assert!((113 * MIB..124 * MIB).contains(&bench.regions.host_bytes()));
+        bench.regions.wake(Tags::All).unwrap();
+        let held = bench.regions.host_bytes();
+        assert_eq!(held, bench.device().host_bytes());
+        assert_eq!(bench.regions.free_host().unwrap(), held);
+        assert!(bench.device().have_met("free_host"), "{threads}");
+        assert_eq!((bench.regions.host_bytes(), bench.device().host_bytes()), (0, 0));
+    }
+}
+
+/// What the other threads have locked when one is refused goes back as well.
+#[test]
+fn what_several_threads_had_locked_goes_back() {
+    for room in [0, 8, 30, 64, 100] {
+        let bench = Bench::with_threads(&[40, 3, 70], 4);
+        bench.device().set_host_bytes(room * MIB);
+        let refused = bench.regions.sleep(Tags::All).unwrap_err();
+        assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+        assert_eq!((bench.regions.host_bytes(), bench.device().host_bytes()), (0, 0), "{room}");
+        assert!(bench.blocks.iter().all(|block| !block.pool().is_suspended()));
+    }
+}
+
+/// While memory goes back to the host, other calls of these regions go on.
+#[test]
+fn no_call_waits_for_memory_that_goes_back_to_the_host() {
+    let bench = Bench::new(&[]);
+    bench.regions.reserve_host(24 * MIB).unwrap();
+    bench.device().holds.store(true, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let freed = scope.spawn(|| bench.regions.free_host().unwrap());
+        while !bench.device().have_met("free_host") {
+            thread::yield_now();
+        }
+        assert_eq!(bench.regions.host_bytes(), 0);
+        assert_eq!(bench.regions.report(), []);
+        bench.device().holds.store(false, Ordering::SeqCst);
+        assert_eq!(freed.join().unwrap(), 24 * MIB);
+    });
+    assert!(!bench.device().gave_up.load(Ordering::SeqCst), "a call waited");
+    assert_eq!(bench.device().host_bytes(), 0);
 }

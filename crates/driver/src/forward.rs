@@ -98,6 +98,7 @@ macro_rules! forward_transfer {
     () => {
         $crate::forward! {
             host_memory() -> Option<u64>;
+            host_threads() -> usize;
             allocate_host(bytes: u64) -> $crate::Result<$crate::HostPlace>;
             free_host(place: $crate::HostPlace) -> $crate::Result<()>;
             copy_to_host(to: $crate::HostPlace, address: u64, bytes: u64, stream: $crate::StreamHandle) -> $crate::Result<()>;

@@ -21,7 +21,12 @@ pub trait Transfer: HostApi {
     /// memory beyond it is refused before any is locked.
     fn host_memory(&self) -> Option<u64>;
 
-    /// Page-locked memory of the host, of `bytes` bytes, with any contents.
+    /// How many threads are to call [`Transfer::allocate_host`] and [`Transfer::free_host`] at once, where there is much
+    /// to allocate or to free; 1 where more would bring nothing.
+    fn host_threads(&self) -> usize;
+
+    /// Memory of the host, of `bytes` bytes, with any contents: page-locked, or such that the driver copies it through
+    /// page-locked memory of its own where pages cannot be locked.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`](super::ErrorKind::OutOfMemory) where the host has no more.
@@ -34,7 +39,7 @@ pub trait Transfer: HostApi {
     fn free_host(&self, place: HostPlace) -> Result<()>;
 
     /// Copies `bytes` bytes of the device's memory at `address` to the host, behind what `stream` holds.
-    /// Does not wait.
+    /// Does not wait, but for what the stream holds where the memory is not page-locked.
     ///
     /// # Errors
     /// What the driver answers.
@@ -47,7 +52,7 @@ pub trait Transfer: HostApi {
     ) -> Result<()>;
 
     /// Copies `bytes` bytes of the host's memory to the device's at `address`, behind what `stream`
-    /// holds. Does not wait.
+    /// holds. Does not wait, but for what the stream holds where the memory is not page-locked.
     ///
     /// # Errors
     /// What the driver answers.

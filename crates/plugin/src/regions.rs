@@ -16,6 +16,7 @@ use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use regraph::tell_later;
 
 use super::device::Device;
+use super::launches::Held;
 use super::pools::{PoolKey, Pools};
 use super::routes::next;
 use super::{Error, Plugin};
@@ -293,7 +294,7 @@ impl<D: Transfer> Plugin<D> {
     /// ([`Plugin::begin_launch`]), nor any that uses other memory of the region.
     ///
     /// Waits for each device, one after the other, with other threads' requests for pools of graphs, and their launches,
-    /// waiting meanwhile. Launches that have begun are waited for first.
+    /// waiting meanwhile. Launches that have begun are waited for first. While contents are copied no other call waits.
     ///
     /// # Errors
     /// [`Error::UnknownRegion`]; [`Error::Launching`] where the calling thread is about to launch a graph;
@@ -315,19 +316,20 @@ impl<D: Transfer> Plugin<D> {
 
     fn put_to_sleep(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
         let call = if wait { "sleep" } else { "try_sleep" };
+        let _told = tell_later();
         self.known_regions(tags, call)?;
-        let _none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
+        let none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
         // First: a device that is made meanwhile has them asleep.
         let turned = self.set_asleep(tags, true);
-        let went = self.put_devices_to_sleep(tags, call, wait);
+        let went = self.put_devices_to_sleep(tags, (call, wait), none_is_launched);
         went.map_err(|error| self.wake_again(turned, error))
     }
 
     fn put_devices_to_sleep(
         &self,
         tags: Option<&[&str]>,
-        call: &'static str,
-        wait: bool,
+        (call, wait): (&'static str, bool),
+        none_is_launched: Held<'_>,
     ) -> Result<u64, Error> {
         let devices: Vec<_> = self.devices().collect();
         let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
@@ -337,7 +339,11 @@ impl<D: Transfer> Plugin<D> {
             device.may_sleep(pools, call, wait)?;
         }
         // Where a device is idle there is nothing to wait for, but its engine takes note of that.
-        devices.iter().map(|device| Ok(device.regions.sleep(tags)?)).sum()
+        let shut = devices.iter().map(|device| Ok(device.regions.shut(tags, true)?));
+        let going: Vec<_> = shut.collect::<Result<_, Error>>()?;
+        // The regions are captured into and launched no more, and what is not theirs may be.
+        drop((pools, none_is_launched));
+        going.into_iter().map(|regions| Ok(regions.go()?)).sum()
     }
 
     /// Wakes regions that were awake before a call that failed, and says which of them cannot be woken.

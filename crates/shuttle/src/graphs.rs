@@ -241,3 +241,57 @@ fn a_pool_is_suspended_and_compacted_beside_captures() {
         ]
     });
 }
+
+/// A pool is given up, and blocks are freed, while others go to sleep and wake.
+#[test]
+fn pools_and_blocks_are_given_up_while_their_regions_sleep_and_wake() {
+    explore(RUNS, |stage| {
+        let s = stage.stream();
+        let pool = Pool::new(&stage.engine, PoolConfig::default().tag("weights"));
+        let block = pool.allocate(2 * MIB, s).unwrap();
+        let held = stage.weights.allocate(2 * MIB, s).unwrap();
+        vec![
+            body(|stage| {
+                stage.sleep_and_wake(true);
+                stage.sleep_and_wake(false);
+            }),
+            body(move |stage| {
+                drop((block, pool));
+                stage.engine.empty_cache().unwrap();
+            }),
+            body(move |stage| {
+                stage.regions.report();
+                drop(held);
+                let t = stage.stream();
+                drop(may_be_refused(stage.weights.allocate(MIB, t)));
+                stage.regions.report();
+                stage.engine.verify().unwrap();
+            }),
+        ]
+    });
+}
+
+/// Regions of which one thread has some sleep and another has all.
+#[test]
+fn two_threads_have_regions_sleep_and_wake() {
+    explore(RUNS, |stage| {
+        let s = stage.stream();
+        let held = stage.weights.allocate(2 * MIB, s).unwrap();
+        let graph = stage.graph(&[&stage.graphs], s).unwrap();
+        vec![
+            body(move |stage| {
+                stage.sleep_and_wake(true);
+                drop(held);
+            }),
+            body(|stage| {
+                may_be_refused(stage.regions.sleep(&["graphs"]));
+                stage.regions.set_backup("graphs", Backup::Host);
+                stage.regions.wake(&["graphs"]).unwrap();
+                stage.regions.free_host().unwrap();
+            }),
+            body(move |_| {
+                may_be_refused(graph.launch(s));
+            }),
+        ]
+    });
+}

@@ -137,6 +137,11 @@ impl Transfer for SimDriver {
         Some(1 << 40)
     }
 
+    /// 1, so that calls come in one order.
+    fn host_threads(&self) -> usize {
+        1
+    }
+
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
         self.program("cuMemHostAlloc", |state| state.host.allocate(bytes))
     }

@@ -51,6 +51,7 @@ from regraph.torch.lending import borrow, lent_bytes
 from regraph.torch.plotting import plot
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
+    Moved,
     Region,
     forget,
     free_host,
@@ -80,6 +81,7 @@ __all__ = [
     "Estimate",
     "Executables",
     "Graph",
+    "Moved",
     "OutOfMemory",
     "Recording",
     "Refused",

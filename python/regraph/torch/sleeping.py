@@ -4,7 +4,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch.cuda._utils import _get_device_index
@@ -27,6 +27,19 @@ _moving = threading.Lock()
 _backing = threading.Lock()
 
 
+class Moved(NamedTuple):
+    """How a region went to sleep or woke on a device."""
+
+    bytes: int
+    """Device memory that went or came."""
+    copied_bytes: int
+    """What was copied to the host or from it: what tensors held, and outputs of graphs."""
+    dropped_bytes: int
+    """What went or came without its contents: free memory, temporary memory of graphs, dropped contents."""
+    seconds: float
+    """What the call took on the device, for all its regions."""
+
+
 class Region(NamedTuple):
     """A region's figures on a device, in bytes."""
 
@@ -40,6 +53,10 @@ class Region(NamedTuple):
     """Device memory that it had and gave back; it asks for this again when it wakes."""
     host_bytes: int
     """What the host keeps of it."""
+    slept: Moved | None = None
+    """Its latest sleep; `None` where it did not sleep yet, or slept without memory."""
+    woke: Moved | None = None
+    """Its latest wake, likewise."""
 
 
 @contextlib.contextmanager
@@ -229,7 +246,13 @@ def regions(device: "Device" = None) -> list[Region]:
     """
     require_enabled("regions")
     torch.cuda.init()
-    return [Region(**row) for row in _native.regions(_get_device_index(device, optional=True))]
+    rows = _native.regions(_get_device_index(device, optional=True))
+    return [Region(**{**row, **_ways(row)}) for row in rows]
+
+
+def _ways(row: dict[str, Any]) -> dict[str, Moved]:
+    """What a region's row says of its latest sleep and wake."""
+    return {name: Moved(*row[name]) for name in ("slept", "woke") if row.get(name) is not None}
 
 
 def host_bytes() -> int:

@@ -250,11 +250,11 @@ impl PlannedHeap {
 
 impl PlannedHeap {
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
-    pub(crate) fn end_graph<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
+    /// [`PlannedHeap::release_unused`] gives the rest back.
+    pub(crate) fn end_graph(&mut self, capture: CaptureId) {
         if let Some(planned) = self.bindings.capture_mut(capture) {
             planned.owned_by(Owner::Over);
         }
-        self.release_unused(driver);
     }
 
     /// A capture has a graph from now on. One whose memory never came keeps the scratch memory.
@@ -387,7 +387,13 @@ impl PlannedHeap {
         captures.flat_map(|planned| &planned.bound).all(|bound| bound.open)
     }
 
-    /// Gives the memory of all pieces back.
+    /// As [`Heap::tell_there`](crate::heap::Heap::tell_there).
+    pub(crate) fn tell_there(&self, keeper: &mut dyn Keeper) {
+        let bound = self.bindings.captures.iter().flat_map(|planned| &planned.bound);
+        bound.filter(|bound| bound.open).for_each(|it| keeper.came(it.address, it.bytes));
+    }
+
+    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone.
     ///
     /// # Errors
     /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
@@ -395,12 +401,14 @@ impl PlannedHeap {
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         self.release_orphans(driver);
         let bindings = &mut self.bindings;
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
-                keeper.leaving(bound.address, bound.bytes)?;
+                if !keeper.goes_on() || !keeper.may_leave(bound.address, bound.bytes) {
+                    return Ok(false);
+                }
                 driver.unmap(bound.address, bound.bytes)?;
                 if bound.open {
                     self.presence = Presence::Suspended;
@@ -410,23 +418,29 @@ impl PlannedHeap {
         }
         for piece in bindings.pieces.iter_mut().flatten() {
             let Some(memory) = piece.memory else { continue };
+            if !keeper.goes_on() {
+                return Ok(false);
+            }
             driver.release(memory)?;
             piece.memory = None;
             self.reserved -= piece.bytes;
             self.suspended += piece.bytes;
             self.handles -= 1;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Gets it again.
+    /// Gets it again, as far as `keeper` lets it. Returns whether all has come.
     pub(crate) fn resume<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         keeper: &mut dyn Keeper,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         let bindings = &mut self.bindings;
         for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
+            if !keeper.goes_on() {
+                return Ok(false);
+            }
             let exportable = piece.fixed.is_some_and(|fixed| fixed.exportable);
             piece.memory = Some(create(driver, exportable, piece.bytes)?);
             self.reserved += piece.bytes;
@@ -437,15 +451,18 @@ impl PlannedHeap {
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             let &mut Bound { address, bytes, piece, there, open, .. } = bound;
             let Some(memory) = memory(piece).filter(|_| !open) else { continue };
+            if !keeper.goes_on() {
+                return Ok(false);
+            }
             if !there {
                 driver.map(address, bytes, memory)?;
                 bound.there = true;
             }
             driver.set_access(address, bytes)?;
-            keeper.came(address, bytes)?;
             bound.open = true;
+            keeper.came(address, bytes);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -630,7 +647,7 @@ impl PlannedHeap {
                 self.orphans.push(memory);
             }
         }
-        self.resume(driver, &mut NothingKept)
+        self.resume(driver, &mut NothingKept).map(|_| ())
     }
 
     /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the

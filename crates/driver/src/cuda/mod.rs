@@ -29,6 +29,7 @@ mod host;
 mod host_memory;
 mod inspection;
 mod kept;
+mod pages;
 mod pointers;
 mod raw;
 mod sharing;
@@ -59,6 +60,7 @@ use error::{failure, nonsense};
 use guard::{Current, Entered, Relaxed};
 use inspection::Inspection;
 use kept::Kept;
+use pages::PageTable;
 use raw::AllocationProp;
 use sharing::Sharing;
 use symbols::Symbols;
@@ -77,6 +79,7 @@ pub struct CudaDriver {
     sharing: Sharing,
     neighbours: ManuallyDrop<Neighbours>,
     kept: Kept,
+    pages: PageTable,
 }
 
 impl CudaDriver {
@@ -133,6 +136,7 @@ impl CudaDriver {
             sharing: Sharing::default(),
             neighbours: ManuallyDrop::new(Neighbours::of(device)),
             kept: Kept::default(),
+            pages: PageTable::default(),
         };
         if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
             driver.support = MemorySupport::Mapped { granularity: driver.granularity()? };

@@ -34,7 +34,7 @@ pub fn mode(mode: CaptureMode) -> u32 {
 
 /// `CU_STREAM_NON_BLOCKING`
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
-/// `CU_MEMHOSTALLOC_PORTABLE`
+/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`
 pub(super) const HOST_PORTABLE: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 pub(super) const EVENT_DISABLE_TIMING: u32 = 2;

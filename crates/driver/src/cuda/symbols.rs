@@ -165,6 +165,8 @@ symbols! {
     memory_free = "cuMemFree_v2"(address: u64);
     host_allocate = "cuMemHostAlloc"(address: *mut Pointer, bytes: usize, flags: u32);
     host_free = "cuMemFreeHost"(address: Pointer);
+    host_register = "cuMemHostRegister_v2"(address: Pointer, bytes: usize, flags: u32);
+    host_unregister = "cuMemHostUnregister"(address: Pointer);
     fill = "cuMemsetD8Async"(address: u64, value: u8, bytes: usize, stream: Pointer);
     copy_to_host = "cuMemcpyDtoHAsync_v2"(
         to: Pointer,

@@ -1,8 +1,9 @@
-//! [`Transfer`]: page-locked memory of the host, and copies.
+//! [`Transfer`]: memory of the host that the device copies to and from.
 
 use std::ptr::null_mut;
 
 use super::super::{HostPlace, Result, StreamHandle, Transfer};
+use super::pages::Pages;
 use super::raw::{self, Pointer};
 use super::{host_memory, CudaDriver};
 
@@ -17,16 +18,45 @@ impl Transfer for CudaDriver {
         host_memory::of_process()
     }
 
+    /// As many as the process has processors, at most 16; 1 where pages are the driver's own, which it locks one after the
+    /// other.
+    fn host_threads(&self) -> usize {
+        const MOST: usize = 16;
+        match cfg!(target_os = "linux") {
+            true => std::thread::available_parallelism().map_or(1, |all| all.get().min(MOST)),
+            false => 1,
+        }
+    }
+
+    /// On Linux huge pages of this process that are touched and then locked, as long as the system has room for them;
+    /// else pages of the driver's own; and where neither can be locked, huge pages as they are.
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
-        let mut place: Pointer = null_mut();
-        let _relaxed = self.enter()?;
-        // SAFETY: writes one pointer.
-        unsafe { self.symbols.host_allocate(&mut place, bytes as usize, raw::HOST_PORTABLE) }?;
-        Ok(HostPlace(place as usize))
+        let Some(pages) = Pages::new(bytes) else { return self.allocate_locked(bytes) };
+        if let Ok(place) = self.lock_pages(pages, bytes) {
+            return Ok(place);
+        }
+        let own = self.allocate_locked(bytes);
+        match own {
+            Ok(_) => pages.give_back(),
+            Err(_) => self.pages.insert(pages, false),
+        }
+        own.or(Ok(pages.place()))
     }
 
     fn free_host(&self, place: HostPlace) -> Result<()> {
         let _relaxed = self.enter()?;
+        if let Some(pages) = self.pages.take(place) {
+            if pages.is_locked() {
+                // SAFETY: the caller gives the memory up, and no copy is under way there.
+                let unlocked = unsafe { self.symbols.host_unregister(pointer(place)) };
+                if let Err(error) = unlocked {
+                    self.pages.insert(pages, true);
+                    return Err(error);
+                }
+            }
+            pages.give_back();
+            return Ok(());
+        }
         // SAFETY: the memory is the caller's, who gives it up, and no copy is under way there.
         unsafe { self.symbols.host_free(pointer(place)) }
     }
@@ -38,7 +68,8 @@ impl Transfer for CudaDriver {
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<()> {
-        let _current = self.bind()?;
+        // Where the memory is not locked the driver waits, which captures of other threads forbid.
+        let _relaxed = self.enter()?;
         // SAFETY: both places and the stream are the caller's and stay until the copy is done.
         unsafe { self.symbols.copy_to_host(pointer(to), address, bytes as usize, stream.as_raw()) }
     }
@@ -50,10 +81,32 @@ impl Transfer for CudaDriver {
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<()> {
-        let _current = self.bind()?;
+        // Where the memory is not locked the driver waits, which captures of other threads forbid.
+        let _relaxed = self.enter()?;
         // SAFETY: both places and the stream are the caller's and stay until the copy is done.
         unsafe {
             self.symbols.copy_to_device(address, pointer(from), bytes as usize, stream.as_raw())
         }
+    }
+}
+
+impl CudaDriver {
+    /// Page-locked memory of the driver's own.
+    fn allocate_locked(&self, bytes: u64) -> Result<HostPlace> {
+        let mut place: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        // SAFETY: writes one pointer.
+        unsafe { self.symbols.host_allocate(&mut place, bytes as usize, raw::HOST_PORTABLE) }?;
+        Ok(HostPlace(place as usize))
+    }
+
+    /// Locks pages of this process, which are freed by their place from then on.
+    fn lock_pages(&self, pages: Pages, bytes: u64) -> Result<HostPlace> {
+        let place = pages.place();
+        let _relaxed = self.enter()?;
+        // SAFETY: the pages are mapped, of that size, and stay so until they are unlocked.
+        unsafe { self.symbols.host_register(pointer(place), bytes as usize, raw::HOST_PORTABLE) }?;
+        self.pages.insert(pages, true);
+        Ok(place)
     }
 }

@@ -21,7 +21,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "woken-apart",
         rule: "Pieces that are no neighbours are not joined when they come back.",
         file: "src/heap/suspend.rs",
-        edits: &[("!last.is_held() && start + last.bytes == address && joined <= JOINED", "joined <= JOINED")],
+        edits: &[(
+            "!last.is_held() && start + last.bytes == address && joined <= JOINED",
+            "joined <= JOINED",
+        )],
         test: "sleep::pools::pieces_on_both_sides_of_a_hole_come_back_where_they_were",
     },
     Mutant {
@@ -42,52 +45,57 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "asleep-error",
         rule: "A sleep that the driver refuses says so.",
         file: "src/engine/suspend.rs",
-        edits: &[("done?;
-        Ok(before - self.state.pools.reserved(pool))", "
-        Ok(before - self.state.pools.reserved(pool))")],
+        edits: &[(
+            "self.cancel(contents);
+                return Err(error);",
+            "self.cancel(contents);
+                return Ok(0);",
+        )],
         test: "sleep::regions::what_sleeps_in_spite_of_an_error_is_said",
     },
     Mutant {
         name: "asleep-short",
         rule: "A pool that is short of a part is no suspended one.",
         file: "src/engine/suspend.rs",
-        edits: &[("state.pools.is_shut(pool) && !state.pools.is_suspended(pool)", "!state.pools.is_suspended(pool)")],
+        edits: &[(
+            "state.pools.is_shut(pool) && !state.pools.is_suspended(pool)",
+            "!state.pools.is_suspended(pool)",
+        )],
         test: "blocks::growth::what_lives_in_a_pool_outlasts_failed_exchanges",
     },
     Mutant {
         name: "woken-planned",
         rule: "A compaction that could not map all again maps it when the error is told.",
         file: "src/engine/suspend.rs",
-        edits: &[("planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok()", "planned.is_whole()")],
+        edits: &[(
+            "planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok()",
+            "planned.is_whole()",
+        )],
         test: "plans::compact::a_pool_waits_for_its_graphs",
     },
     Mutant {
         name: "asleep-pieces",
         rule: "All pieces of a segment go to sleep.",
         file: "src/heap/suspend.rs",
-        edits: &[("for address in addresses {
-            if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
-                keeper.leaving(address, bytes)?;
-                driver.unmap(address, bytes)?;
-                self.remove_piece(address);
-                self.absent.insert(address, Absent { bytes, stage: AbsentStage::Unmapped(memory) });
-            }
-            let Some(absent) = self.absent.get_mut(&address) else { continue };
-            if absent.lower(driver, keeper, address)? {
-                gone.push((address, absent.bytes));
-            }
-        }", "")],
+        edits: &[(
+            "segment.suspend(driver, keeper, gone)",
+            "{
+            let _ = (segment, driver, &keeper, gone);
+            Ok(true)
+        }",
+        )],
         test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
     },
     Mutant {
         name: "woken-heaps",
         rule: "All heaps of a pool wake.",
         file: "src/engine/suspend.rs",
-        edits: &[("for &heap in heaps {
-                    came = came.and_then(|()| {
-                        with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))
-                    });
-                }", "")],
+        edits: &[(
+            "contents.turn_to(*pool);
+                for &heap in heaps {",
+            "contents.turn_to(*pool);
+                for &heap in &heaps[..0] {",
+        )],
         test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
     },
     Mutant {
@@ -108,7 +116,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "woken-copies",
         rule: "Copies stay on the host only where that is asked for.",
         file: "src/regions/mod.rs",
-        edits: &[("came.is_ok() && state.retains", "false")],
+        edits: &[("came.is_ok() && self.told.lock().retains", "false")],
         test: "sleep::regions::what_is_kept_can_stay_when_it_wakes",
     },
     Mutant {
@@ -131,5 +139,64 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/regions/kept.rs",
         edits: &[("self.retained.retain(|&pool, contents| stays(contents, retained(pool)));", "")],
         test: "sleep::regions::what_is_kept_can_stay_when_it_wakes",
+    },
+    Mutant {
+        name: "moving-destroyed",
+        rule: "A pool whose memory is copied is not destroyed.",
+        file: "src/engine/pools.rs",
+        edits: &[("+ usize::from(self.state.pools.is_moving(id))", "")],
+        test: "sleep::beside::a_pool_that_is_given_up_on_its_way_goes_afterwards",
+    },
+    Mutant {
+        name: "moving-planned",
+        rule: "No memory of a planned graph goes while it is copied.",
+        file: "src/engine/planned.rs",
+        edits: &[("self.state.pools.is_moving(self.state.pools.pool_of(heap))", "false")],
+        test: "sleep::beside::a_graph_that_is_released_on_its_way_goes_afterwards",
+    },
+    Mutant {
+        name: "moving-order",
+        rule: "A piece of memory goes only when what it holds has been copied.",
+        file: "src/regions/kept.rs",
+        edits: &[(
+            "        self.awaited == 0
+",
+            "        true
+",
+        )],
+        test:
+            "sleep::regions::what_a_thread_asks_for_in_a_region_sleeps_and_wakes_with_its_contents",
+    },
+    Mutant {
+        name: "moving-open",
+        rule: "Pools that did not go to sleep are opened when nothing is copied any more.",
+        file: "src/engine/suspend.rs",
+        edits: &[(
+            "if contents.finish().is_err() {
+            return;
+        }
+        // A poisoned engine opens nothing.",
+            "
+        // A poisoned engine opens nothing.",
+        )],
+        test: "sleep::faults::nothing_is_copied_any_more_when_a_sleep_has_failed",
+    },
+    Mutant {
+        name: "moving-launched",
+        rule: "No graph is launched from when its pool is shut to sleep.",
+        file: "src/engine/suspend.rs",
+        edits: &[(
+            "locked.shut(pool);
+                locked.state.pools.set_keeper(pool, Some(by));",
+            "locked.state.pools.set_keeper(pool, Some(by));",
+        )],
+        test: "sleep::beside::others_go_on_while_a_region_goes_to_sleep_and_wakes",
+    },
+    Mutant {
+        name: "moving-regions",
+        rule: "A pool that is made while its region goes to sleep is asleep.",
+        file: "src/engine/suspend.rs",
+        edits: &[("locked.state.set_asleep(&turned, by, true);", "")],
+        test: "sleep::beside::others_go_on_while_a_region_goes_to_sleep_and_wakes",
     },
 ];

@@ -1,0 +1,515 @@
+//! What other threads do while regions go to sleep or wake: they wait for nothing, and what they take away goes when
+//! nothing is copied any more.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use regraph::driver::{
+    self, CaptureMode, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer,
+};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
+use regraph::plan::Options;
+use regraph::regions::{Backup, Regions, Tags};
+use regraph_plugin::{Plugin, PoolKey};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+use crate::common::MIB;
+
+type Act = Box<dyn FnOnce() + Send>;
+
+/// A simulated device that has another thread do something while something is copied.
+struct Device {
+    sim: SimDriver,
+    /// What is done in the next call of a name, by that thread or, where it is to panic, by the caller.
+    acts: Mutex<BTreeMap<&'static str, Act>>,
+    panics: Mutex<Option<&'static str>>,
+    acted: AtomicUsize,
+    /// How often the other thread did not come to its end.
+    stuck: AtomicUsize,
+}
+
+impl Deref for Device {
+    type Target = SimDriver;
+
+    fn deref(&self) -> &SimDriver {
+        &self.sim
+    }
+}
+
+impl Driver for Device {
+    regraph::forward_driver!();
+}
+
+impl HostApi for Device {
+    regraph::forward_host_api!();
+}
+
+impl Device {
+    fn new() -> Self {
+        Self {
+            sim: SimDriver::new(SimConfig::default()),
+            acts: Mutex::default(),
+            panics: Mutex::default(),
+            acted: AtomicUsize::new(0),
+            stuck: AtomicUsize::new(0),
+        }
+    }
+
+    fn act(&self, call: &'static str) {
+        /// Far longer than any call takes.
+        const LONG: Duration = Duration::from_secs(20);
+        let panics = self.panics.lock().unwrap().take_if(|panics| *panics == call);
+        assert!(panics.is_none(), "as the test asked for");
+        let Some(act) = self.acts.lock().unwrap().remove(call) else { return };
+        let (send, receive) = channel();
+        thread::spawn(move || {
+            act();
+            send.send(())
+        });
+        let stuck = receive.recv_timeout(LONG).is_err();
+        self.stuck.fetch_add(usize::from(stuck), Ordering::SeqCst);
+        self.acted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Transfer for Device {
+    fn allocate_host(&self, bytes: u64) -> driver::Result<HostPlace> {
+        self.act("allocate_host");
+        self.sim.allocate_host(bytes)
+    }
+
+    fn copy_to_host(
+        &self,
+        to: HostPlace,
+        address: u64,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> driver::Result<()> {
+        self.act("copy_to_host");
+        self.sim.copy_to_host(to, address, bytes, stream)
+    }
+
+    fn copy_to_device(
+        &self,
+        address: u64,
+        from: HostPlace,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> driver::Result<()> {
+        self.act("copy_to_device");
+        self.sim.copy_to_device(address, from, bytes, stream)
+    }
+
+    regraph::forward! {
+        host_memory() -> Option<u64>;
+        host_threads() -> usize;
+        free_host(place: HostPlace) -> driver::Result<()>;
+    }
+}
+
+type Block = (Memory<Arc<Device>>, u64);
+/// A graph and its pool.
+type Captured = (Graph<Arc<Device>>, Pool<Arc<Device>>);
+
+/// Weights, and graphs with and without a plan, each with an output; and a pool of no region with a graph.
+struct Bench {
+    device: Arc<Device>,
+    engine: Arc<Engine<Arc<Device>>>,
+    regions: Arc<Regions<Arc<Device>>>,
+    stream: StreamHandle,
+    weights: Pool<Arc<Device>>,
+    blocks: Vec<Block>,
+    graphs: Vec<Captured>,
+    other: (Pool<Arc<Device>>, Graph<Arc<Device>>),
+}
+
+fn range((block, tag): &Block) -> Tagged {
+    Tagged { address: block.address(), bytes: block.bytes(), tag: *tag }
+}
+
+fn submit(device: &Device, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
+    let work = Work { inputs, outputs, ..Work::default() };
+    device.sim.launch(stream, work, false).unwrap();
+}
+
+impl Bench {
+    fn new() -> Self {
+        let device = Arc::new(Device::new());
+        let engine = Arc::new(Engine::new(device.clone(), Config::default()));
+        let stream = device.create_stream().unwrap();
+        let pool = |config: PoolConfig| Pool::new(&engine, config);
+        let weights = pool(PoolConfig::default().tag("weights"));
+        let mut blocks = Vec::new();
+        for (tag, bytes) in [(1, 40 * MIB), (2, 512), (3, 70 * MIB)] {
+            let block = (weights.allocate(bytes, stream).unwrap(), tag);
+            submit(&device, stream, &[], &[range(&block)]);
+            blocks.push(block);
+        }
+        let capture = |pool: &Pool<Arc<Device>>, tag: u64| {
+            let body = |capture: &Capture<Arc<Device>>| {
+                let first = (capture.allocate(4 * MIB, stream)?, tag);
+                submit(&device, stream, &[], &[range(&first)]);
+                let output = (capture.allocate(2 * MIB, stream)?, tag + 1);
+                submit(&device, stream, &[range(&first)], &[range(&output)]);
+                Ok::<_, Error>(output)
+            };
+            let (graph, output) =
+                engine.capture(stream, pool, CaptureMode::ThreadLocal, body).unwrap();
+            graph.launch(stream).unwrap();
+            (graph, output)
+        };
+        let mut graphs = Vec::new();
+        for (tag, config) in
+            [(10, PoolConfig::default()), (20, PoolConfig::default().plan(Options::default()))]
+        {
+            let pool = pool(config.tag("graphs"));
+            let (graph, output) = capture(&pool, tag);
+            graphs.push((graph, pool));
+            blocks.push(output);
+        }
+        let other = pool(PoolConfig::default());
+        let (graph, output) = capture(&other, 30);
+        drop(output);
+        let regions = Arc::new(Regions::new(&engine));
+        Self { device, engine, regions, stream, weights, blocks, graphs, other: (other, graph) }
+    }
+
+    /// Has another thread do something in the next call of a name.
+    fn in_next(&self, call: &'static str, act: impl FnOnce() + Send + 'static) {
+        self.device.acts.lock().unwrap().insert(call, Box::new(act));
+    }
+
+    /// The other thread has come to its end so often.
+    fn acted(&self) -> usize {
+        assert_eq!(self.device.stuck.load(Ordering::SeqCst), 0, "another thread had to wait");
+        self.device.acted.swap(0, Ordering::SeqCst)
+    }
+
+    /// All blocks hold what they held, and graphs replay.
+    fn is_whole(&self) {
+        let held: Vec<Tagged> = self.blocks.iter().map(range).collect();
+        submit(&self.device, self.stream, &held, &[]);
+        for (graph, _) in &self.graphs {
+            graph.launch(self.stream).unwrap();
+        }
+        submit(&self.device, self.stream, &held, &[]);
+        self.device.synchronize().unwrap();
+        assert_eq!(self.device.take_wrong_tags().unwrap(), 0);
+        self.engine.host().verify().unwrap();
+    }
+}
+
+fn is_asleep<R>(answer: Result<R, Error>) -> bool {
+    matches!(answer, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. }))
+}
+
+/// What a thread does that shares nothing with the regions but the engine, and what it is refused of them.
+fn others(b: &Bench) -> impl FnOnce() + Send + 'static {
+    let (engine, regions, device) = (b.engine.clone(), b.regions.clone(), b.device.clone());
+    let (weights, other) = (b.weights.clone(), b.other.0.clone());
+    let graphs = [0, 1].map(|row| b.graphs[row].1.clone());
+    move || {
+        let mine = device.create_stream().unwrap();
+        // What is awake.
+        for bytes in [512, 24 * MIB] {
+            drop(other.allocate(bytes, mine).unwrap());
+        }
+        engine.statistics().unwrap();
+        engine.snapshot().unwrap();
+        engine.host().verify().unwrap();
+        let body = |capture: &Capture<Arc<Device>>| {
+            drop(capture.allocate(MIB, mine)?);
+            Ok::<_, Error>(())
+        };
+        engine.capture(mine, &other, CaptureMode::Relaxed, body).unwrap();
+        // Of what is on its way.
+        let report = regions.report();
+        assert_eq!(report.len(), 2);
+        assert!(["weights", "graphs"].iter().all(|tag| regions.is_asleep(tag).unwrap()));
+        regions.set_backup("more", Backup::None);
+        regions.forget("more");
+        regions.host_bytes();
+        assert!(is_asleep(weights.allocate(512, mine)));
+        assert!(is_asleep(weights.follow(mine)));
+        assert!(is_asleep(engine.capture(mine, &weights, CaptureMode::Relaxed, body)));
+        for pool in &graphs {
+            assert!(pool.is_suspended() && is_asleep(pool.lend(mine)));
+        }
+        let made = Pool::new(&engine, PoolConfig::default().tag("weights"));
+        assert!(is_asleep(made.allocate(512, mine)));
+        assert!(weights.suspend_discarding_all().is_err() && weights.resume().is_err());
+        for pool in [&weights, &graphs[0]] {
+            let why = engine.destroy_pool(pool.id()).unwrap_err();
+            assert!(matches!(why, Error::Pool { why: PoolRefusal::InUse { .. }, .. }), "{why}");
+        }
+        engine.empty_cache().unwrap();
+        engine.retire_stream(mine).unwrap();
+    }
+}
+
+#[test]
+fn others_go_on_while_a_region_goes_to_sleep_and_wakes() {
+    let b = Bench::new();
+    for call in ["allocate_host", "copy_to_host"] {
+        b.in_next(call, others(&b));
+        assert!(b.regions.sleep(Tags::All).unwrap() >= 110 * MIB);
+        assert_eq!(b.acted(), 1, "{call}");
+        assert!(b.regions.report().iter().all(|region| region.awake_bytes == 0));
+        b.in_next("copy_to_device", others(&b));
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1, "{call}");
+        b.is_whole();
+    }
+}
+
+/// A launch that comes while its pool is shut is refused, and waits for nothing.
+#[test]
+fn no_graph_is_launched_on_its_way() {
+    let mut b = Bench::new();
+    for call in ["copy_to_host", "copy_to_device"] {
+        let (graph, pool) = b.graphs.remove(0);
+        let (send, receive) = channel();
+        let (stream, awake) = (b.device.create_stream().unwrap(), b.other.0.clone());
+        b.in_next(call, move || {
+            assert!(is_asleep(graph.launch(stream)));
+            awake.follow(stream).unwrap();
+            send.send(graph).unwrap();
+        });
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1, "{call}");
+        b.graphs.push((receive.recv().unwrap(), pool));
+        b.is_whole();
+    }
+}
+
+#[test]
+fn a_block_that_is_freed_on_its_way_is_free_afterwards() {
+    for call in ["copy_to_host", "copy_to_device"] {
+        let mut b = Bench::new();
+        let (block, _) = b.blocks.remove(2);
+        let address = block.address();
+        b.in_next(call, move || drop(block));
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1);
+        b.is_whole();
+        let again = b.weights.allocate(70 * MIB, b.stream).unwrap();
+        assert_eq!(again.address(), address);
+    }
+}
+
+/// All that is in a pool, and the pool, is given up while its memory is copied.
+#[test]
+fn a_pool_that_is_given_up_on_its_way_goes_afterwards() {
+    for call in ["allocate_host", "copy_to_host", "copy_to_device"] {
+        let mut b = Bench::new();
+        let blocks: Vec<Block> = b.blocks.drain(..3).collect();
+        let other = b.other.0.clone();
+        let weights = std::mem::replace(&mut b.weights, other);
+        let (engine, id) = (b.engine.clone(), weights.id());
+        b.in_next(call, move || {
+            drop((blocks, weights));
+            engine.empty_cache().unwrap();
+            assert!(engine.host().has_blocks(id).is_ok(), "it is there, as long as it is copied");
+        });
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1);
+        assert!(b.engine.host().has_blocks(id).is_err(), "{call}");
+        b.is_whole();
+    }
+}
+
+#[test]
+fn a_graph_that_is_released_on_its_way_goes_afterwards() {
+    for (call, graph) in
+        [("copy_to_host", 0), ("copy_to_host", 1), ("copy_to_device", 0), ("copy_to_device", 1)]
+    {
+        let mut b = Bench::new();
+        let ((graph, pool), output) = (b.graphs.remove(graph), b.blocks.remove(3 + graph));
+        let engine = b.engine.clone();
+        b.in_next(call, move || {
+            drop((graph, output));
+            engine.empty_cache().unwrap();
+        });
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1);
+        b.is_whole();
+        b.device.complete_all();
+        b.engine.empty_cache().unwrap();
+        assert_eq!(pool.reserved().unwrap(), 0, "{call}");
+    }
+}
+
+/// The regions of one engine are another's neither while they move.
+#[test]
+fn no_other_moves_what_is_on_its_way() {
+    let b = Bench::new();
+    let theirs = Arc::new(Regions::new(&b.engine));
+    for call in ["copy_to_host", "copy_to_device"] {
+        let theirs = theirs.clone();
+        b.in_next(call, move || {
+            for refused in [theirs.sleep(Tags::All), theirs.wake(Tags::All)] {
+                let why = refused.unwrap_err();
+                assert!(matches!(why, Error::Pool { why: PoolRefusal::Asleep, .. }), "{why}");
+            }
+        });
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1);
+        b.is_whole();
+    }
+}
+
+/// The driver panics in the middle: what was on its way is asleep, whole, and wakes.
+#[test]
+fn a_panic_loses_nothing() {
+    for call in ["allocate_host", "copy_to_host", "copy_to_device"] {
+        let b = Bench::new();
+        let expect_panic = |run: &dyn Fn()| {
+            *b.device.panics.lock().unwrap() = Some(call);
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+            assert!(b.device.panics.lock().unwrap().is_none());
+        };
+        let sleep = || assert!(b.regions.sleep(Tags::All).unwrap() > 0);
+        match call {
+            "copy_to_device" => {
+                sleep();
+                expect_panic(&|| drop(b.regions.wake(Tags::All)));
+            }
+            _ => expect_panic(&|| drop(b.regions.sleep(Tags::All))),
+        }
+        b.engine.host().verify().unwrap();
+        assert!(b.regions.is_asleep("weights").unwrap());
+        assert!(is_asleep(b.weights.allocate(512, b.stream)));
+        assert!(is_asleep(b.graphs[0].0.launch(b.stream)));
+        b.regions.wake(Tags::All).unwrap();
+        b.is_whole();
+        sleep();
+        b.regions.wake(Tags::All).unwrap();
+        b.is_whole();
+    }
+}
+
+/// Regions that end where a panic has left pools on their way let these be destroyed.
+#[test]
+fn what_a_panic_left_goes_with_its_regions() {
+    let Bench { device, engine, regions, weights, blocks, graphs, other, .. } = Bench::new();
+    *device.panics.lock().unwrap() = Some("copy_to_host");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(regions.sleep(Tags::All)))).is_err());
+    drop((blocks, graphs, weights, other));
+    device.complete_all();
+    engine.empty_cache().unwrap();
+    assert!(device.used_bytes() > 0);
+    drop(regions);
+    engine.empty_cache().unwrap();
+    assert_eq!((device.used_bytes(), device.host_bytes()), (0, 0));
+}
+
+/// Copies that cannot be waited for may be under way: nothing is opened, and waking brings all back.
+#[test]
+fn what_cannot_be_waited_for_stays_shut() {
+    let b = Bench::new();
+    b.regions.reserve_host(200 * MIB).unwrap();
+    // From the first copy on no event is waited for.
+    let device = b.device.clone();
+    b.in_next("copy_to_host", move || {
+        (0..2).for_each(|_| device.fail_nth(Call::SynchronizeEvent, 0, ErrorKind::NotSupported));
+    });
+    b.regions.sleep(Tags::All).unwrap_err();
+    assert_eq!(b.acted(), 1);
+    assert!(is_asleep(b.weights.allocate(512, b.stream)));
+    assert!(is_asleep(b.graphs[1].0.launch(b.stream)));
+    assert!(b.regions.is_asleep("weights").unwrap());
+    b.device.forget_failures();
+    b.regions.wake(Tags::All).unwrap();
+    b.is_whole();
+}
+
+/// What was copied, and what was not.
+#[test]
+fn the_report_tells_what_was_copied_and_what_was_dropped() {
+    let b = Bench::new();
+    let report = || -> BTreeMap<String, _> {
+        let regions = b.regions.report().into_iter();
+        regions.map(|it| (it.tag.to_string(), (it.slept, it.woke))).collect()
+    };
+    assert!(report().values().all(|moved| *moved == (None, None)));
+    b.regions.set_backup("graphs", Backup::None);
+    for _ in 0..2 {
+        b.regions.sleep(Tags::All).unwrap();
+        let told = report();
+        let [weights, graphs] = ["weights", "graphs"].map(|tag| told[tag].0.unwrap());
+        assert_eq!(weights.copied_bytes, 110 * MIB + 512);
+        assert_eq!(weights.bytes, weights.copied_bytes + weights.dropped_bytes);
+        assert_eq!(weights.bytes, 112 * MIB);
+        // Two outputs of 2 MiB and temporary memory of 4.
+        assert_eq!((graphs.copied_bytes, graphs.dropped_bytes), (0, graphs.bytes));
+        assert!(graphs.bytes >= 8 * MIB && !graphs.time.is_zero());
+        b.regions.wake(Tags::All).unwrap();
+        let told = report();
+        for (tag, went) in [("weights", weights), ("graphs", graphs)] {
+            let came = told[tag].1.unwrap();
+            assert_eq!(
+                (came.bytes, came.copied_bytes, came.dropped_bytes),
+                (went.bytes, went.copied_bytes, went.dropped_bytes)
+            );
+            assert_eq!(told[tag].0, Some(went));
+        }
+    }
+    // What graphs keep is copied, and what they write anew is not.
+    b.regions.set_backup("graphs", Backup::Host);
+    b.graphs.iter().for_each(|(graph, _)| graph.launch(b.stream).unwrap());
+    b.regions.sleep(&["graphs"]).unwrap();
+    let graphs = report()["graphs"].0.unwrap();
+    assert_eq!(graphs.copied_bytes, 4 * MIB);
+    assert!(graphs.dropped_bytes >= 4 * MIB);
+    b.regions.wake(Tags::All).unwrap();
+    b.is_whole();
+}
+
+/// A host that knows memory by its address: only its launches and captures of what sleeps are held up.
+#[test]
+fn a_plug_ins_threads_go_on_while_its_regions_go_to_sleep_and_wake() {
+    const OTHER: PoolKey = (0, 1);
+    let device = Arc::new(Device::new());
+    let shared = device.clone();
+    let plugin = Arc::new(Plugin::new(Config::default(), move |_| Ok(shared.clone())));
+    let stream = device.create_stream().unwrap();
+    plugin.create_or_incref_pool(0, OTHER, None).unwrap();
+    let number = plugin.enter_region(Some("weights"));
+    plugin.allocate(40 * MIB, 0, stream).unwrap();
+    plugin.leave_region(number).unwrap();
+    for call in ["allocate_host", "copy_to_device", "copy_to_host", "copy_to_device"] {
+        let (shared, driver) = (plugin.clone(), device.clone());
+        let act = Box::new(move || {
+            let mine = driver.create_stream().unwrap();
+            drop(shared.begin_launch(OTHER, "replay").unwrap());
+            let address = shared.allocate(24 * MIB, 0, mine).unwrap();
+            shared.free(address, 0).unwrap();
+            shared.pools(0).unwrap();
+            shared.begin_thread_pool(0, OTHER).unwrap();
+            shared.allocate(2 * MIB, 0, mine).unwrap();
+            shared.end_pool(0, OTHER).unwrap();
+            shared.statistics(0).unwrap();
+            assert!(shared.is_asleep("weights").is_ok());
+        });
+        device.acts.lock().unwrap().insert(call, act);
+        match call {
+            "copy_to_device" => assert_eq!(plugin.wake(None).unwrap(), 40 * MIB),
+            _ => assert_eq!(plugin.sleep(None).unwrap(), 40 * MIB),
+        }
+        assert_eq!(device.stuck.load(Ordering::SeqCst), 0, "{call}: another thread had to wait");
+        assert_eq!(device.acted.swap(0, Ordering::SeqCst), 1, "{call}");
+    }
+}
