@@ -329,19 +329,50 @@ fn a_pool_that_is_given_up_on_its_way_goes_afterwards() {
     }
 }
 
+/// A pool that was only named: nothing but the engine keeps it.
+#[test]
+fn a_pool_is_not_destroyed_on_its_way() {
+    for call in ["copy_to_host", "copy_to_device"] {
+        let b = Bench::new();
+        let pool = b.engine.create_pool(PoolConfig::default().tag("weights"));
+        let block = b.engine.allocate(pool, 8 * MIB, b.stream).unwrap();
+        b.engine.free(block.id).unwrap();
+        let engine = b.engine.clone();
+        b.in_next(call, move || {
+            let why = engine.destroy_pool(pool).unwrap_err();
+            let in_use = |why: &Error| {
+                matches!(
+                    why,
+                    Error::Pool { why: PoolRefusal::InUse { blocks: 0, graphs: 0, .. }, .. }
+                )
+            };
+            assert!(in_use(&why), "{why}");
+        });
+        b.regions.sleep(Tags::All).unwrap();
+        b.regions.wake(Tags::All).unwrap();
+        assert_eq!(b.acted(), 1, "{call}");
+        b.is_whole();
+        b.device.complete_all();
+        b.engine.destroy_pool(pool).unwrap();
+    }
+}
+
+/// Its output was freed before, and is copied: it may be read by another graph.
 #[test]
 fn a_graph_that_is_released_on_its_way_goes_afterwards() {
-    for (call, graph) in
+    for (call, row) in
         [("copy_to_host", 0), ("copy_to_host", 1), ("copy_to_device", 0), ("copy_to_device", 1)]
     {
         let mut b = Bench::new();
-        let ((graph, pool), output) = (b.graphs.remove(graph), b.blocks.remove(3 + graph));
+        drop(b.blocks.remove(3 + row));
+        let (graph, pool) = b.graphs.remove(row);
         let engine = b.engine.clone();
         b.in_next(call, move || {
-            drop((graph, output));
+            drop(graph);
             engine.empty_cache().unwrap();
         });
         b.regions.sleep(Tags::All).unwrap();
+        b.device.synchronize().unwrap();
         b.regions.wake(Tags::All).unwrap();
         assert_eq!(b.acted(), 1);
         b.is_whole();

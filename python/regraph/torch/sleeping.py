@@ -173,8 +173,8 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     a communication library has registered in a capture would be another when it wakes: beside
     `torch.distributed` captures need `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
 
-    Other threads of Python run meanwhile; those that allocate wait, and one that frees a tensor may
-    hold the interpreter while it waits.
+    Other threads of Python run and allocate meanwhile. Those that begin a capture or replay a graph wait until the
+    devices have done what they were given, and for no copy.
 
     Args:
         tags: A region, or some; `None` is all of them.

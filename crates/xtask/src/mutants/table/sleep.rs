@@ -145,7 +145,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A pool whose memory is copied is not destroyed.",
         file: "src/engine/pools.rs",
         edits: &[("+ usize::from(self.state.pools.is_moving(id))", "")],
-        test: "sleep::beside::a_pool_that_is_given_up_on_its_way_goes_afterwards",
+        test: "sleep::beside::a_pool_is_not_destroyed_on_its_way",
     },
     Mutant {
         name: "moving-planned",
@@ -166,20 +166,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         )],
         test:
             "sleep::regions::what_a_thread_asks_for_in_a_region_sleeps_and_wakes_with_its_contents",
-    },
-    Mutant {
-        name: "moving-open",
-        rule: "Pools that did not go to sleep are opened when nothing is copied any more.",
-        file: "src/engine/suspend.rs",
-        edits: &[(
-            "if contents.finish().is_err() {
-            return;
-        }
-        // A poisoned engine opens nothing.",
-            "
-        // A poisoned engine opens nothing.",
-        )],
-        test: "sleep::faults::nothing_is_copied_any_more_when_a_sleep_has_failed",
     },
     Mutant {
         name: "moving-launched",
