@@ -431,6 +431,12 @@ impl World<Direct> {
         if capture.is_some() || self.live().iter().any(foreign) {
             return;
         }
+        // A host that goes back to checkpoints promises that what uses a pool later comes after all that has used it: that
+        // goes for a stream that is new as well. It can wait for no stream that captures or is gone.
+        let promises = !self.saved.is_empty();
+        if promises && self.captures_now() {
+            return;
+        }
         self.tell(format_args!("stream {row} retires"));
         match self.host.engine.retire_stream(name) {
             Ok(()) => {}
@@ -443,6 +449,9 @@ impl World<Direct> {
         self.host.renamed.name(name, None);
         self.host.spare_names.push(name);
         self.streams.remove(stream);
+        if promises {
+            self.judge_device();
+        }
         self.create_stream();
     }
 
