@@ -812,7 +812,7 @@ typedef struct CUgraphExec_st *regraph_executable;
 /**
  * How a region went to sleep or woke: all 0 where it did not yet, or without memory.
  */
-typedef struct regraph_region_way {
+typedef struct regraph_region_moved {
     /**
      * Device memory that went or came, in bytes.
      */
@@ -831,7 +831,7 @@ typedef struct regraph_region_way {
      * nanoseconds.
      */
     uint64_t nanoseconds;
-} regraph_region_way;
+} regraph_region_moved;
 
 /**
  * A region's figures, all in bytes. Later versions may add fields at the end.
@@ -864,11 +864,11 @@ typedef struct regraph_region {
     /**
      * Its latest sleep.
      */
-    struct regraph_region_way slept;
+    struct regraph_region_moved slept;
     /**
      * Its latest wake.
      */
-    struct regraph_region_way woke;
+    struct regraph_region_moved woke;
 } regraph_region;
 
 /**

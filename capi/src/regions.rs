@@ -207,7 +207,7 @@ pub unsafe extern "C" fn regraph_regions_free_host(
 /// How a region went to sleep or woke: all 0 where it did not yet, or without memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct regraph_region_way {
+pub struct regraph_region_moved {
     /// Device memory that went or came, in bytes.
     pub bytes: u64,
     /// What was copied to the host or from it, in bytes: what live blocks held, and outputs of graphs.
@@ -220,7 +220,7 @@ pub struct regraph_region_way {
     pub nanoseconds: u64,
 }
 
-impl regraph_region_way {
+impl regraph_region_moved {
     fn new(moved: Option<Moved>) -> Self {
         let Moved { bytes, copied_bytes, dropped_bytes, time, .. } = moved.unwrap_or_default();
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -245,9 +245,9 @@ pub struct regraph_region {
     /// One of the REGRAPH_BACKUP constants.
     pub backup: i32,
     /// Its latest sleep.
-    pub slept: regraph_region_way,
+    pub slept: regraph_region_moved,
     /// Its latest wake.
-    pub woke: regraph_region_way,
+    pub woke: regraph_region_moved,
 }
 
 /// The regions at one time, in the order of their tags.
@@ -270,8 +270,8 @@ impl regraph_region_list {
                     Backup::None => REGRAPH_BACKUP_NONE,
                     Backup::Device => REGRAPH_BACKUP_DEVICE,
                 },
-                slept: regraph_region_way::new(region.slept),
-                woke: regraph_region_way::new(region.woke),
+                slept: regraph_region_moved::new(region.slept),
+                woke: regraph_region_moved::new(region.woke),
             });
         }
         Self(list)

@@ -153,11 +153,11 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
         row.set_item("awake_bytes", region.awake_bytes)?;
         row.set_item("asleep_bytes", region.asleep_bytes)?;
         row.set_item("host_bytes", region.host_bytes)?;
-        let way = |moved: Option<Moved>| {
+        let told = |moved: Option<Moved>| {
             moved.map(|it| (it.bytes, it.copied_bytes, it.dropped_bytes, it.time.as_secs_f64()))
         };
-        row.set_item("slept", way(region.slept))?;
-        row.set_item("woke", way(region.woke))?;
+        row.set_item("slept", told(region.slept))?;
+        row.set_item("woke", told(region.woke))?;
         Ok(row)
     };
     regions.into_iter().map(row).collect()

@@ -83,7 +83,7 @@ pub(super) struct PoolRow {
     settling: SmallVec<[Position; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
-    /// Whether its memory is on its way to the host or back, so that copies may read or write it.
+    /// Whether its memory moves to the host or back, so that copies may read or write it.
     moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,

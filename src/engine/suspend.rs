@@ -295,7 +295,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Lets pools go or be used again that were on their way when what kept their contents ended: no copies are under
+    /// Lets pools be destroyed or used again that were moving when what kept their contents ended: no copies are under
     /// way any more.
     pub(crate) fn end_movements(&self, by: u64) {
         // A poisoned engine lets nothing go.
@@ -737,7 +737,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Tells of what is there already of a pool that is asleep in part: a way that failed may have left it without its
+    /// Tells of what is there already of a pool that is asleep in part: a wake that failed may have left it without its
     /// contents, and what is kept of it is whole. Of a pool that was only shut nothing else may be whole.
     fn tell_there(&mut self, pool: PoolId, contents: &mut dyn Contents) {
         let suspended = |_: &&PoolRow| self.state.pools.is_suspended(pool);
@@ -760,7 +760,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Ends the way of pools: what is not used any more goes.
+    /// Ends the movement of pools: what is not used any more goes.
     fn end_movement(&mut self, pools: &[PoolId]) {
         for &pool in pools {
             self.state.pools.set_moving(pool, false);
@@ -926,7 +926,7 @@ impl Held {
     }
 }
 
-/// Pools that are shut and on their way to the host, or back: nothing is handed out of them, and none is destroyed, but
+/// Pools that are shut while their memory goes to the host, or comes back: nothing is handed out of them, and none is destroyed, but
 /// blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them so.
 #[must_use = "the pools stay shut"]
 pub(crate) struct Movement<'a, D: Driver> {
@@ -986,7 +986,7 @@ impl<D: Driver> Movement<'_, D> {
     /// of all, or of none. Returns how many bytes came.
     ///
     /// # Errors
-    /// As [`Engine::resume_pool`].
+    /// As [`HostCalls::resume_pool`].
     pub(crate) fn come(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         let came = self.get_back(contents);
         let finished = contents.finish();

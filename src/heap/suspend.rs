@@ -55,7 +55,7 @@ impl Presence {
     }
 }
 
-/// Keeps what pieces of memory hold while they are away, and divides a long way into calls. A piece is an address and a size
+/// Keeps what pieces of memory hold while they are away, and divides a long movement into calls. A piece is an address and a size
 /// in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
 pub(crate) trait Keeper {
     /// Whether another piece may go or come in the same call; where not, another call goes on.

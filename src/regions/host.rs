@@ -67,7 +67,7 @@ pub(super) struct HostMemory {
     /// In which nothing is kept: ascending, neighbours of one slab as one.
     idle: Vec<Span>,
     slabs: Vec<Span>,
-    /// Of slabs that are on their way back to the driver, in bytes.
+    /// Of slabs that are being given back to the driver, in bytes.
     leaving: u64,
 }
 

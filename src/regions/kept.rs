@@ -1,6 +1,6 @@
 //! What live blocks of sleeping pools hold, in memory of the host.
 //!
-//! Going, all is copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind
+//! Going to sleep, all is copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind
 //! every so many bytes: when all is under way, a piece of the pool is unmapped as soon as what it holds has been copied,
 //! while the copies of the next ones go on. Coming, what pieces held is copied when they are mapped, while the next
 //! ones are mapped. What the host has stays as it is until all has come.
@@ -216,7 +216,7 @@ fn held_bytes(held: &Held) -> u64 {
     held.runs().iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Pools on their way.
+/// Pools that move.
 pub(super) struct Moving<'a, D: Transfer> {
     engine: &'a Arc<Engine<D>>,
     /// Whose pieces go and come at present.
@@ -274,7 +274,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
     }
 }
 
-/// The way of copies to the host.
+/// From the device to the host.
 struct Lane<'a, D: Transfer> {
     engine: &'a Arc<Engine<D>>,
     stream: StreamHandle,

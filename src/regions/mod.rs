@@ -243,7 +243,7 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
-        self.shut(tags, true)?.go()
+        self.shut(tags, true)?.sleep()
     }
 
     /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
@@ -254,17 +254,17 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// As [`Regions::sleep`], and [`PoolRefusal::Runs`].
     pub fn try_sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
-        self.shut(tags, false)?.go()
+        self.shut(tags, false)?.sleep()
     }
 
     /// The first part of [`Regions::sleep`], or of [`Regions::try_sleep`] without `wait`: nothing is handed out, captured
-    /// into or launched of the regions from now on. [`Going::go`] is the rest. For hosts that hold locks of their own
+    /// into or launched of the regions from now on. [`Shut::sleep`] is the rest. For hosts that hold locks of their own
     /// against captures and launches: they need not for the rest. Until that, other calls that move these regions wait.
     ///
     /// # Errors
     /// As there; then nothing has changed.
     #[doc(hidden)]
-    pub fn shut<'a>(&self, tags: impl Into<Tags<'a>>, wait: bool) -> Result<Going<'_, D>, Error> {
+    pub fn shut<'a>(&self, tags: impl Into<Tags<'a>>, wait: bool) -> Result<Shut<'_, D>, Error> {
         let tags = tags.into().names();
         let call = if wait { "sleep" } else { "try_sleep" };
         let told = tell_later();
@@ -278,7 +278,7 @@ impl<D: Transfer> Regions<D> {
         tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
         if pools.is_empty() {
             self.engine.set_asleep(&tags, self.number, true)?;
-            return Ok(Going { regions: self, call, way: None, copies, _told: told });
+            return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         copies.give_up(|_| false, |pool| ids.contains(&pool));
@@ -297,8 +297,8 @@ impl<D: Transfer> Regions<D> {
         })??;
         // What a pool holds that sleeps in part is on the host.
         held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
-        let way = Some(Way { movement, stream, held, owned, ids, before });
-        Ok(Going { regions: self, call, way, copies, _told: told })
+        let movement = Some(Sleep { movement, stream, held, owned, ids, before });
+        Ok(Shut { regions: self, call, movement, copies, _told: told })
     }
 
     /// Notes how pools have moved, and has the graphs of those launched again that are awake.
@@ -379,7 +379,7 @@ impl<D: Transfer> Regions<D> {
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
-    /// The figures of all regions, in the order of their tags: of one on its way as far as it is.
+    /// The figures of all regions, in the order of their tags: of one that moves, as far as it has moved.
     pub fn report(&self) -> Vec<Region> {
         let told = self.told.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
@@ -531,18 +531,18 @@ impl<D: Transfer> Regions<D> {
 /// Regions that are shut to sleep. Dropped, it opens them again.
 #[doc(hidden)]
 #[must_use = "the regions do not sleep"]
-pub struct Going<'a, D: Transfer> {
+pub struct Shut<'a, D: Transfer> {
     regions: &'a Regions<D>,
     call: &'static str,
-    /// None where nothing is to go.
-    way: Option<Way<'a, D>>,
+    /// None where there is nothing to put to sleep.
+    movement: Option<Sleep<'a, D>>,
     copies: MutexGuard<'a, HostCopies<D>>,
     /// Told when no lock is held any more: an observer may call the regions and their pools.
     _told: Later,
 }
 
-/// Pools that are shut.
-struct Way<'a, D: Transfer> {
+/// What a sleep still has to do when its pools are shut.
+struct Sleep<'a, D: Transfer> {
     movement: Movement<'a, D>,
     stream: StreamHandle,
     /// What is to be copied.
@@ -553,15 +553,15 @@ struct Way<'a, D: Transfer> {
     before: Moment,
 }
 
-impl<D: Transfer> Going<'_, D> {
-    /// Has the regions go to sleep, and returns how many bytes went.
+impl<D: Transfer> Shut<'_, D> {
+    /// Copies what is kept, unmaps the memory, and returns how many bytes went.
     ///
     /// # Errors
     /// As [`Regions::sleep`].
-    pub fn go(mut self) -> Result<u64, Error> {
-        let Some(way) = self.way.take() else { return Ok(0) };
+    pub fn sleep(mut self) -> Result<u64, Error> {
+        let Some(sleep) = self.movement.take() else { return Ok(0) };
         let Self { regions, call, ref mut copies, .. } = self;
-        let Way { movement, stream, held, owned, ids, before } = way;
+        let Sleep { movement, stream, held, owned, ids, before } = sleep;
         let slabs = copies.host().slabs();
         let mut moving = Moving::new(&regions.engine, copies, stream);
         let went = match moving.copy(&held, call) {
@@ -580,9 +580,9 @@ impl<D: Transfer> Going<'_, D> {
     }
 }
 
-impl<D: Transfer> Drop for Going<'_, D> {
+impl<D: Transfer> Drop for Shut<'_, D> {
     fn drop(&mut self) {
-        let Some(Way { movement, stream, owned, .. }) = self.way.take() else { return };
+        let Some(Sleep { movement, stream, owned, .. }) = self.movement.take() else { return };
         movement.cancel(&mut Moving::new(&self.regions.engine, &mut self.copies, stream));
         // A poisoned engine launches nothing.
         let _ = resume_launches(&owned, || ());

@@ -230,7 +230,7 @@ fn others(b: &Bench) -> impl FnOnce() + Send + 'static {
             Ok::<_, Error>(())
         };
         engine.capture(mine, &other, CaptureMode::Relaxed, body).unwrap();
-        // Of what is on its way.
+        // Of what moves.
         let report = regions.report();
         assert_eq!(report.len(), 2);
         assert!(["weights", "graphs"].iter().all(|tag| regions.is_asleep(tag).unwrap()));
@@ -402,7 +402,7 @@ fn no_other_moves_what_is_on_its_way() {
     }
 }
 
-/// The driver panics in the middle: what was on its way is asleep, whole, and wakes.
+/// The driver panics in the middle: what moved is asleep, whole, and wakes.
 #[test]
 fn a_panic_loses_nothing() {
     for call in ["allocate_host", "copy_to_host", "copy_to_device"] {
@@ -432,7 +432,7 @@ fn a_panic_loses_nothing() {
     }
 }
 
-/// Regions that end where a panic has left pools on their way let these be destroyed.
+/// Regions that end where a panic has left pools moving let these be destroyed.
 #[test]
 fn what_a_panic_left_goes_with_its_regions() {
     let Bench { device, engine, regions, weights, blocks, graphs, other, .. } = Bench::new();

@@ -343,7 +343,7 @@ impl<D: Transfer> Plugin<D> {
         let going: Vec<_> = shut.collect::<Result<_, Error>>()?;
         // The regions are captured into and launched no more, and what is not theirs may be.
         drop((pools, none_is_launched));
-        going.into_iter().map(|regions| Ok(regions.go()?)).sum()
+        going.into_iter().map(|regions| Ok(regions.sleep()?)).sum()
     }
 
     /// Wakes regions that were awake before a call that failed, and says which of them cannot be woken.
