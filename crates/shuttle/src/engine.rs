@@ -1,5 +1,5 @@
 //! The engine under random interleavings of threads:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --test shuttle`.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p regraph-shuttle`.
 
 use std::sync::Arc;
 

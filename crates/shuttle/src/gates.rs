@@ -1,5 +1,5 @@
 //! The simulated driver's answers without its lock, under random interleavings of threads:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --test shuttle`.
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p regraph-shuttle`.
 
 use std::sync::Arc;
 

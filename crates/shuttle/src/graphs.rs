@@ -265,7 +265,7 @@ fn pools_and_blocks_are_given_up_while_their_regions_sleep_and_wake() {
                 let t = stage.stream();
                 drop(may_be_refused(stage.weights.allocate(MIB, t)));
                 stage.regions.report();
-                stage.engine.verify().unwrap();
+                stage.engine.host().verify().unwrap();
             }),
         ]
     });

@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     plan: Plan,
     /// With --plan learned or twice, search so many times as long for a layout, at least once, where the least memory is
-    /// not found at once. Once is under a second with `learned` and some two with `twice`; about ten seconds on one core
+    /// not found at once. Once is under a second with `learned` and some two with `twice`; about thirteen seconds on one core
     /// for each capture is the most, whatever the number. Results do not depend on the machine.
     #[arg(long, default_value = "1", value_name = "TIMES")]
     plan_search: NonZeroUsize,

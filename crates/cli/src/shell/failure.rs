@@ -19,8 +19,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Prints the message and gives the exit status.
-    pub fn report(self) -> ExitCode {
+    /// Prints the message in the name of the command and gives the exit status.
+    pub fn report(self, command: &str) -> ExitCode {
         let (message, status) = match self {
             Self::Input(message) => (message, 2),
             Self::Refused(message) => (message, 3),
@@ -28,7 +28,7 @@ impl Failure {
             Self::Unread => return ExitCode::SUCCESS,
         };
         // Nothing is left to do where the message cannot be printed either.
-        let _ = writeln!(io::stderr(), "regraph: {message}");
+        let _ = writeln!(io::stderr(), "{command}: {message}");
         ExitCode::from(status)
     }
 

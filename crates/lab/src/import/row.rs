@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use csv::{ReaderBuilder, StringRecord, Trim};
+use csv::{ReaderBuilder, StringRecord, Terminator, Trim};
 use regraph_trace::{ReadError, BYTES_LIMIT};
 
 use super::columns::{Column, Columns};
@@ -39,7 +39,8 @@ pub(super) fn expected(
 /// The fields of a line, without quotes and blanks around them.
 pub(super) fn fields(text: &str) -> StringRecord {
     let mut reader = ReaderBuilder::new();
-    let reader = reader.has_headers(false).trim(Trim::All).buffer_capacity(text.len());
+    let reader = reader.has_headers(false).trim(Trim::All).terminator(Terminator::Any(b'\n'));
+    let reader = reader.buffer_capacity(text.len());
     let mut fields = StringRecord::new();
     // Neither text nor memory can fail to be read.
     let _ = reader.from_reader(text.as_bytes()).read_record(&mut fields);

@@ -219,8 +219,10 @@ impl Tests {
         command.args(["--message-format", "json-render-diagnostics"]);
         command.env("CARGO_TARGET_DIR", target);
         // Only whether a test fails is of interest, and to build takes longer than to run.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
-        command.args(["--config", "profile.dev.package.regraph.opt-level=0"]);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        for it in ["", "-check", "-plan", "-reach", "-record", "-sim", "-trace"] {
+            command.arg("--config").arg(format!("profile.dev.package.regraph{it}.opt-level=0"));
+        }
         let output = command.output()?;
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr));
