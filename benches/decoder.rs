@@ -826,7 +826,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("inference: {error}");
+            eprintln!("decoder: {error}");
             ExitCode::FAILURE
         }
     }

@@ -26,7 +26,9 @@
 //! ```
 //!
 //! * [`Engine`] hands out blocks by name, on any driver; [`Pool`], [`Capture`], [`Graph`] and
-//!   [`Memory`] own them ([`graphs`]). All calls fail with one [`Error`].
+//!   [`Memory`] own them ([`graphs`]). All calls fail with one [`Error`]. What hosts need that launch graphs by
+//!   themselves is behind [`Engine::host`], layouts behind [`Engine::plans`], memory of other processes behind
+//!   [`Engine::sharing`].
 //! * `cudarc` (feature `cudarc`): typed buffers (`Buf`) for programs written with that crate.
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
 //! * [`devices`]: the engines of several devices in one process.

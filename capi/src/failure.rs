@@ -83,6 +83,8 @@ const NAMES: &[(&str, &str)] = &[
     ("Pool::resume", "regraph_pool_resume()"),
     ("Pool::suspend_discarding_all", "regraph_pool_suspend_discarding()"),
     ("Pool::suspend_discarding_outputs", "regraph_pool_suspend()"),
+    ("suspend_discarding_all:", "regraph_pool_suspend_discarding():"),
+    ("suspend_discarding_outputs:", "regraph_pool_suspend():"),
     ("PoolConfig::max_bytes", "regraph_pool_create()"),
     ("PoolConfig::tag", "regraph_pool_create_in_region()"),
     ("Regions::free_host", "regraph_regions_free_host()"),

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::StreamHandle;
-use regraph::engine::FreeRange;
+use regraph::engine::{FreeRange, HistoryOptions};
 use regraph::snapshot::{Action, Snapshot};
 
 use crate::allocator::{self, allocator, fraction};
@@ -127,7 +127,7 @@ fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
 #[pyfunction]
 fn record_history(py: Python<'_>, entries: usize) -> PyResult<()> {
     py.detach(|| {
-        allocator()?.record_history(entries).map_err(raised)?;
+        allocator()?.keep_history(HistoryOptions::latest(entries)).map_err(raised)?;
         stacks::want(stacks::For::History, entries > 0);
         Ok(())
     })

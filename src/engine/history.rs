@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::names::PoolId;
+use super::planned::nanoseconds;
 use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
@@ -433,7 +434,7 @@ impl Ring {
         if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
             self.latest = self.origin(stream, pool);
         }
-        let stamp = nanoseconds_since(self.begun);
+        let stamp = nanoseconds(self.begun.elapsed());
         let kept = Packed { stamp, address, bytes, origin: self.latest, action };
         self.open.entries.push(kept);
         self.count += 1;
@@ -503,11 +504,6 @@ impl Ring {
             full: self.lost || self.count == self.keeps.most,
         }
     }
-}
-
-/// Enough for some 580 years.
-fn nanoseconds_since(begun: Instant) -> u64 {
-    begun.elapsed().as_nanos() as u64
 }
 
 /// What rings kept at one moment.
@@ -609,7 +605,7 @@ impl State {
         let rings = caches.into_iter().filter_map(|cache| cache.history.as_deref());
         Some(Pasts {
             all: std::iter::once(history).chain(rings).map(Ring::past).collect(),
-            now: (nanoseconds_since(history.begun), SystemTime::now()),
+            now: (nanoseconds(history.begun.elapsed()), SystemTime::now()),
             most: history.keeps.most,
         })
     }

@@ -231,7 +231,8 @@ impl<D: Driver> fmt::Debug for Engine<D> {
 /// tools and tests: [`Engine::host`].
 ///
 /// [`Pool`](crate::Pool), [`Graph`](crate::Graph), [`Memory`](crate::Memory) and
-/// [`Regions`](crate::regions::Regions) keep for their callers what the caller of these promises.
+/// [`Regions`](crate::regions::Regions) make these calls themselves, and keep the promises that a caller of
+/// `HostCalls` makes.
 pub struct HostCalls<'a, D: Driver>(&'a Engine<D>);
 
 /// Where a capture's blocks are to lie, and when their memory comes: [`Engine::plans`].

@@ -20,7 +20,7 @@
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
-//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about ten seconds on one core are never searched. |
+//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about thirteen seconds on one core are never searched. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |

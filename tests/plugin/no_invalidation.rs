@@ -9,7 +9,7 @@ use std::thread;
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::Config;
+use regraph::engine::{Config, HistoryOptions};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{Filter, Plugin, PoolKey};
@@ -230,7 +230,7 @@ fn steps() -> BTreeMap<&'static str, Step> {
             drop(h.plugin.explain(0, LEGACY));
         }),
         ("snapshot", |h| drop(h.plugin.snapshot())),
-        ("record_history", |h| drop(h.plugin.record_history(10))),
+        ("keep_history", |h| drop(h.plugin.keep_history(HistoryOptions::latest(10)))),
         ("keep_journals", |h| drop(h.plugin.keep_journals(true))),
         ("memory without a stream", |h| {
             if let Ok(block) = h.plugin.allocate_unordered(4 * MIB, 0) {

@@ -38,5 +38,5 @@ struct Choice {
     Program draw() const;
 };
 
-// All programs: those of `regraph sweep`, and those of the crate's bench `alloc_free`.
+// All programs: those of `regraph-lab sweep`, and those of the crate's bench `alloc_free`.
 std::vector<Choice> choices();

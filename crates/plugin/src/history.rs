@@ -31,15 +31,6 @@ pub struct LiveBlock {
 pub const FIGURES: usize = 4 * 9 * 3 + 4 * 2 + 6;
 
 impl<D: Transfer> Plugin<D> {
-    /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
-    /// ends that.
-    ///
-    /// # Errors
-    /// Those of [`Engine::keep_history`](regraph::engine::Engine::keep_history).
-    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
-        self.keep_history(HistoryOptions::latest(entries))
-    }
-
     /// Keeps the latest events of every device from now on, for [`Plugin::snapshot`]: as many, and with as much of
     /// each, as `options` say.
     ///

@@ -44,7 +44,7 @@ pub enum PlanChoice {
     /// At their end: the least that they can run on (`regraph::plan`).
     Exact,
     /// As they ask for it, close together where a run outside captures or an earlier capture has asked for the same
-    /// and that takes less (`regraph::Plans::follow_layout`).
+    /// and that takes less (`regraph::engine::Plans::follow_layout`).
     Learned,
 }
 
