@@ -190,11 +190,26 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
         let entry = self.enter(true);
-        let inner = self.inner.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        let inner = self.wait().unwrap_or_else(sync::PoisonError::into_inner);
         MutexGuard {
             inner,
             #[cfg(debug_assertions)]
             entry,
+        }
+    }
+
+    /// Waits for the lock, counted where another thread has it: [`Mutex::let_others`] lets those have it that wait.
+    #[inline]
+    fn wait(&self) -> std::sync::LockResult<sync::MutexGuard<'_, T>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Err(poisoned),
+            Err(std::sync::TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let inner = self.inner.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                inner
+            }
         }
     }
 
@@ -208,16 +223,7 @@ impl<T> Mutex<T> {
     pub fn lock_whole(&self) -> Option<MutexGuard<'_, T>> {
         #[cfg(debug_assertions)]
         let entry = self.enter(true);
-        let inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(std::sync::TryLockError::Poisoned(_)) => return None,
-            Err(std::sync::TryLockError::WouldBlock) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let inner = self.inner.lock();
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                inner.ok()?
-            }
-        };
+        let inner = self.wait().ok()?;
         Some(MutexGuard {
             inner,
             #[cfg(debug_assertions)]
@@ -225,8 +231,8 @@ impl<T> Mutex<T> {
         })
     }
 
-    /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it in
-    /// [`Mutex::lock_whole`], for a while. They would not get it otherwise, since they have to be woken first.
+    /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it, for a
+    /// while. They would not get it otherwise, since they have to be woken first.
     pub fn let_others(&self) {
         const PAUSE: std::time::Duration = std::time::Duration::from_micros(20);
         const PAUSES: u32 = 8;

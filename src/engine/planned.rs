@@ -407,7 +407,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more, but for pools that
-    /// are on their way, whose memory is copied. Returns how much.
+    /// move, whose memory is copied. Returns how much.
     pub(super) fn release_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
         for heap in self.state.pools.planned_heaps(pool) {

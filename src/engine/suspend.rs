@@ -228,7 +228,8 @@ impl<D: Driver> Engine<D> {
 
     /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as it
     /// was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of those
-    /// pools all of whose memory is there.
+    /// pools all of whose memory is there. `None`, and nothing has changed, where another pool of the regions has memory
+    /// that is not asleep.
     ///
     /// All work that uses the pools must have completed.
     ///
@@ -237,10 +238,17 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn shut_pools<'a>(
         &'a self,
         pools: &[PoolId],
-        tags: Vec<Arc<str>>,
+        tags: &[Arc<str>],
         (by, call): (u64, &'static str),
-    ) -> Result<(Movement<'a, D>, Vec<Held>), Error> {
+    ) -> Result<Option<ShutPools<'a, D>>, Error> {
         self.change(|locked| {
+            let all = &locked.state.pools;
+            let other = |(tag, pool): &(&Arc<str>, PoolId)| {
+                tags.contains(tag) && !pools.contains(pool) && all.reserved(*pool) > 0
+            };
+            if all.tagged().filter(other).any(|(_, pool)| !all.is_shut(pool)) {
+                return Ok(None);
+            }
             let mut going = Vec::with_capacity(pools.len());
             for &pool in pools {
                 // One may have gone after its region was looked up.
@@ -263,8 +271,9 @@ impl<D: Driver> Engine<D> {
             let turned: Vec<Arc<str>> = tags.iter().filter(awake).cloned().collect();
             locked.state.set_asleep(&turned, by, true);
             let bytes = going.iter().map(|&pool| locked.state.pools.reserved(pool)).sum();
+            let tags = tags.to_vec();
             let movement = Movement { engine: self, call, by, pools: going, tags, turned, bytes };
-            Ok((movement, held))
+            Ok(Some((movement, held)))
         })
     }
 
@@ -547,7 +556,10 @@ impl State {
                 && self.missing(&heaps) == 0
             {
                 self.reopen(&heaps);
-                self.pools.set_keeper(pool, None);
+                // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
+                if !self.pools.is_shut(pool) {
+                    self.pools.set_keeper(pool, None);
+                }
             }
         }
     }
@@ -909,6 +921,9 @@ impl<D: Driver> Locked<'_, D> {
     }
 }
 
+/// Pools that were shut, and what they hold.
+type ShutPools<'a, D> = (Movement<'a, D>, Vec<Held>);
+
 /// What live blocks and graphs of a pool hold: each run an address and a size in bytes, ascending and apart.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -926,8 +941,8 @@ impl Held {
     }
 }
 
-/// Pools that are shut while their memory goes to the host, or comes back: nothing is handed out of them, and none is destroyed, but
-/// blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them so.
+/// Pools that are shut while their memory goes to the host, or comes back: nothing is handed out of them, and none is
+/// destroyed, but blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them so.
 #[must_use = "the pools stay shut"]
 pub(crate) struct Movement<'a, D: Driver> {
     engine: &'a Engine<D>,
@@ -938,7 +953,7 @@ pub(crate) struct Movement<'a, D: Driver> {
     tags: Vec<Arc<str>>,
     /// Of the regions, those that were awake.
     turned: Vec<Arc<str>>,
-    /// What they held, or are to hold.
+    /// What they held when they were shut, or what was away when they began to wake, in bytes.
     bytes: u64,
 }
 

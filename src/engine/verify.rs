@@ -355,10 +355,7 @@ impl Page<'_> {
             let together = presence.iter().all(|it| it.is_shut() == shut);
             holds!(together, "heaps of {label} are there and away: {presence:?}");
             let kept = pools.keeper_of(label.id).is_some();
-            holds!(
-                kept || !pools.is_moving(label.id),
-                "{label} is on its way, and nothing keeps it"
-            );
+            holds!(kept || !pools.is_moving(label.id), "{label} moves, and nothing keeps it");
             let Some(keeper) = pools.keeper_of(label.id) else { continue };
             let region = label.tag.as_deref().map(|tag| pools.keeper_of_region(tag));
             let agrees = region.is_some_and(|known| known.is_none_or(|it| it == keeper));

@@ -357,6 +357,8 @@ fn mirror<D: HostApi, R>(
         // It may have got half way.
         match order.engine.host().is_suspended(order.pool) {
             Ok(suspended) => order.suspended = suspended,
+            // Destroyed meanwhile by its name: it has no graph to launch.
+            Err(Error::Unknown { .. }) => {}
             Err(error) => known = known.and(Err(error)),
         }
     }

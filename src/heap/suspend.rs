@@ -34,9 +34,10 @@ pub(crate) enum Presence {
     /// All of it.
     #[default]
     Whole,
-    /// All but what the driver has refused to give back. What is there keeps what it holds.
+    /// It is shut, and what is there keeps what it holds: all of it while a sleep only copies, else all but what the
+    /// driver has refused to give back.
     Short,
-    /// None, or what is there is to go: nothing that it holds is kept.
+    /// Some of it has gone, or all. What is still there may hold anything; only its region has the contents.
     Suspended,
 }
 

@@ -155,6 +155,7 @@ impl<D: Transfer> HostCopies<D> {
         }
     }
 
+    /// Waits for all copies that were begun.
     pub(super) fn wait(&mut self, engine: &Arc<Engine<D>>) -> Result<(), DriverError> {
         let Some(stream) = self.stream else { return Ok(()) };
         Event::behind(engine, stream)?.synchronize()?;
@@ -265,12 +266,18 @@ impl<'a, D: Transfer> Moving<'a, D> {
         }
         let mut copied = Ok(());
         let locked = host.allocate(driver, missing, |host| {
-            copied = lane.fill(host, &mut unplaced);
+            // Slabs that other threads had begun come behind an error too, which stands.
+            if copied.is_ok() {
+                copied = lane.fill(host, &mut unplaced);
+            }
             copied.is_ok()
         });
         copied?;
-        locked
-            .map_err(|short| short.told(call, unplaced.pool().map(|(held, _)| held.pool().clone())))
+        locked.map_err(|short| {
+            short.told(call, unplaced.pool().map(|(held, _)| held.pool().clone()))
+        })?;
+        debug_assert!(unplaced.pool().is_none(), "all has a place");
+        Ok(())
     }
 }
 
@@ -283,7 +290,7 @@ struct Lane<'a, D: Transfer> {
 }
 
 impl<D: Transfer> Lane<'_, D> {
-    /// Has copied what there is a place for.
+    /// Begins the copies of all that has a place by now.
     fn fill(
         &mut self,
         host: &mut HostMemory,
@@ -296,9 +303,9 @@ impl<D: Transfer> Lane<'_, D> {
             contents.spans.push(span);
             let mut behind = 0;
             while let Some(chunk) = unplaced.place(&mut span) {
-                contents.chunks.push(chunk);
                 let HostCopy { address, bytes, place } = chunk;
                 self.engine.driver().copy_to_host(place, address, bytes, self.stream)?;
+                contents.chunks.push(chunk);
                 behind += bytes;
                 if behind >= CHUNK || span.is_empty() || unplaced.left == 0 {
                     let event = Event::behind(self.engine, self.stream)?;

@@ -207,9 +207,11 @@ impl<D: Transfer> Regions<D> {
     /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
     /// sleep.
     pub fn retain(&self, retains: bool) {
-        let mut copies = self.copies.lock();
         self.told.lock().retains = retains;
-        self.tidy(&mut copies);
+        // A call that copies meanwhile goes by it at its end.
+        if let Some(mut copies) = self.copies.try_lock() {
+            self.tidy(&mut copies);
+        }
     }
 
     /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
@@ -271,34 +273,41 @@ impl<D: Transfer> Regions<D> {
         let begun = Instant::now();
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
-        let mut pools = self.pools(tags, call)?;
-        pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
-        pools.retain(|_, backup| *backup != Backup::Device);
-        let mut tags = self.tags(tags);
-        tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
-        if pools.is_empty() {
-            self.engine.set_asleep(&tags, self.number, true)?;
-            return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
-        }
-        let ids: Vec<PoolId> = pools.keys().copied().collect();
-        copies.give_up(|_| false, |pool| ids.contains(&pool));
-        let before = self.tally(&ids, &copies, begun);
-        let (owned, going) = owned(&self.engine, &ids);
-        if let (Some(going), false) = (going, wait) {
-            return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
-        }
-        // Before anything is shut: it may fail.
-        let stream = copies.stream(self.engine.driver())?;
-        let (movement, mut held) = hold_launches(&owned, wait, || {
-            if wait && !self.engine.wait_for_device()? {
-                return Err(Error::DeviceCaptures { call });
+        // Again where a pool of the regions got its first memory while the device was waited for.
+        loop {
+            let mut pools = self.pools(tags, call)?;
+            pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
+            pools.retain(|_, backup| *backup != Backup::Device);
+            let mut tags = self.tags(tags);
+            tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
+            let ids: Vec<PoolId> = pools.keys().copied().collect();
+            if ids.is_empty() {
+                match self.engine.shut_pools(&[], &tags, (self.number, call))? {
+                    Some(_) => {}
+                    None => continue,
+                }
+                return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
             }
-            self.engine.shut_pools(&ids, tags, (self.number, call))
-        })??;
-        // What a pool holds that sleeps in part is on the host.
-        held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
-        let movement = Some(Sleep { movement, stream, held, owned, ids, before });
-        Ok(Shut { regions: self, call, movement, copies, _told: told })
+            copies.give_up(|_| false, |pool| ids.contains(&pool));
+            let before = self.tally(&ids, &copies, begun);
+            let (owned, going) = owned(&self.engine, &ids);
+            if let (Some(going), false) = (going, wait) {
+                return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
+            }
+            // Before anything is shut: it may fail.
+            let stream = copies.stream(self.engine.driver())?;
+            let shut = hold_launches(&owned, wait, || {
+                if wait && !self.engine.wait_for_device()? {
+                    return Err(Error::DeviceCaptures { call });
+                }
+                self.engine.shut_pools(&ids, &tags, (self.number, call))
+            })??;
+            let Some((movement, mut held)) = shut else { continue };
+            // What a pool holds that sleeps in part is on the host.
+            held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
+            let movement = Some(Sleep { movement, stream, held, owned, ids, before });
+            return Ok(Shut { regions: self, call, movement, copies, _told: told });
+        }
     }
 
     /// Notes how pools have moved, and has the graphs of those launched again that are awake.

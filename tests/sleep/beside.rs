@@ -49,7 +49,12 @@ impl Driver for Device {
 }
 
 impl HostApi for Device {
-    regraph::forward_host_api!();
+    fn synchronize(&self) -> driver::Result<()> {
+        self.act("synchronize");
+        self.sim.synchronize()
+    }
+
+    regraph::forward_host_api!(all but synchronize);
 }
 
 impl Device {
@@ -272,7 +277,7 @@ fn others_go_on_while_a_region_goes_to_sleep_and_wakes() {
 
 /// A launch that comes while its pool is shut is refused, and waits for nothing.
 #[test]
-fn no_graph_is_launched_on_its_way() {
+fn no_graph_is_launched_while_its_pool_moves() {
     let mut b = Bench::new();
     for call in ["copy_to_host", "copy_to_device"] {
         let (graph, pool) = b.graphs.remove(0);
@@ -292,7 +297,7 @@ fn no_graph_is_launched_on_its_way() {
 }
 
 #[test]
-fn a_block_that_is_freed_on_its_way_is_free_afterwards() {
+fn a_block_that_is_freed_while_its_pool_moves_is_free_afterwards() {
     for call in ["copy_to_host", "copy_to_device"] {
         let mut b = Bench::new();
         let (block, _) = b.blocks.remove(2);
@@ -309,7 +314,7 @@ fn a_block_that_is_freed_on_its_way_is_free_afterwards() {
 
 /// All that is in a pool, and the pool, is given up while its memory is copied.
 #[test]
-fn a_pool_that_is_given_up_on_its_way_goes_afterwards() {
+fn a_pool_that_is_given_up_while_it_moves_goes_afterwards() {
     for call in ["allocate_host", "copy_to_host", "copy_to_device"] {
         let mut b = Bench::new();
         let blocks: Vec<Block> = b.blocks.drain(..3).collect();
@@ -331,7 +336,7 @@ fn a_pool_that_is_given_up_on_its_way_goes_afterwards() {
 
 /// A pool that was only named: nothing but the engine keeps it.
 #[test]
-fn a_pool_is_not_destroyed_on_its_way() {
+fn a_pool_is_not_destroyed_while_it_moves() {
     for call in ["copy_to_host", "copy_to_device"] {
         let b = Bench::new();
         let pool = b.engine.create_pool(PoolConfig::default().tag("weights"));
@@ -359,7 +364,7 @@ fn a_pool_is_not_destroyed_on_its_way() {
 
 /// Its output was freed before, and is copied: it may be read by another graph.
 #[test]
-fn a_graph_that_is_released_on_its_way_goes_afterwards() {
+fn a_graph_that_is_released_while_its_pool_moves_goes_afterwards() {
     for (call, row) in
         [("copy_to_host", 0), ("copy_to_host", 1), ("copy_to_device", 0), ("copy_to_device", 1)]
     {
@@ -382,9 +387,46 @@ fn a_graph_that_is_released_on_its_way_goes_afterwards() {
     }
 }
 
+/// A pool of the region that gets its first memory while the device is waited for sleeps with the others.
+#[test]
+fn a_pool_that_gets_memory_before_its_region_is_shut_sleeps_too() {
+    let b = Bench::new();
+    let late = Pool::new(&b.engine, PoolConfig::default().tag("weights"));
+    let (pool, stream) = (late.clone(), b.device.create_stream().unwrap());
+    let (send, block) = channel();
+    b.in_next("synchronize", move || send.send(pool.allocate(MIB, stream).unwrap()).unwrap());
+    b.regions.sleep(Tags::All).unwrap();
+    assert_eq!(b.acted(), 1);
+    assert!(late.is_suspended() && is_asleep(late.allocate(MIB, stream)));
+    drop(block.recv().unwrap());
+    b.regions.wake(Tags::All).unwrap();
+    b.is_whole();
+}
+
+/// Memory that sleeps cannot be marked as exported: it is exchanged.
+#[test]
+fn no_memory_that_moves_is_said_to_stay() {
+    let b = Bench::new();
+    let pool = &b.graphs[1].1;
+    let body = |_: &Capture<Arc<Device>>| b.engine.allocate_fixed(pool.id(), 4 * MIB, b.stream);
+    let (graph, fixed) = b.engine.capture(b.stream, pool, CaptureMode::ThreadLocal, body).unwrap();
+    let (engine, address) = (b.engine.clone(), fixed.address);
+    b.in_next("copy_to_host", move || {
+        let refused = engine.sharing().keep_exported(address, MIB).unwrap_err();
+        assert!(matches!(refused, Error::NotKept { .. }), "{refused}");
+    });
+    b.regions.sleep(Tags::All).unwrap();
+    assert_eq!(b.acted(), 1);
+    b.regions.wake(Tags::All).unwrap();
+    assert!(b.engine.sharing().keep_exported(address, MIB).unwrap());
+    b.is_whole();
+    b.engine.free(fixed.id).unwrap();
+    drop(graph);
+}
+
 /// The regions of one engine are another's neither while they move.
 #[test]
-fn no_other_moves_what_is_on_its_way() {
+fn no_other_moves_what_moves() {
     let b = Bench::new();
     let theirs = Arc::new(Regions::new(&b.engine));
     for call in ["copy_to_host", "copy_to_device"] {

@@ -256,7 +256,7 @@ fn only_who_put_pools_to_sleep_wakes_them() {
 #[test]
 fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
     let mut model = Model::new();
-    // The weights are on their way when the graphs' outputs find no room.
+    // The weights are being copied when the graphs' outputs find no room.
     model.driver.set_host_bytes(44 * MIB);
     assert!(model.regions.sleep(Tags::All).is_err());
     let (block, _) = model.blocks.remove(0);

@@ -35,6 +35,8 @@ struct Device {
     holds: AtomicBool,
     /// Whether that was for so long that something must have waited for it.
     gave_up: AtomicBool,
+    /// Whether the next copy is refused.
+    refuses: AtomicBool,
 }
 
 impl Device {
@@ -112,8 +114,20 @@ impl Transfer for Device {
         self.device.free_host(place)
     }
 
+    fn copy_to_host(
+        &self,
+        to: HostPlace,
+        address: u64,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> driver::Result<()> {
+        if self.refuses.swap(false, Ordering::SeqCst) {
+            self.device.fail_host_nth(0, ErrorKind::InvalidValue);
+        }
+        self.device.copy_to_host(to, address, bytes, stream)
+    }
+
     regraph::forward! {
-        copy_to_host(to: HostPlace, address: u64, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
         copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
     }
 }
@@ -142,6 +156,7 @@ impl Bench {
             met: Mutex::default(),
             holds: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
         };
         let engine = Arc::new(Engine::new(device, Config::default()));
         engine.driver().engine.get_or_init(|| Arc::downgrade(&engine));
@@ -268,6 +283,18 @@ fn a_slab_that_the_driver_keeps_does_not_keep_others() {
     bench.regions.free_host().unwrap_err();
     assert_eq!(bench.regions.host_bytes(), 64 * MIB);
     assert_eq!(bench.regions.free_host().unwrap(), 64 * MIB);
+}
+
+/// A copy that is refused is told, though pages come behind it that another thread was locking: all is awake, and sleeps
+/// at the next call.
+#[test]
+fn a_copy_that_is_refused_is_told_whatever_pages_come_behind_it() {
+    let bench = Bench::with_threads(&[40], 2);
+    bench.device().refuses.store(true, Ordering::SeqCst);
+    bench.regions.sleep(Tags::All).unwrap_err();
+    assert!(!bench.blocks[0].pool().is_suspended());
+    assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 40 * MIB);
+    assert_eq!(bench.regions.wake(Tags::All).unwrap(), 40 * MIB);
 }
 
 #[test]

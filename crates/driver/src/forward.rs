@@ -67,6 +67,13 @@ macro_rules! forward_driver {
 #[macro_export]
 macro_rules! forward_host_api {
     () => {
+        $crate::forward_host_api!(all but synchronize);
+        $crate::forward! {
+            synchronize() -> $crate::Result<()>;
+        }
+    };
+    // For wrappers that look at what the host waits for.
+    (all but synchronize) => {
         $crate::forward! {
             create_stream() -> $crate::Result<$crate::StreamHandle>;
             destroy_stream(stream: $crate::StreamHandle) -> $crate::Result<()>;
@@ -85,7 +92,6 @@ macro_rules! forward_host_api {
             replay(executable: $crate::ExecutableHandle, stream: $crate::StreamHandle) -> $crate::Result<()>;
             fill(address: u64, bytes: u64, value: u8, stream: $crate::StreamHandle) -> $crate::Result<()>;
             destroy_executable(executable: $crate::ExecutableHandle) -> $crate::Result<()>;
-            synchronize() -> $crate::Result<()>;
             is_idle() -> $crate::Result<bool>;
         }
     };

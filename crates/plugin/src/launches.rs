@@ -27,6 +27,8 @@ struct Now {
     launches: Vec<Counted>,
     /// How many hold launches back.
     holds: usize,
+    /// Whether a call moves regions, or shows what is kept of them.
+    moves: bool,
 }
 
 /// A launch: whose pool's graph, and by which thread.
@@ -80,8 +82,33 @@ impl UnderWay {
         Some(held)
     }
 
+    /// Has the calls that move regions, or show what is kept of them, take turns: waits until none is at it, with no
+    /// launch held back and no lock. The turn ends where what is returned is dropped.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        let mut now = self.lock();
+        while now.moves {
+            now = self.changed.wait(now);
+        }
+        now.moves = true;
+        Turn { launches: self }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Now> {
         self.now.lock()
+    }
+}
+
+/// No other call moves regions while this lives.
+#[derive(Debug)]
+#[must_use = "the turn ends at once"]
+pub(super) struct Turn<'a> {
+    launches: &'a UnderWay,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.launches.lock().moves = false;
+        self.launches.changed.notify_all();
     }
 }
 

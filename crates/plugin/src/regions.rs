@@ -294,7 +294,8 @@ impl<D: Transfer> Plugin<D> {
     /// ([`Plugin::begin_launch`]), nor any that uses other memory of the region.
     ///
     /// Waits for each device, one after the other, with other threads' requests for pools of graphs, and their launches,
-    /// waiting meanwhile. Launches that have begun are waited for first. While contents are copied no other call waits.
+    /// waiting meanwhile. Launches that have begun are waited for first. While contents are copied no other calls wait but
+    /// those that move regions or show what is kept of them.
     ///
     /// # Errors
     /// [`Error::UnknownRegion`]; [`Error::Launching`] where the calling thread is about to launch a graph;
@@ -318,6 +319,7 @@ impl<D: Transfer> Plugin<D> {
         let call = if wait { "sleep" } else { "try_sleep" };
         let _told = tell_later();
         self.known_regions(tags, call)?;
+        let _turn = self.under_way.turn();
         let none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
         // First: a device that is made meanwhile has them asleep.
         let turned = self.set_asleep(tags, true);
@@ -374,6 +376,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownRegion`]; those of that call. Regions of devices that were done before are awake then.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.known_regions(tags, "wake")?;
+        let _turn = self.under_way.turn();
         // First: a device that is made meanwhile has them awake, and none that is awake is called asleep.
         let turned = self.set_asleep(tags, false);
         let came = self.devices().map(|device| device.wake(tags)).sum::<Result<u64, Error>>();
@@ -429,6 +432,7 @@ impl<D: Transfer> Plugin<D> {
         if offset.checked_add(bytes).is_none_or(|end| end > report.bytes) {
             return Ok(false);
         }
+        let _turn = self.under_way.turn();
         Ok(device.regions.show_kept(report.pool, (address + offset, bytes), show)?)
     }
 

@@ -14,8 +14,8 @@ use super::host_memory;
 #[cfg(target_os = "linux")]
 const HUGE: usize = 2 << 20;
 
-/// Touched pages.
-#[derive(Clone, Copy, Debug)]
+/// Memory of this process, every page of it touched. One value for each mapping, which [`Pages::give_back`] ends.
+#[derive(Debug)]
 pub(super) struct Pages {
     /// The first address, aligned to huge pages.
     place: usize,
@@ -38,14 +38,17 @@ impl Pages {
 
 #[cfg(target_os = "linux")]
 impl Pages {
-    /// Pages of `bytes` bytes, with zeros; `None` where the system has not clearly room for them, since touching more
-    /// than it has ends the process.
+    /// Pages of `bytes` bytes, with zeros; `None` where the system refuses the mapping or has not clearly room for it,
+    /// since touching more than it has ends the process.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         /// Memory is touched at this distance, in bytes: no page is smaller.
         const PAGE: usize = 4 << 10;
-        /// What the system has to have left beyond what is touched, in bytes: other threads touch pages meanwhile.
+        /// What the system has to have left beyond what is touched, in bytes, and as a part of what this process may
+        /// have: threads of this process and of others, such as one for each device, touch pages meanwhile.
         const MARGIN: u64 = 1 << 30;
-        if host_memory::available()? < bytes.checked_add(MARGIN)? {
+        const MARGIN_PART: u64 = 32;
+        let margin = MARGIN.max(host_memory::of_process()? / MARGIN_PART);
+        if host_memory::available()? < bytes.checked_add(margin)? {
             return None;
         }
         let bytes = usize::try_from(bytes).ok()?;
@@ -59,8 +62,8 @@ impl Pages {
         }
         let place = (start as usize).next_multiple_of(HUGE);
         let pages = Self { place, mapped: (start as usize, all), locked: false };
-        // A process that this one forks does not have them: for its sake pages would be exchanged that the device
-        // copies to.
+        // Not given to forked processes: a write by either would have the kernel replace a page that the device copies
+        // to.
         // SAFETY: gives advice on the memory that was mapped above.
         if unsafe { libc::madvise(start, all, libc::MADV_DONTFORK) } != 0 {
             pages.give_back();

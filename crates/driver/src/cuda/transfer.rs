@@ -32,7 +32,9 @@ impl Transfer for CudaDriver {
     /// else pages of the driver's own; and where neither can be locked, huge pages as they are.
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
         let Some(pages) = Pages::new(bytes) else { return self.allocate_locked(bytes) };
-        if let Ok(place) = self.lock_pages(pages, bytes) {
+        let place = pages.place();
+        if self.lock_pages(&pages, bytes).is_ok() {
+            self.pages.insert(pages, true);
             return Ok(place);
         }
         let own = self.allocate_locked(bytes);
@@ -40,7 +42,7 @@ impl Transfer for CudaDriver {
             Ok(_) => pages.give_back(),
             Err(_) => self.pages.insert(pages, false),
         }
-        own.or(Ok(pages.place()))
+        own.or(Ok(place))
     }
 
     fn free_host(&self, place: HostPlace) -> Result<()> {
@@ -100,13 +102,11 @@ impl CudaDriver {
         Ok(HostPlace(place as usize))
     }
 
-    /// Locks pages of this process, which are freed by their place from then on.
-    fn lock_pages(&self, pages: Pages, bytes: u64) -> Result<HostPlace> {
-        let place = pages.place();
+    /// Locks pages of this process.
+    fn lock_pages(&self, pages: &Pages, bytes: u64) -> Result<()> {
+        let place = pointer(pages.place());
         let _relaxed = self.enter()?;
         // SAFETY: the pages are mapped, of that size, and stay so until they are unlocked.
-        unsafe { self.symbols.host_register(pointer(place), bytes as usize, raw::HOST_PORTABLE) }?;
-        self.pages.insert(pages, true);
-        Ok(place)
+        unsafe { self.symbols.host_register(place, bytes as usize, raw::HOST_PORTABLE) }
     }
 }
