@@ -98,9 +98,6 @@ impl<D: Driver> Engine<D> {
     /// ([`Engine::close_capture`]) and whose verdict was not asked for is released as if it had been
     /// refused. Blocks it allocated and did not free stay live until freed; nothing else may be done with
     /// them, since they may lie on memory of a graph of the pool that lives.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
             if let Some(graph) = locked.state.verdicts.give_up(capture) {
@@ -114,9 +111,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Tells the engine that a graph is destroyed and no launch of it is running.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
         self.change(|locked| locked.release_graph(graph))
     }
@@ -155,9 +149,6 @@ impl<D: Driver> Engine<D> {
 impl<D: Driver> HostCalls<'_, D> {
     /// Has [`HostCalls::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
     /// leave them to its caller. Nothing happens where the capture is not under way here.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
         self.0.change(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {
@@ -192,9 +183,6 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
     /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
     /// says; what that says of such captures holds. It is to be ended before its graph is launched.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
         self.0.change(|locked| {
             let slot = locked.state.slot_of(capture, "grow_ahead")?;
@@ -225,9 +213,6 @@ impl<D: Driver> HostCalls<'_, D> {
     /// The captures into a pool that are under way here and over in the driver: none of the streams
     /// that they were seen on captures for them any more. A stream that another thread named last, and
     /// that captures, counts for every capture that it was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         self.0.change(|locked| {
             locked.state.pool(pool, "captures_over")?;
@@ -237,9 +222,6 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// The captures under way that a stream was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
         let stream = stream.as_stream();
         let state = self.0.lock()?;
@@ -268,9 +250,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Sets whether captures that begin from now on keep a journal ([`HostCalls::journal`]), even where
     /// the configuration does not ask for one.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
         self.0.change(|locked| {
             locked.state.journals = keep;
@@ -280,9 +259,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks
     /// at the capture's streams first, so that nothing is missing.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.0.lock()?;
         let slot = state.slot_of(capture, "journal")?;
@@ -292,9 +268,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host gave
     /// ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each stack.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn origins(&self, capture: CaptureId) -> Result<Vec<(BlockNumber, Vec<Frame>)>, Error> {
         let origins = {
             let mut state = self.0.lock()?;
@@ -865,10 +838,7 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     /// The capture that a stream is in. `None` where it does not capture, as the legacy stream does not
-    /// while a blocking stream captures.
-    ///
-    /// # Errors
-    /// [`Error::CaptureInvalidated`], after what was done in the capture was rolled back; the driver's.
+    /// while a blocking stream captures. [`Error::CaptureInvalidated`] comes after what was done in it was rolled back.
     #[inline]
     pub(super) fn capture_of(
         &mut self,
@@ -1072,10 +1042,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Looks at a stream in a capture under way: `None` where the stream is not in it, or that is
-    /// unknown.
-    ///
-    /// # Errors
-    /// The stream, where it is in a capture that is ruined.
+    /// unknown; the stream itself as an error, where it is in a capture that is ruined.
     #[inline(always)]
     pub(super) fn look_in(
         &mut self,

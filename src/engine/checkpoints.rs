@@ -66,6 +66,15 @@ impl Checkpoint {
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.blocks.iter().map(|kept| (kept.address, kept.requested))
     }
+
+    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
+        self.blocks.iter().filter(move |kept| kept.heap == heap)
+    }
+
+    /// Addresses and sizes in a heap, in order.
+    fn places_in(&self, heap: u32) -> Vec<(u64, u64)> {
+        self.blocks_in(heap).map(|kept| (kept.address, kept.bytes)).collect()
+    }
 }
 
 impl<D: Driver> HostCalls<'_, D> {
@@ -119,9 +128,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// The blocks of a pool that have not been freed, in order of addresses; not those that other pools have
     /// offered to other pools.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "live_blocks")?;
@@ -253,17 +259,6 @@ impl State {
     pub(super) fn is_settling(&self, pool: PoolId) -> bool {
         let marks = self.pools.get(pool).map(PoolRow::settling).unwrap_or_default();
         marks.iter().any(|&mark| !self.timelines.is_reached(mark))
-    }
-}
-
-impl Checkpoint {
-    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
-        self.blocks.iter().filter(move |kept| kept.heap == heap)
-    }
-
-    /// Addresses and sizes in a heap, in order.
-    fn places_in(&self, heap: u32) -> Vec<(u64, u64)> {
-        self.blocks_in(heap).map(|kept| (kept.address, kept.bytes)).collect()
     }
 }
 

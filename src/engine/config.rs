@@ -325,9 +325,6 @@ impl<D: Driver> Engine<D> {
     /// that may be held; and for pools that are made later, which free blocks are split and whether segments
     /// grow. Nothing else of them counts. A size that is rounded in another thread meanwhile may be rounded by
     /// either.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
         let total = self.driver.memory_info().ok().map(|info| info.total);
         self.change(|locked| {

@@ -354,11 +354,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
-    /// decision taken in it is rolled back. What it leaves waits for the captures that are under
-    /// way beside it in the same pools: one of them may contain it.
-    ///
-    /// # Errors
-    /// The driver's, where memory of the capture is lost: it is rolled back then.
+    /// decision taken in it is rolled back, as after an error of the driver's by which memory of it is lost. What it
+    /// leaves waits for the captures that are under way beside it in the same pools: one of them may contain it.
     pub(super) fn end(&mut self, slot: CaptureSlot, mut accepted: bool) -> Result<(), DriverError> {
         // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_waits(usize::MAX);
@@ -484,6 +481,51 @@ impl<D: Driver> Locked<'_, D> {
             }
         });
     }
+
+    /// What kind of edges a capture expects.
+    pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
+        let settings = &self.config.settings;
+        if self.config.lacks(Flaw::EarlyLaunches) {
+            return Outlook::Full;
+        }
+        match (settings.programmatic, attempt, &self.state.foresight) {
+            (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
+            (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
+            // Without the checker no wrong guess would be refused.
+            _ if !settings.check => Outlook::Early,
+            (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
+            _ => Outlook::Full,
+        }
+    }
+
+    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
+    /// accepted with every programmatic edge full, since another attempt can foresee those.
+    pub(super) fn refusal(
+        &self,
+        slot: CaptureSlot,
+        graph: &FinishedGraph,
+        violation: Violation,
+    ) -> Error {
+        let unordered = matches!(violation, Violation::NotOrdered { .. });
+        let violation = Box::new(violation.name_kernels(self.driver));
+        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
+        let auto = self.config.settings.programmatic == Programmatic::Auto;
+        let may_change = auto && unordered && !proof.is_early();
+        let Some(journal) = journal.as_ref().filter(|_| may_change) else {
+            return Error::Refused(violation);
+        };
+        match check::judge(journal, Programmatic::Trust, graph, self.config.foreign_nodes) {
+            Ok(_) => Error::CaptureAgain(violation),
+            Err(_) => Error::Refused(violation),
+        }
+    }
+
+    /// Adds a refused capture's early launches to what is foreseen.
+    pub(super) fn foresee(&mut self, slot: CaptureSlot) {
+        let Some(journal) = self.state.capture(slot).journal.take() else { return };
+        let before = self.state.foresight.take().unwrap_or_default();
+        self.state.foresight = Some(Arc::new(before.learn(&journal)));
+    }
 }
 
 /// What the checker judges a capture by.
@@ -545,10 +587,7 @@ impl JudgeThread {
         Self { evidence, thread: thread.ok() }
     }
 
-    /// Waits for the verdict.
-    ///
-    /// # Panics
-    /// Where the checker has panicked.
+    /// Waits for the verdict. Panics where the checker has panicked.
     fn wait(self) -> Option<JudgedEvidence> {
         if let Some(evidence) = take(&self.evidence) {
             return Some(evidence.judge());
@@ -679,6 +718,21 @@ impl<D: Driver> Engine<D> {
             }
         }
     }
+
+    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
+    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
+    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
+    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
+    /// and callables do so by themselves. Without the checker, and with another setting than
+    /// [`Programmatic::Auto`], it has no effect.
+    pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
+        self.change(|locked| {
+            let slot = locked.state.slot_of(capture, "set_attempt")?;
+            let outlook = locked.outlook(attempt);
+            locked.state.capture(slot).proof.set_outlook(outlook);
+            Ok(())
+        })
+    }
 }
 
 /// Which attempt at its work a capture is, where the setting `programmatic` is `auto`: how often the
@@ -714,72 +768,5 @@ impl Attempt {
             (Self::Again, Error::CaptureAgain(_)) => Ok(Self::Last),
             _ => Err(error),
         }
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// What kind of edges a capture expects.
-    pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
-        let settings = &self.config.settings;
-        if self.config.lacks(Flaw::EarlyLaunches) {
-            return Outlook::Full;
-        }
-        match (settings.programmatic, attempt, &self.state.foresight) {
-            (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
-            (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
-            // Without the checker no wrong guess would be refused.
-            _ if !settings.check => Outlook::Early,
-            (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
-            _ => Outlook::Full,
-        }
-    }
-
-    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
-    /// accepted with every programmatic edge full, since another attempt can foresee those.
-    pub(super) fn refusal(
-        &self,
-        slot: CaptureSlot,
-        graph: &FinishedGraph,
-        violation: Violation,
-    ) -> Error {
-        let unordered = matches!(violation, Violation::NotOrdered { .. });
-        let violation = Box::new(violation.name_kernels(self.driver));
-        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
-        let auto = self.config.settings.programmatic == Programmatic::Auto;
-        let may_change = auto && unordered && !proof.is_early();
-        let Some(journal) = journal.as_ref().filter(|_| may_change) else {
-            return Error::Refused(violation);
-        };
-        match check::judge(journal, Programmatic::Trust, graph, self.config.foreign_nodes) {
-            Ok(_) => Error::CaptureAgain(violation),
-            Err(_) => Error::Refused(violation),
-        }
-    }
-
-    /// Adds a refused capture's early launches to what is foreseen.
-    pub(super) fn foresee(&mut self, slot: CaptureSlot) {
-        let Some(journal) = self.state.capture(slot).journal.take() else { return };
-        let before = self.state.foresight.take().unwrap_or_default();
-        self.state.foresight = Some(Arc::new(before.learn(&journal)));
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
-    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
-    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
-    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
-    /// and callables do so by themselves. Without the checker, and with another setting than
-    /// [`Programmatic::Auto`], it has no effect.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
-        self.change(|locked| {
-            let slot = locked.state.slot_of(capture, "set_attempt")?;
-            let outlook = locked.outlook(attempt);
-            locked.state.capture(slot).proof.set_outlook(outlook);
-            Ok(())
-        })
     }
 }

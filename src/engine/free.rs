@@ -427,6 +427,102 @@ impl<D: Driver> Locked<'_, D> {
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
         }
     }
+
+    /// Frees a block that no capture under way allocated. If it was handed out outside captures and
+    /// its stream does not capture, the stream may have it back once the other streams that used it
+    /// have completed that. Any other waits for the work of all its streams, and for the captures
+    /// under way in its pool if a graph uses it.
+    pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
+        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
+        let &mut LiveBlock { bytes, requested, leased, .. } = block;
+        let LiveBlock { uses, gone, frames, .. } = block;
+        let (gone, frames) = (gone.take(), frames.take());
+        let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
+        let mut streams: SmallVec<[StreamHandle; 2]> =
+            uses.iter().map(|used| used.stream).collect();
+        let eager = matches!(origin, Origin::Outside)
+            && users != Users::Graphs
+            && self.state.may_order(pool);
+        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
+        if own.is_none() && gone.is_none() {
+            streams.insert(0, stream);
+        }
+        let now = own.filter(|_| streams.is_empty());
+        if self.state.history.is_some() {
+            let (address, _) = self.state.pools.extent(heap, range);
+            let action = if now.is_some() { EventKind::FreeCompleted } else { EventKind::Free };
+            let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
+            self.state.record_event_from(action, place, Some(stream), pool, frames);
+        }
+        if let Some(own) = now {
+            let mark = (own.timeline, own.position);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
+            let counts = self.config.statistics;
+            match leased {
+                // Its stream cache counted it.
+                true => self.state.count_left_over((pool, heap), counts),
+                false => self.state.count_released((pool, heap), bytes, counts),
+            }
+            return;
+        }
+        self.state.pools.free_later(heap, range, number);
+        // Captures that were under way beside the block's own know nothing of what lay there before
+        // it, or may contain its graph.
+        let captures = match origin {
+            Origin::Outside => SmallVec::new(),
+            _ => self.state.captures.ids_of(pool),
+        };
+        let mut waiting = Wait::new((pool, heap), range, number, users);
+        let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
+        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
+            // A restoration put it where a capture that was never announced may have used memory.
+            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
+        }
+        // Records the events now: the streams need not outlive the block.
+        let free = self.defer(Wait {
+            streams,
+            positions: gone.into_iter().map(|gone| *gone).collect(),
+            captures,
+            own,
+            asked: Some(Asked { requested, stream, frames }),
+            ..waiting
+        });
+        if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
+            // So that a memory checker sees at once what touches the block from now on.
+            self.errands.wait();
+        }
+    }
+
+    /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
+    /// capture then, even if it does not now.
+    pub(super) fn free_cached(&mut self, block: CachedBlock) {
+        let CachedBlock { number, pool, heap, range, stream } = block;
+        let timeline = self.state.timelines.of(stream);
+        let mark = Position { timeline, position: self.state.timelines.now(timeline) };
+        if self.state.may_order(pool) {
+            let mark = (timeline, mark.position);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
+            self.state.count_left_over((pool, heap), self.config.statistics);
+            return;
+        }
+        self.state.pools.free_later(heap, range, number);
+        self.state.timelines.fence(self.driver, timeline);
+        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
+        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
+    }
+
+    /// Where a stream stands whose own order is enough to have its memory back: one that does not
+    /// capture.
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
+        match self.driver.is_capturing(stream) {
+            Ok(false) => {}
+            // The legacy stream while some blocking stream captures: it does not capture itself.
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
+            Ok(_) | Err(_) => return None,
+        }
+        let timeline = self.state.timelines.of(stream);
+        Some(Position { timeline, position: self.state.timelines.now(timeline) })
+    }
 }
 
 impl Ending {
@@ -549,103 +645,5 @@ impl<D: Driver> HostCalls<'_, D> {
         cache.is_some_and(|mut cache| {
             matches!(cache.give(&self.0.driver, block, from, true), Given::Done { .. })
         })
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// Frees a block that no capture under way allocated. If it was handed out outside captures and
-    /// its stream does not capture, the stream may have it back once the other streams that used it
-    /// have completed that. Any other waits for the work of all its streams, and for the captures
-    /// under way in its pool if a graph uses it.
-    pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
-        let &mut LiveBlock { bytes, requested, leased, .. } = block;
-        let LiveBlock { uses, gone, frames, .. } = block;
-        let (gone, frames) = (gone.take(), frames.take());
-        let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
-        let mut streams: SmallVec<[StreamHandle; 2]> =
-            uses.iter().map(|used| used.stream).collect();
-        let eager = matches!(origin, Origin::Outside)
-            && users != Users::Graphs
-            && self.state.may_order(pool);
-        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
-        if own.is_none() && gone.is_none() {
-            streams.insert(0, stream);
-        }
-        let now = own.filter(|_| streams.is_empty());
-        if self.state.history.is_some() {
-            let (address, _) = self.state.pools.extent(heap, range);
-            let action = if now.is_some() { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
-        if let Some(own) = now {
-            let mark = (own.timeline, own.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            let counts = self.config.statistics;
-            match leased {
-                // Its stream cache counted it.
-                true => self.state.count_left_over((pool, heap), counts),
-                false => self.state.count_released((pool, heap), bytes, counts),
-            }
-            return;
-        }
-        self.state.pools.free_later(heap, range, number);
-        // Captures that were under way beside the block's own know nothing of what lay there before
-        // it, or may contain its graph.
-        let captures = match origin {
-            Origin::Outside => SmallVec::new(),
-            _ => self.state.captures.ids_of(pool),
-        };
-        let mut waiting = Wait::new((pool, heap), range, number, users);
-        let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
-        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
-            // A restoration put it where a capture that was never announced may have used memory.
-            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
-        }
-        // Records the events now: the streams need not outlive the block.
-        let free = self.defer(Wait {
-            streams,
-            positions: gone.into_iter().map(|gone| *gone).collect(),
-            captures,
-            own,
-            asked: Some(Asked { requested, stream, frames }),
-            ..waiting
-        });
-        if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
-            // So that a memory checker sees at once what touches the block from now on.
-            self.errands.wait();
-        }
-    }
-
-    /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
-    /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: CachedBlock) {
-        let CachedBlock { number, pool, heap, range, stream } = block;
-        let timeline = self.state.timelines.of(stream);
-        let mark = Position { timeline, position: self.state.timelines.now(timeline) };
-        if self.state.may_order(pool) {
-            let mark = (timeline, mark.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over((pool, heap), self.config.statistics);
-            return;
-        }
-        self.state.pools.free_later(heap, range, number);
-        self.state.timelines.fence(self.driver, timeline);
-        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
-        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
-    }
-
-    /// Where a stream stands whose own order is enough to have its memory back: one that does not
-    /// capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
-        match self.driver.is_capturing(stream) {
-            Ok(false) => {}
-            // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
-            Ok(_) | Err(_) => return None,
-        }
-        let timeline = self.state.timelines.of(stream);
-        Some(Position { timeline, position: self.state.timelines.now(timeline) })
     }
 }

@@ -593,9 +593,7 @@ impl State {
         let action = if begins { EventKind::CaptureBegin } else { EventKind::CaptureEnd };
         self.record_event_from(action, (capture.0, 0), None, pool, None);
     }
-}
 
-impl State {
     /// What the rings have kept, those of the stream caches included; `None` where nothing is kept.
     pub(super) fn pasts<'a>(
         &self,

@@ -554,6 +554,111 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pools.get_mut(pool).into_iter().for_each(|pool| pool.set_arena(arena));
         (arena.heap, arena.address)
     }
+
+    /// What was learned for a capture that asks for its first block.
+    fn lesson(&self, request: &Request) -> Option<&Lesson> {
+        let &Request { pool, bytes, .. } = request;
+        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
+        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
+    }
+
+    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
+    /// the request is to be made again for that: nothing of it has been noted yet.
+    #[inline]
+    pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
+        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
+    }
+
+    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
+        let &Request { pool, bytes, .. } = request;
+        let follows = match self.state.captures.slot(capture) {
+            Some(slot) => {
+                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
+                let first = pools.first().is_none_or(|first| *first == pool);
+                let new = following.is_none() && !proof.has_handed_out();
+                new && first && !self.is_planned(slot, pool)
+            }
+            // Its first request makes it known, and then it is planned as all into the pool.
+            None => self.asked_of_all(pool).is_none(),
+        };
+        if follows && self.errands.may_repeat() {
+            let learns = self.config.settings.plan == PlanChoice::Learned;
+            let unheard = self.state.caches.has_heard() || self.state.lessons.is_unsearched(bytes);
+            if learns && unheard {
+                self.errands.search_and_repeat(bytes);
+                return true;
+            }
+            let lesson = self.lesson(request);
+            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
+            if let Some(Lesson { run, .. }) = unmade {
+                let run = Arc::clone(run);
+                self.errands.plan_and_repeat(run);
+                return true;
+            }
+        }
+        self.state.lessons.begun = Some(capture);
+        false
+    }
+
+    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
+    #[inline]
+    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
+        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
+    }
+
+    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
+        let capture_state = self.state.captures.get(slot);
+        let begins = !capture_state.proof.has_handed_out()
+            && capture_state.pools.first() == Some(&request.pool);
+        if !begins || self.is_planned(slot, request.pool) {
+            return false;
+        }
+        let Some(lesson) = self.lesson(request) else { return false };
+        let layout = match &lesson.layout {
+            LessonLayout::Made(layout) => layout.clone(),
+            LessonLayout::Vain => return false,
+            LessonLayout::Unmade => {
+                let id = capture_state.id.0;
+                let text = "follows no layout: other runs were learned while one was made for it";
+                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
+                return false;
+            }
+        };
+        let (capture, bytes) = (capture_state.id.0, layout.bytes());
+        let following = Following::new(request.pool, layout, lesson.run.basis());
+        self.state.say_of(request.pool, Level::Info, |pool| {
+            let bytes = Size(bytes);
+            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
+        });
+        self.state.capture(slot).following = Some(Box::new(following));
+        true
+    }
+
+    /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
+    pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
+        let capture_state = self.state.captures.get(slot);
+        let following = capture_state.following.as_ref();
+        let knows = following.is_some_and(|it| it.followed().is_whole());
+        let pool = capture_state.pools.first().copied();
+        let learns = self.config.settings.plan == PlanChoice::Learned
+            && capture_state.proof.has_handed_out();
+        if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
+            return;
+        }
+        let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
+        let mut pattern = Pattern::default();
+        blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
+        let known = |lesson: &Lesson| {
+            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
+            lesson.pattern == pattern && (captured || following.is_none())
+        };
+        if self.state.lessons.known.iter().any(known) {
+            return;
+        }
+        if let Some(record) = self.state.outline_of(slot) {
+            self.errands.learn(Lesson::new(pattern, LearnedFrom::Captured(record)));
+        }
+    }
 }
 
 impl<D: Driver> Engine<D> {
@@ -575,6 +680,39 @@ impl<D: Driver> Engine<D> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
+    /// The engine's lock is released while the run is searched for.
+    pub(super) fn search_heard(&self, bytes: u64) {
+        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
+        let Ok(mut heard) = heard else { return };
+        let latest = self.caches.take_heard();
+        let changed = !latest.is_empty();
+        latest.into_iter().for_each(|demand| heard.add(demand));
+        heard.keep(HEARD);
+        let run = heard.requests().last_run(bytes);
+        let outline = run.map(|run| run.outline(self.config.settings.reuse));
+        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
+        // Dropped without the lock.
+        let _replaced = self.lock().map(|mut state| {
+            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
+            if changed {
+                searched.clear();
+            }
+            searched.push(bytes);
+            *kept = heard;
+            lesson.and_then(|lesson| state.lessons.keep(lesson))
+        });
+    }
+
+    /// Ends a run that the host has learned from, and returns what was asked for in it.
+    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+        let _locked = self.lock()?;
+        Ok(match self.caches.hears_all() {
+            true => self.caches.hear(Hears::by(&self.config.settings)),
+            false => Vec::new(),
+        })
     }
 }
 
@@ -637,9 +775,6 @@ impl<D: Driver> Plans<'_, D> {
     /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less
     /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
     /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.0.change(|locked| {
             let slot = locked.state.slot_of(capture, "follow_layout")?;
@@ -656,6 +791,56 @@ impl<D: Driver> Plans<'_, D> {
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
+    }
+
+    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
+    /// of the work that is to be captured, from where its capture will begin to where it will end.
+    /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
+    ///
+    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
+    /// begins as it does; this says where the run begins and ends.
+    pub fn learn(&self) -> Result<(), Error> {
+        let _locked = self.0.lock()?;
+        drop(self.0.caches.hear(Hears::All));
+        Ok(())
+    }
+
+    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
+    /// as the first one noted follows a layout for the blocks noted, in its first pool
+    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
+    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
+    /// there were none.
+    ///
+    /// The layout is made at the first such capture's first request, in up to a second where there are
+    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
+    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
+    /// guessed from the blocks that are recorded for more than one of them
+    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    pub fn learned(&self) -> Result<usize, Error> {
+        let mut heard = Heard::default();
+        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        let blocks = heard.requests().blocks();
+        if blocks > 0 {
+            let outline = heard.requests().outline(self.0.config.settings.reuse);
+            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
+            let _replaced = self.0.lock()?.lessons.keep(lesson);
+        }
+        Ok(blocks)
+    }
+
+    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
+    pub fn forget_run(&self) -> Result<(), Error> {
+        self.0.end_run().map(|_| ())
+    }
+
+    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
+    /// that follow a layout already go on.
+    pub fn forget_learned(&self) -> Result<(), Error> {
+        self.forget_run()?;
+        drop(self.0.caches.take_heard());
+        // Dropped without the lock.
+        let _forgotten = std::mem::take(&mut self.0.lock()?.lessons);
+        Ok(())
     }
 }
 
@@ -837,211 +1022,5 @@ impl State {
             _ => None,
         });
         Some(blocks.collect())
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// What was learned for a capture that asks for its first block.
-    fn lesson(&self, request: &Request) -> Option<&Lesson> {
-        let &Request { pool, bytes, .. } = request;
-        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
-        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
-    }
-
-    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
-    /// the request is to be made again for that: nothing of it has been noted yet.
-    #[inline]
-    pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
-        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
-    }
-
-    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
-        let &Request { pool, bytes, .. } = request;
-        let follows = match self.state.captures.slot(capture) {
-            Some(slot) => {
-                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
-                let first = pools.first().is_none_or(|first| *first == pool);
-                let new = following.is_none() && !proof.has_handed_out();
-                new && first && !self.is_planned(slot, pool)
-            }
-            // Its first request makes it known, and then it is planned as all into the pool.
-            None => self.asked_of_all(pool).is_none(),
-        };
-        if follows && self.errands.may_repeat() {
-            let learns = self.config.settings.plan == PlanChoice::Learned;
-            let unheard = self.state.caches.has_heard() || self.state.lessons.is_unsearched(bytes);
-            if learns && unheard {
-                self.errands.search_and_repeat(bytes);
-                return true;
-            }
-            let lesson = self.lesson(request);
-            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
-            if let Some(Lesson { run, .. }) = unmade {
-                let run = Arc::clone(run);
-                self.errands.plan_and_repeat(run);
-                return true;
-            }
-        }
-        self.state.lessons.begun = Some(capture);
-        false
-    }
-
-    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
-    #[inline]
-    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
-    }
-
-    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        let capture_state = self.state.captures.get(slot);
-        let begins = !capture_state.proof.has_handed_out()
-            && capture_state.pools.first() == Some(&request.pool);
-        if !begins || self.is_planned(slot, request.pool) {
-            return false;
-        }
-        let Some(lesson) = self.lesson(request) else { return false };
-        let layout = match &lesson.layout {
-            LessonLayout::Made(layout) => layout.clone(),
-            LessonLayout::Vain => return false,
-            LessonLayout::Unmade => {
-                let id = capture_state.id.0;
-                let text = "follows no layout: other runs were learned while one was made for it";
-                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
-                return false;
-            }
-        };
-        let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(request.pool, layout, lesson.run.basis());
-        self.state.say_of(request.pool, Level::Info, |pool| {
-            let bytes = Size(bytes);
-            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
-        });
-        self.state.capture(slot).following = Some(Box::new(following));
-        true
-    }
-
-    /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
-    pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
-        let capture_state = self.state.captures.get(slot);
-        let following = capture_state.following.as_ref();
-        let knows = following.is_some_and(|it| it.followed().is_whole());
-        let pool = capture_state.pools.first().copied();
-        let learns = self.config.settings.plan == PlanChoice::Learned
-            && capture_state.proof.has_handed_out();
-        if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
-            return;
-        }
-        let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
-        let mut pattern = Pattern::default();
-        blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
-        let known = |lesson: &Lesson| {
-            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
-            lesson.pattern == pattern && (captured || following.is_none())
-        };
-        if self.state.lessons.known.iter().any(known) {
-            return;
-        }
-        if let Some(record) = self.state.outline_of(slot) {
-            self.errands.learn(Lesson::new(pattern, LearnedFrom::Captured(record)));
-        }
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
-    /// The engine's lock is released while the run is searched for.
-    pub(super) fn search_heard(&self, bytes: u64) {
-        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
-        let Ok(mut heard) = heard else { return };
-        let latest = self.caches.take_heard();
-        let changed = !latest.is_empty();
-        latest.into_iter().for_each(|demand| heard.add(demand));
-        heard.keep(HEARD);
-        let run = heard.requests().last_run(bytes);
-        let outline = run.map(|run| run.outline(self.config.settings.reuse));
-        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
-        // Dropped without the lock.
-        let _replaced = self.lock().map(|mut state| {
-            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
-            if changed {
-                searched.clear();
-            }
-            searched.push(bytes);
-            *kept = heard;
-            lesson.and_then(|lesson| state.lessons.keep(lesson))
-        });
-    }
-
-    /// Ends a run that the host has learned from, and returns what was asked for in it.
-    fn end_run(&self) -> Result<Vec<Demand>, Error> {
-        let _locked = self.lock()?;
-        Ok(match self.caches.hears_all() {
-            true => self.caches.hear(Hears::by(&self.config.settings)),
-            false => Vec::new(),
-        })
-    }
-}
-
-impl<D: Driver> Plans<'_, D> {
-    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
-    /// of the work that is to be captured, from where its capture will begin to where it will end.
-    /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
-    ///
-    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does; this says where the run begins and ends.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learn(&self) -> Result<(), Error> {
-        let _locked = self.0.lock()?;
-        drop(self.0.caches.hear(Hears::All));
-        Ok(())
-    }
-
-    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
-    /// as the first one noted follows a layout for the blocks noted, in its first pool
-    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
-    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
-    /// there were none.
-    ///
-    /// The layout is made at the first such capture's first request, in up to a second where there are
-    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
-    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
-    /// guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learned(&self) -> Result<usize, Error> {
-        let mut heard = Heard::default();
-        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
-        let blocks = heard.requests().blocks();
-        if blocks > 0 {
-            let outline = heard.requests().outline(self.0.config.settings.reuse);
-            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
-            let _replaced = self.0.lock()?.lessons.keep(lesson);
-        }
-        Ok(blocks)
-    }
-
-    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn forget_run(&self) -> Result<(), Error> {
-        self.0.end_run().map(|_| ())
-    }
-
-    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
-    /// that follow a layout already go on.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn forget_learned(&self) -> Result<(), Error> {
-        self.forget_run()?;
-        drop(self.0.caches.take_heard());
-        // Dropped without the lock.
-        let _forgotten = std::mem::take(&mut self.0.lock()?.lessons);
-        Ok(())
     }
 }

@@ -36,9 +36,6 @@ impl<D: Driver> Engine<D> {
 
     /// Fills what the graphs of a pool do not keep between launches, by a stream that comes after their launches so
     /// far and after all work on what was lent. False where a capture uses the pool: nothing is filled then.
-    ///
-    /// # Errors
-    /// The driver's; [`Error::Poisoned`].
     pub(crate) fn poison(&self, pool: PoolId, stream: StreamHandle) -> Result<bool, Error>
     where
         D: HostApi,
@@ -118,9 +115,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Says that a launch was submitted behind all that [`HostCalls::follow_lent`] was asked for, and that later
     /// launches come after it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
         let mut state = self.0.lock()?;
         let row = state.pool(pool, "launch")?;
@@ -129,18 +123,12 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// How many graphs a pool has, those included that use other pools too.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
         Ok(self.0.lock()?.pool(pool, "graph_count")?.graphs())
     }
 
     /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
     /// Costs one event record where anything was freed since the last.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), CALL)?;
         self.0.change(|locked| {
@@ -152,6 +140,61 @@ impl<D: Driver> HostCalls<'_, D> {
                 }
             }
             Ok(())
+        })
+    }
+
+    /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
+    /// the pool's again when they free it.
+    pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
+        self.0.change(|locked| {
+            locked.state.pool(pool, "set_spare")?;
+            locked.state.pools.set_spare(pool, spare);
+            locked
+                .state
+                .say_of(pool, Level::Debug, |pool| format!("free memory of {pool} is {spare}"));
+            Ok(())
+        })
+    }
+
+    /// Gives what is free in a pool back to the driver, even what it keeps, and returns how many
+    /// bytes went. With `wait` it first waits for the streams that have given something back to the pool
+    /// and are not done; not for others. Other calls go on during the wait.
+    pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
+        const CALL: &str = "empty_pool";
+        if wait {
+            self.0.change(|locked| {
+                let heaps = locked.state.pool(pool, CALL)?.heaps();
+                locked.free_completed(Some(pool));
+                let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled() > 0;
+                if locked.state.is_settling(pool) || heaps.iter().any(unsettled) {
+                    locked.errands.wait();
+                }
+                Ok(())
+            })?;
+        }
+        self.0.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            locked.free_completed(Some(pool));
+            let before = locked.state.pools.reserved(pool);
+            locked.release_planned(Some(pool));
+            locked.give_back(Amount { pool: Some(pool), ..Amount::ALL });
+            Ok(before.saturating_sub(locked.state.pools.reserved(pool)))
+        })
+    }
+
+    /// The largest block that a request outside captures to a pool could get, in bytes, without that
+    /// anything else is given back for it: free in the pool, perhaps after streams have completed, or on
+    /// the device within the limits.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; the driver's.
+    pub fn largest_block(&self, pool: PoolId) -> Result<u64, Error> {
+        self.0.change(|locked| {
+            let heaps = locked.state.pool(pool, "largest_block")?.heaps();
+            locked.free_completed(Some(pool));
+            let device = locked.driver.memory_info()?.free.min(locked.state.room(pool));
+            let places = heaps.iter().map(|&heap| locked.state.pools.heap(heap).largest_place());
+            Ok(places.fold(device, u64::max))
         })
     }
 }
@@ -278,6 +321,40 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pool(pool, "launch")?.set_followed();
         Ok(())
     }
+
+    /// A place for work outside captures in a pool that offers what is free in it now, if the pool that
+    /// was asked takes offers. The driver's error, where memory of a pool that offers it is lost: it is suspended now.
+    pub(super) fn take_offer(
+        &mut self,
+        request: &Request,
+        requester: Requester,
+        spare: Spare,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        if self.state.pools.offering().is_empty() {
+            return Ok(None);
+        }
+        let &Request { pool, stream, bytes, .. } = request;
+        let takes = self.state.pools.get(pool).is_some_and(|row| row.config().takes_offers);
+        if !takes || !matches!(requester, Requester::Outside { .. }) {
+            return Ok(None);
+        }
+        for offering in self.state.pools.offering().to_vec() {
+            let Some(row) = self.state.pools.get(offering) else { continue };
+            if row.spare() != spare || offering == pool || self.state.is_settling(offering) {
+                continue;
+            }
+            let homes = row.homes(bytes, requester);
+            self.drop_premapped_for_eager(offering)?;
+            self.take_back_own((offering, stream), is_small(bytes));
+            if self.config.lacks(Flaw::Lending) {
+                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            }
+            if let Some(placed) = self.place(requester, homes, bytes) {
+                return Ok(Some(placed));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// What becomes of memory that is free in a pool when others could do with it.
@@ -312,107 +389,5 @@ impl fmt::Display for Spare {
             Self::OfferedWhenShort => "offered where memory is short",
             Self::Offered => "offered",
         })
-    }
-}
-
-impl<D: Driver> HostCalls<'_, D> {
-    /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
-    /// the pool's again when they free it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
-        self.0.change(|locked| {
-            locked.state.pool(pool, "set_spare")?;
-            locked.state.pools.set_spare(pool, spare);
-            locked
-                .state
-                .say_of(pool, Level::Debug, |pool| format!("free memory of {pool} is {spare}"));
-            Ok(())
-        })
-    }
-
-    /// Gives what is free in a pool back to the driver, even what it keeps, and returns how many
-    /// bytes went. With `wait` it first waits for the streams that have given something back to the pool
-    /// and are not done; not for others. Other calls go on during the wait.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
-        const CALL: &str = "empty_pool";
-        if wait {
-            self.0.change(|locked| {
-                let heaps = locked.state.pool(pool, CALL)?.heaps();
-                locked.free_completed(Some(pool));
-                let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled() > 0;
-                if locked.state.is_settling(pool) || heaps.iter().any(unsettled) {
-                    locked.errands.wait();
-                }
-                Ok(())
-            })?;
-        }
-        self.0.change(|locked| {
-            locked.state.pool(pool, CALL)?;
-            locked.free_completed(Some(pool));
-            let before = locked.state.pools.reserved(pool);
-            locked.release_planned(Some(pool));
-            locked.give_back(Amount { pool: Some(pool), ..Amount::ALL });
-            Ok(before.saturating_sub(locked.state.pools.reserved(pool)))
-        })
-    }
-
-    /// The largest block that a request outside captures to a pool could get, in bytes, without that
-    /// anything else is given back for it: free in the pool, perhaps after streams have completed, or on
-    /// the device within the limits.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`]; the driver's.
-    pub fn largest_block(&self, pool: PoolId) -> Result<u64, Error> {
-        self.0.change(|locked| {
-            let heaps = locked.state.pool(pool, "largest_block")?.heaps();
-            locked.free_completed(Some(pool));
-            let device = locked.driver.memory_info()?.free.min(locked.state.room(pool));
-            let places = heaps.iter().map(|&heap| locked.state.pools.heap(heap).largest_place());
-            Ok(places.fold(device, u64::max))
-        })
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// A place for work outside captures in a pool that offers what is free in it now, if the pool that
-    /// was asked takes offers.
-    ///
-    /// # Errors
-    /// The driver's, where memory of a pool that offers it is lost: it is suspended now.
-    pub(super) fn take_offer(
-        &mut self,
-        request: &Request,
-        requester: Requester,
-        spare: Spare,
-    ) -> Result<Option<(u32, Placed)>, DriverError> {
-        if self.state.pools.offering().is_empty() {
-            return Ok(None);
-        }
-        let &Request { pool, stream, bytes, .. } = request;
-        let takes = self.state.pools.get(pool).is_some_and(|row| row.config().takes_offers);
-        if !takes || !matches!(requester, Requester::Outside { .. }) {
-            return Ok(None);
-        }
-        for offering in self.state.pools.offering().to_vec() {
-            let Some(row) = self.state.pools.get(offering) else { continue };
-            if row.spare() != spare || offering == pool || self.state.is_settling(offering) {
-                continue;
-            }
-            let homes = row.homes(bytes, requester);
-            self.drop_premapped_for_eager(offering)?;
-            self.take_back_own((offering, stream), is_small(bytes));
-            if self.config.lacks(Flaw::Lending) {
-                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
-            }
-            if let Some(placed) = self.place(requester, homes, bytes) {
-                return Ok(Some(placed));
-            }
-        }
-        Ok(None)
     }
 }

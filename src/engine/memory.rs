@@ -72,9 +72,6 @@ pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
 impl<D: Driver> Engine<D> {
     /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. What
     /// is held already is not given back by this: see [`Engine::trim`].
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.tuning.set_limit(bytes);
@@ -95,9 +92,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// The most that all pools together may hold, in bytes.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn memory_limit(&self) -> Result<Option<u64>, Error> {
         Ok(self.lock()?.tuning.limit())
     }
@@ -106,9 +100,6 @@ impl<D: Driver> Engine<D> {
     /// running work may still use stays, and so does what graphs use. Where the device has no
     /// virtual memory management, or where segments are fixed and it has none, the driver itself may
     /// wait for the device.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn empty_cache(&self) -> Result<Emptied, Error> {
         self.trim(0)
     }
@@ -150,25 +141,16 @@ impl<D: Driver> Engine<D> {
     }
 
     /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
         self.change(|locked| Ok(locked.empty(keep)))
     }
 
     /// The figures of all pools.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn statistics(&self) -> Result<Statistics, Error> {
         self.change(|locked| Ok(locked.state.statistics(None)))
     }
 
     /// The figures of a pool.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
         self.change(|locked| {
             locked.state.pool(pool, "statistics_of")?;
@@ -177,9 +159,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Figures of a pool, in short.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
         let all = self.statistics_of(pool)?.all;
         let (_, lent) = self.lock()?.pool(pool, "pool_statistics")?.lent();
@@ -197,9 +176,6 @@ impl<D: Driver> Engine<D> {
 
     /// All pools, in the order in which they were created, with the names and tags that messages show. Takes time
     /// for each pool.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn pools(&self) -> Result<Vec<PoolLabel>, Error> {
         let mut pools: Vec<_> = self.lock()?.pools.iter().map(PoolRow::label).collect();
         pools.sort_unstable_by_key(|pool| pool.id);
@@ -208,9 +184,6 @@ impl<D: Driver> Engine<D> {
 
     /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
     /// takes it away. It stands in messages from now on.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
         let mut state = self.lock()?;
         state.pool(pool, "set_pool_name")?;
@@ -219,9 +192,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Resets peaks to current values.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn reset_peaks(&self) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.reset(Reset::Peaks);
@@ -230,9 +200,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Resets all sums over time and all counts to zero.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn reset_accumulated(&self) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.reset(Reset::Accumulated);
@@ -282,9 +249,6 @@ impl<D: Driver> Engine<D> {
 
     /// Every block that has not been freed, in order of addresses. At the engine's end they are
     /// logged as a warning, unless it is dropped in a panic.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
         Ok(self.lock()?.live(|_| true))
     }
@@ -312,15 +276,17 @@ impl<D: Driver> Engine<D> {
         let headline = format!("{} blocks of {bytes} bytes were never freed:", leaks.len());
         self.tell(Level::Warn, || logging::list(&headline, &leaks));
     }
+
+    /// The device's ordinal, as its driver has it.
+    pub fn device(&self) -> u32 {
+        self.driver.device()
+    }
 }
 
 impl<D: Driver> HostCalls<'_, D> {
     /// Waits for the work that streams hold now, as far as they can be waited for, and then gives all memory
     /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
     /// waited for, and no capture is disturbed. Other calls go on during the wait.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
         self.0.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.
@@ -334,9 +300,6 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
     /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
     /// stream that another thread named last.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.0.change(|locked| {
             locked.free_completed(None);
@@ -361,13 +324,34 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
     /// time however many there are.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
     pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "has_blocks")?;
         Ok(state.blocks.count_of(pool) > 0)
+    }
+
+    /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
+    /// fixed, else what is mapped around the block without a gap.
+    pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
+        let unknown =
+            || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
+        self.0.change(|locked| {
+            let state = &mut *locked.state;
+            let place = state.place_of(block).filter(|_| block.engine == self.0.number);
+            let (heap, range) = place.ok_or_else(unknown)?;
+            match state.pools.find_heap(heap) {
+                Some(row) => Ok(row.surroundings(range)),
+                None => Ok(state.pools.extent(heap, range)),
+            }
+        })
+    }
+
+    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
+    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
+    pub fn owns(&self, address: u64) -> bool {
+        // A poisoned engine hands nothing out, but what it had it still has.
+        let state = self.0.state.lock();
+        state.pools.owns(address)
     }
 }
 
@@ -449,101 +433,7 @@ impl State {
             }
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
-    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        self.state.assign_stream(stream);
-        self.state.caches.of(stream).retire(stream);
-        self.take_back(None, |of| of == stream);
-        // What waits for the stream without an event yet.
-        self.poll_waits(usize::MAX);
-        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
-        let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
-        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
-            || self.state.captures.iter().any(recorded)
-            || self.state.blocks.iter().any(names)
-            || self.state.caches.used().any(|cache| cache.names(stream));
-        if asks {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
-        }
-        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
-        if self.state.blocks.iter().any(mine) {
-            // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self.state.timelines.mark(self.driver, stream).ok_or(Error::Stream {
-                call: "retire_stream",
-                stream,
-                why: StreamRefusal::InUse,
-            })?;
-            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
-                block.gone = Some(Box::new(gone));
-            }
-        }
-        let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
-        if !self.state.timelines.retire(self.driver, timeline) {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
-        }
-        self.state.caches.of(stream).forget_stream(stream);
-        if self.state.timelines.many_retired() {
-            // What they had ordered is free by now, but for the latest.
-            self.free_completed(None);
-        }
-        Ok(())
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// The device's ordinal, as its driver has it.
-    pub fn device(&self) -> u32 {
-        self.driver.device()
-    }
-}
-
-impl<D: Driver> HostCalls<'_, D> {
-    /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
-    /// fixed, else what is mapped around the block without a gap.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
-        let unknown =
-            || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
-        self.0.change(|locked| {
-            let state = &mut *locked.state;
-            let place = state.place_of(block).filter(|_| block.engine == self.0.number);
-            let (heap, range) = place.ok_or_else(unknown)?;
-            match state.pools.find_heap(heap) {
-                Some(row) => Ok(row.surroundings(range)),
-                None => Ok(state.pools.extent(heap, range)),
-            }
-        })
-    }
-
-    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
-    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
-    pub fn owns(&self, address: u64) -> bool {
-        // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.0.state.lock();
-        state.pools.owns(address)
-    }
-}
-
-/// How much memory is to be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Amount {
-    /// From this pool alone, or from all.
-    pub(super) pool: Option<PoolId>,
-    /// At least so many bytes, if there are as many.
-    pub(super) most: u64,
-    /// The pool that it is for, which has no use for what it keeps then.
-    pub(super) needs: Option<PoolId>,
-}
-
-impl Amount {
-    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
-}
-
-impl State {
     /// Notes in counts and history what a heap got from the driver and gave back.
     pub(super) fn count_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
@@ -594,6 +484,45 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        self.state.assign_stream(stream);
+        self.state.caches.of(stream).retire(stream);
+        self.take_back(None, |of| of == stream);
+        // What waits for the stream without an event yet.
+        self.poll_waits(usize::MAX);
+        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
+        let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
+        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
+            || self.state.captures.iter().any(recorded)
+            || self.state.blocks.iter().any(names)
+            || self.state.caches.used().any(|cache| cache.names(stream));
+        if asks {
+            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
+        }
+        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
+        if self.state.blocks.iter().any(mine) {
+            // They are free once it has completed what it holds now, whichever stream has its handle then.
+            let gone = self.state.timelines.mark(self.driver, stream).ok_or(Error::Stream {
+                call: "retire_stream",
+                stream,
+                why: StreamRefusal::InUse,
+            })?;
+            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
+                block.gone = Some(Box::new(gone));
+            }
+        }
+        let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
+        if !self.state.timelines.retire(self.driver, timeline) {
+            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
+        }
+        self.state.caches.of(stream).forget_stream(stream);
+        if self.state.timelines.many_retired() {
+            // What they had ordered is free by now, but for the latest.
+            self.free_completed(None);
+        }
+        Ok(())
+    }
+
     /// Takes back what stream caches have cached, of one pool or of all, and of such a stream. Returns whether
     /// there was any.
     pub(super) fn take_back(
@@ -742,4 +671,19 @@ impl<D: Driver> Locked<'_, D> {
         let waiting = waiting.sum::<u64>() + planned.map(|heap| heap.waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
+}
+
+/// How much memory is to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Amount {
+    /// From this pool alone, or from all.
+    pub(super) pool: Option<PoolId>,
+    /// At least so many bytes, if there are as many.
+    pub(super) most: u64,
+    /// The pool that it is for, which has no use for what it keeps then.
+    pub(super) needs: Option<PoolId>,
+}
+
+impl Amount {
+    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
 }

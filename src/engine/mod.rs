@@ -203,6 +203,10 @@ impl State {
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or
 /// running work uses; the rest is left to the driver. Blocks that were never freed are reported
 /// ([`Engine::leaks`]).
+///
+/// Every call here, and of [`HostCalls`], [`Plans`] and [`Sharing`], that returns an [`Error`] may return
+/// [`Error::Poisoned`], and [`Error::Unknown`] where a name that it is given names nothing; sections about errors say
+/// what else there is.
 pub struct Engine<D: Driver> {
     driver: D,
     config: Config,

@@ -20,8 +20,7 @@ pub struct PoolId {
 }
 
 impl PoolId {
-    /// # Panics
-    /// For the 2^32-th pool of an engine, or that many at once.
+    /// Panics for the 2^32-th pool of an engine, or that many at once.
     pub(super) fn new(engine: u32, number: u64, row: usize) -> Self {
         let number = u32::try_from(number).expect("an engine makes fewer than 2^32 pools");
         let row = u32::try_from(row).expect("tables have fewer than 2^32 rows");

@@ -344,6 +344,92 @@ impl<D: Driver> Engine<D> {
             self.observers.tell(report);
         }
     }
+
+    /// Runs a call with the engine's lock held, counts what that came to, and then does what it has left.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.run(Errands::LAST, change)
+    }
+
+    /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
+    /// as long as it returns `None`.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn repeat<R>(
+        &self,
+        mut call: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut round = 0;
+        loop {
+            if let Some(done) = self.run(Errands { round, ..Errands::default() }, &mut call)? {
+                return Ok(done);
+            }
+            round += 1;
+        }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    fn run<R>(
+        &self,
+        errands: Errands,
+        call: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.lock()?;
+        let mut locked = Locked { errands, ..self.with(&mut state) };
+        let result = call(&mut locked);
+        let Errands { waits, work, .. } = locked.errands;
+        let awaited = if waits { state.timelines.pending() } else { None };
+        self.leave(state);
+        if let Some(awaited) = awaited {
+            awaited.wait(&self.driver);
+            // A poisoned engine hands nothing out any more.
+            if let Ok(mut state) = self.lock() {
+                let mut locked = self.with(&mut state);
+                locked.state.timelines.end_wait(locked.driver, awaited);
+                locked.poll_waits(usize::MAX);
+                self.leave(state);
+            }
+        }
+        if let Some(work) = work {
+            self.work_out(work);
+        }
+        result
+    }
+
+    /// Counts what has changed, releases the lock, and tells what was said under it.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.account(self.config.statistics);
+        let messages = state.messages.take();
+        drop(state);
+        if let Some(messages) = messages {
+            messages.tell(self.driver.device());
+        }
+    }
+
+    /// Works something out, and takes it in if it is still of use.
+    #[cold]
+    fn work_out(&self, work: Work) {
+        let settings = &self.config.settings;
+        // What these return is dropped here, without the lock, and may be large.
+        match work {
+            Work::Layout(run) => {
+                let unit = unit(self.driver.memory_support());
+                let layout = run.layout(unit, settings);
+                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
+            }
+            Work::Search(bytes) => self.search_heard(bytes),
+            Work::Lesson(lesson) => {
+                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
+            }
+        }
+    }
 }
 
 impl State {
@@ -626,93 +712,5 @@ impl Errands {
     /// Has a lesson kept.
     pub(super) fn learn(&mut self, lesson: Lesson) {
         self.work = Some(Work::Lesson(Box::new(lesson)));
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Runs a call with the engine's lock held, counts what that came to, and then does what it has left.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    pub(super) fn change<R>(
-        &self,
-        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.run(Errands::LAST, change)
-    }
-
-    /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
-    /// as long as it returns `None`.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    pub(super) fn repeat<R>(
-        &self,
-        mut call: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
-    ) -> Result<R, Error> {
-        let mut round = 0;
-        loop {
-            if let Some(done) = self.run(Errands { round, ..Errands::default() }, &mut call)? {
-                return Ok(done);
-            }
-            round += 1;
-        }
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    fn run<R>(
-        &self,
-        errands: Errands,
-        call: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut state = self.lock()?;
-        let mut locked = Locked { errands, ..self.with(&mut state) };
-        let result = call(&mut locked);
-        let Errands { waits, work, .. } = locked.errands;
-        let awaited = if waits { state.timelines.pending() } else { None };
-        self.leave(state);
-        if let Some(awaited) = awaited {
-            awaited.wait(&self.driver);
-            // A poisoned engine hands nothing out any more.
-            if let Ok(mut state) = self.lock() {
-                let mut locked = self.with(&mut state);
-                locked.state.timelines.end_wait(locked.driver, awaited);
-                locked.poll_waits(usize::MAX);
-                self.leave(state);
-            }
-        }
-        if let Some(work) = work {
-            self.work_out(work);
-        }
-        result
-    }
-
-    /// Counts what has changed, releases the lock, and tells what was said under it.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
-        state.account(self.config.statistics);
-        let messages = state.messages.take();
-        drop(state);
-        if let Some(messages) = messages {
-            messages.tell(self.driver.device());
-        }
-    }
-
-    /// Works something out, and takes it in if it is still of use.
-    #[cold]
-    fn work_out(&self, work: Work) {
-        let settings = &self.config.settings;
-        // What these return is dropped here, without the lock, and may be large.
-        match work {
-            Work::Layout(run) => {
-                let unit = unit(self.driver.memory_support());
-                let layout = run.layout(unit, settings);
-                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
-            }
-            Work::Search(bytes) => self.search_heard(bytes),
-            Work::Lesson(lesson) => {
-                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
-            }
-        }
     }
 }

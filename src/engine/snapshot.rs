@@ -35,9 +35,6 @@ impl<D: Driver> Engine<D> {
     ///
     /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for
     /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let rows = self.change(|locked| Ok(locked.rows()))?;
         Ok(rows.format())
@@ -45,51 +42,13 @@ impl<D: Driver> Engine<D> {
 
     /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
     /// was kept before is forgotten if they say so.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.keep_history(options);
             Ok(())
         })
     }
-}
 
-impl<D: Driver> HostCalls<'_, D> {
-    /// What is known of a live block.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
-    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
-        let state = self.0.lock()?;
-        let report = |found: &LiveBlock, requested| BlockReport {
-            pool: found.pool,
-            address: state.pools.extent(found.heap, found.range).0,
-            requested,
-            bytes: found.bytes,
-            stream: found.stream,
-        };
-        let found = if block.cache == NO_CACHE {
-            state.blocks.get(block).map(|found| report(found, found.requested))
-        } else {
-            let cache = self.0.caches.get(block.cache).filter(|_| block.engine == self.0.number);
-            let asked = cache.and_then(|cache| cache.asked(block));
-            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
-        };
-        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
-    }
-}
-
-/// What is written of a request that failed: a snapshot, with what it was about.
-#[derive(Serialize)]
-struct Dump {
-    out_of_memory: Value,
-    #[serde(flatten)]
-    snapshot: Snapshot,
-}
-
-impl<D: Driver> Engine<D> {
     /// Writes what memory holds when a request has failed for the first time, where the settings name a file.
     pub(super) fn dump_first(&self, report: &OutOfMemory) {
         let Some(path) = self.config.settings.oom_dump.as_deref() else { return };
@@ -182,6 +141,36 @@ impl<D: Driver> Engine<D> {
     }
 }
 
+impl<D: Driver> HostCalls<'_, D> {
+    /// What is known of a live block.
+    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
+        let state = self.0.lock()?;
+        let report = |found: &LiveBlock, requested| BlockReport {
+            pool: found.pool,
+            address: state.pools.extent(found.heap, found.range).0,
+            requested,
+            bytes: found.bytes,
+            stream: found.stream,
+        };
+        let found = if block.cache == NO_CACHE {
+            state.blocks.get(block).map(|found| report(found, found.requested))
+        } else {
+            let cache = self.0.caches.get(block.cache).filter(|_| block.engine == self.0.number);
+            let asked = cache.and_then(|cache| cache.asked(block));
+            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
+        };
+        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
+    }
+}
+
+/// What is written of a request that failed: a snapshot, with what it was about.
+#[derive(Serialize)]
+struct Dump {
+    out_of_memory: Value,
+    #[serde(flatten)]
+    snapshot: Snapshot,
+}
+
 /// What is known of a range that is in a block, or was.
 pub(super) struct Occupant {
     pub(super) requested: u64,
@@ -262,6 +251,31 @@ impl State {
                 Waits::Markers(owner, markers.iter().map(node).collect())
             }
             _ => Waits::Nothing,
+        }
+    }
+
+    fn heap_rows(&self, number: u32) -> HeapRows {
+        let heap = self.pools.find_heap(number);
+        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
+        let ranges = if shut {
+            Vec::new()
+        } else {
+            with_heap!(self.pools, number, |heap| {
+                let ranges = heap.mapped();
+                let waits = |id| self.waits(heap.state(id), heap.markers(id));
+                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
+            })
+        };
+        HeapRows {
+            number,
+            pool: self.pools.pool_of(number),
+            small: heap.is_some_and(Heap::is_small),
+            growable: heap.map(Heap::growable).unwrap_or_default(),
+            ranges,
+            still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
+            premapped: heap.filter(|_| !shut).map_or_else(Vec::new, |heap| {
+                heap.premapped_ranges().map(|(place, _)| place).collect()
+            }),
         }
     }
 }
@@ -355,33 +369,6 @@ impl<D: Driver> Locked<'_, D> {
         // The next one tells of this one.
         state.record_event(EventKind::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
         rows
-    }
-}
-
-impl State {
-    fn heap_rows(&self, number: u32) -> HeapRows {
-        let heap = self.pools.find_heap(number);
-        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
-        let ranges = if shut {
-            Vec::new()
-        } else {
-            with_heap!(self.pools, number, |heap| {
-                let ranges = heap.mapped();
-                let waits = |id| self.waits(heap.state(id), heap.markers(id));
-                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
-            })
-        };
-        HeapRows {
-            number,
-            pool: self.pools.pool_of(number),
-            small: heap.is_some_and(Heap::is_small),
-            growable: heap.map(Heap::growable).unwrap_or_default(),
-            ranges,
-            still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
-            premapped: heap.filter(|_| !shut).map_or_else(Vec::new, |heap| {
-                heap.premapped_ranges().map(|(place, _)| place).collect()
-            }),
-        }
     }
 }
 

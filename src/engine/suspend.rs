@@ -51,15 +51,10 @@ pub(crate) trait Contents: Keeper {
 
     /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
     /// piece goes after, and begins those of the pieces that came.
-    ///
-    /// # Errors
-    /// The driver's.
     fn advance(&mut self) -> Result<(), DriverError>;
 
-    /// Waits until nothing is read or written any more, with no lock of the engine's held.
-    ///
-    /// # Errors
-    /// The driver's. What came is not whole then.
+    /// Waits until nothing is read or written any more, with no lock of the engine's held. After an error what came is
+    /// not whole.
     fn finish(&mut self) -> Result<(), DriverError>;
 }
 
@@ -228,12 +223,10 @@ impl<D: Driver> Engine<D> {
 
     /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as it
     /// was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of those
-    /// pools all of whose memory is there.
+    /// pools all of whose memory is there. After an error ([`HostCalls::suspend_discarding_all`] names them) nothing has
+    /// changed.
     ///
     /// All work that uses the pools must have completed.
-    ///
-    /// # Errors
-    /// As [`HostCalls::suspend_discarding_all`]; then nothing has changed.
     pub(crate) fn shut_pools<'a>(
         &'a self,
         pools: &[PoolId],
@@ -268,9 +261,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Has those of the pools come back that sleep: their memory comes with [`Movement::come`].
-    ///
-    /// # Errors
+    /// Has those of the pools come back that sleep: their memory comes with [`Movement::come`]. Refuses with
     /// [`PoolRefusal::Asleep`] where another keeps what they hold; then nothing has changed.
     pub(crate) fn wake_pools<'a>(
         &'a self,
@@ -310,9 +301,6 @@ impl<D: Driver> Engine<D> {
 
     /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
     /// created while they sleep, are marked asleep or awake too.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub(crate) fn set_asleep(&self, tags: &[Arc<str>], by: u64, asleep: bool) -> Result<(), Error> {
         self.lock()?.set_asleep(tags, by, asleep);
         Ok(())
@@ -466,9 +454,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
     /// handed out before [`HostCalls::resume_pool`].
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_suspended")?;
@@ -486,9 +471,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool is short of a part of its memory, because the driver refused to give back what had
     /// been exchanged. Unlike those of a suspended pool its live blocks keep what they hold.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_short")?;
@@ -843,9 +825,6 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Gets memory for pools that are shut, as far as `contents` lets it. `None` where the call is to be made again.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], the driver's.
     fn get_back(
         &mut self,
         pools: &[PoolId],
@@ -959,10 +938,8 @@ impl<D: Driver> Movement<'_, D> {
     }
 
     /// Gives the memory of the pools back to the driver, as soon as `contents` has what is to be kept, some pieces in each
-    /// hold of the engine's lock. Returns how many bytes went.
-    ///
-    /// # Errors
-    /// The driver's. What had gone by then is gone: pools of which anything has are asleep in part, and the others are open.
+    /// hold of the engine's lock. Returns how many bytes went. After the driver's error what had gone by then is gone: pools
+    /// of which anything has are asleep in part, and the others are open.
     pub(crate) fn leave(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         for &pool in &self.pools {
             if let Err(error) = self.give_away(pool, contents) {
@@ -983,10 +960,7 @@ impl<D: Driver> Movement<'_, D> {
     }
 
     /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's lock:
-    /// of all, or of none. Returns how many bytes came.
-    ///
-    /// # Errors
-    /// As [`HostCalls::resume_pool`].
+    /// of all, or of none. Returns how many bytes came; fails as [`HostCalls::resume_pool`] does.
     pub(crate) fn come(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         let came = self.get_back(contents);
         let finished = contents.finish();

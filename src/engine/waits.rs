@@ -341,9 +341,7 @@ impl State {
         let Some(row) = self.pools.get(pool) else { return false };
         row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
     }
-}
 
-impl State {
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
     /// what is left goes on waiting for the same. Returns whose the memory is.
     pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
