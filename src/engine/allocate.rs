@@ -15,7 +15,7 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::report::View;
-use super::stream_cache::{StreamCache, Taken};
+use super::stream_cache::StreamCache;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
@@ -367,7 +367,7 @@ impl<D: Driver> Locked<'_, D> {
                     capture_state.note_row(id.slot);
                 }
                 self.tell_others(pool, Some(capture), (number, address, bytes));
-                self.state.count_in((pool, heap), sizes, self.config.statistics);
+                self.state.count_in((pool, heap), sizes);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
@@ -416,10 +416,9 @@ impl<D: Driver> Locked<'_, D> {
         let may_lease = matches!(tenure, Tenure::Own(_));
         let leased = caches && may_lease;
         // A stream cache counts what it leases, and knows who asked.
-        let counts = self.config.statistics;
         match leased {
-            true => self.state.count_left_over((pool, heap), counts),
-            false => self.state.count_in((pool, heap), (bytes, requested), counts),
+            true => self.state.count_left_over((pool, heap), None),
+            false => self.state.count_in((pool, heap), (bytes, requested)),
         }
         let own_frames = if leased { None } else { frames.clone() };
         let id = self.state.blocks.insert(LiveBlock { leased, frames: own_frames, ..block });
@@ -535,7 +534,7 @@ impl<D: Driver> Engine<D> {
         let Some(mut cache) = self.cache_of(stream)? else { return Ok(None) };
         let sizes = (bytes, requested);
         let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone(), false);
-        let Taken::Block { block, may_peak } = taken else { return Ok(None) };
+        let Some((block, may_peak)) = taken else { return Ok(None) };
         if may_peak && !cache.allow(&mut self.caches.peaks()) {
             drop(cache);
             self.lock()?.sum_up();
@@ -628,9 +627,6 @@ impl<D: Driver> HostCalls<'_, D> {
         }
         let mut cache = self.0.caches.outside_at_once(stream)?;
         let sizes = (bytes, requested);
-        match cache.take(&self.0.driver, (pool, stream), sizes, frames, true) {
-            Taken::Block { block, .. } => Some(block),
-            Taken::Nothing => None,
-        }
+        cache.take(&self.0.driver, (pool, stream), sizes, frames, true).map(|(block, _)| block)
     }
 }

@@ -150,11 +150,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Has [`HostCalls::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
     /// leave them to its caller. Nothing happens where the capture is not under way here.
     pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {
                 locked.state.capture(slot).served_from = from;
             }
-            Ok(())
         })
     }
 
@@ -173,10 +172,9 @@ impl<D: Driver> HostCalls<'_, D> {
     /// [`StreamRefusal::PerThread`].
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             locked.state.assign_stream(stream);
             locked.state.timelines.expect(locked.driver, stream);
-            Ok(())
         })
     }
 
@@ -251,10 +249,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Sets whether captures that begin from now on keep a journal ([`HostCalls::journal`]), even where
     /// the configuration does not ask for one.
     pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
-        self.0.change(|locked| {
-            locked.state.journals = keep;
-            Ok(())
-        })
+        self.0.alter(|locked| locked.state.journals = keep)
     }
 
     /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks

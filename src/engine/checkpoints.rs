@@ -340,7 +340,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(cached);
         for Block { id, .. } in self.state.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block);
             ended.push(self.end_block(id, block));
         }
         ended.sort_unstable_by_key(|block| block.address);
@@ -386,7 +386,7 @@ impl<D: Driver> Locked<'_, D> {
             frames: kept.frames.clone(),
             ..LiveBlock::new(number, place, sizes, (stream, origin))
         });
-        self.state.count_in((pool, heap), sizes, self.config.statistics);
+        self.state.count_in((pool, heap), sizes);
         let (place, frames) = ((address, requested), kept.frames.clone());
         self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         Block { id, address, bytes: requested }

@@ -29,9 +29,6 @@ pub struct Config {
     /// Whether a capture with such a use is refused: [`Error::LateUse`](super::Error::LateUse).
     /// Default: no, for a number may look like an address.
     pub refuse_late_uses: bool,
-    /// Whether figures are kept. Without them [`Statistics`](super::Statistics) are all zero, but
-    /// for reserved memory and counts of calls. Default: yes.
-    pub statistics: bool,
     /// Whether blocks that were never freed are logged as a warning when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
@@ -61,7 +58,6 @@ impl Default for Config {
             journal: false,
             find_late_uses: cfg!(debug_assertions),
             refuse_late_uses: false,
-            statistics: true,
             report_leaks: true,
             foreign_nodes: false,
             late_ends: false,
@@ -114,8 +110,6 @@ impl Config {
         find_late_uses: bool => find_late_uses;
         /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
         refuse_late_uses: bool => refuse_late_uses;
-        /// Sets whether figures are kept.
-        statistics: bool => statistics;
         /// Sets whether blocks that were never freed are reported at the end.
         report_leaks: bool => report_leaks;
         /// Sets whether libraries may add nodes of their own to captures.
@@ -327,10 +321,9 @@ impl<D: Driver> Engine<D> {
     /// either.
     pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
         let total = self.driver.memory_info().ok().map(|info| info.total);
-        self.change(|locked| {
+        self.alter(|locked| {
             locked.state.tuning.take(settings, total);
             self.rounding.set(settings.rounding);
-            Ok(())
         })
     }
 }

@@ -427,7 +427,7 @@ impl<D: Driver> Locked<'_, D> {
             if accepted {
                 block.origin = Origin::Graph;
             }
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block);
             self.free_outside(&mut block);
         }
         self.poll_waits(usize::MAX);

@@ -56,10 +56,9 @@ impl State {
 
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
-    pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
+    pub(super) fn discount(&mut self, block: &LiveBlock) {
         self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
-        let sizes = (block.bytes, block.requested);
-        self.count_out((block.pool, block.heap), sizes, counts);
+        self.count_out((block.pool, block.heap), (block.bytes, block.requested));
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
@@ -163,7 +162,7 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(());
             }
         }
-        self.state.discount(block, self.config.statistics);
+        self.state.discount(block);
         self.free_counted(block);
         Ok(())
     }
@@ -404,17 +403,7 @@ impl<D: Driver> Locked<'_, D> {
         let settled = match self.state.pools.find_counted_heap_mut(heap) {
             Some(row) => {
                 let settled = row.free_pending(range, freed, markers, number);
-                match block.leased {
-                    // Its stream cache counted it.
-                    true => self.state.count_left_over((pool, heap), self.config.statistics),
-                    false => {
-                        self.state.count_released(
-                            (pool, heap),
-                            block.bytes,
-                            self.config.statistics,
-                        );
-                    }
-                }
+                self.state.count_left_over((pool, heap), (!block.leased).then_some(block.bytes));
                 settled
             }
             None => {
@@ -457,12 +446,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            let counts = self.config.statistics;
-            match leased {
-                // Its stream cache counted it.
-                true => self.state.count_left_over((pool, heap), counts),
-                false => self.state.count_released((pool, heap), bytes, counts),
-            }
+            self.state.count_left_over((pool, heap), (!leased).then_some(bytes));
             return;
         }
         self.state.pools.free_later(heap, range, number);
@@ -502,7 +486,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.may_order(pool) {
             let mark = (timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over((pool, heap), self.config.statistics);
+            self.state.count_left_over((pool, heap), None);
             return;
         }
         self.state.pools.free_later(heap, range, number);

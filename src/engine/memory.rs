@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::captures::CaptureState;
-use super::figures::{Reset, Statistics};
+use super::figures::{Peaks, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
@@ -73,10 +73,7 @@ impl<D: Driver> Engine<D> {
     /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. What
     /// is held already is not given back by this: see [`Engine::trim`].
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.tuning.set_limit(bytes);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.tuning.set_limit(bytes))
     }
 
     /// Sets the most that all pools together may hold, as a share of the device's memory from 0 to 1.
@@ -142,12 +139,12 @@ impl<D: Driver> Engine<D> {
 
     /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
-        self.change(|locked| Ok(locked.empty(keep)))
+        self.alter(|locked| locked.empty(keep))
     }
 
     /// The figures of all pools.
     pub fn statistics(&self) -> Result<Statistics, Error> {
-        self.change(|locked| Ok(locked.state.statistics(None)))
+        self.alter(|locked| locked.state.statistics(None))
     }
 
     /// The figures of a pool.
@@ -193,18 +190,12 @@ impl<D: Driver> Engine<D> {
 
     /// Resets peaks to current values.
     pub fn reset_peaks(&self) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.reset(Reset::Peaks);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.with_sums(Peaks::reset_peaks))
     }
 
     /// Resets all sums over time and all counts to zero.
     pub fn reset_accumulated(&self) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.reset(Reset::Accumulated);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.reset_accumulated())
     }
 
     /// Marks where a stream stands outside captures, so that what it gave back up to now can be
@@ -214,15 +205,13 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`StreamRefusal::PerThread`].
     pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
-        let stream = one_stream(stream, "mark_stream")?;
-        self.change(|locked| {
+        let stream = one_stream(stream.as_stream(), "mark_stream")?;
+        self.alter(|locked| {
             locked.state.assign_stream(stream);
             locked.take_back(None, |of| of == stream);
             if let Some(timeline) = locked.state.timelines.known(stream) {
                 locked.state.timelines.fence(&self.driver, timeline);
             }
-            Ok(())
         })
     }
 
@@ -233,8 +222,7 @@ impl<D: Driver> Engine<D> {
     /// [`StreamRefusal::InUse`]: the stream must live on, since it captures, or is in a capture that is
     /// under way here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
     pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
-        let stream = one_stream(stream, "retire_stream")?;
+        let stream = one_stream(stream.as_stream(), "retire_stream")?;
         self.change(|locked| locked.retire_stream(stream))
     }
 
@@ -288,11 +276,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
     /// waited for, and no capture is disturbed. Other calls go on during the wait.
     pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             // What stream caches hold is ordered by their streams from then on.
             locked.free_completed(None);
             locked.errands.wait();
-            Ok(())
         })?;
         self.0.empty_cache()
     }
@@ -301,9 +288,9 @@ impl<D: Driver> HostCalls<'_, D> {
     /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
     /// stream that another thread named last.
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             locked.free_completed(None);
-            Ok(locked.state.timelines.owe_fences(locked.driver))
+            locked.state.timelines.owe_fences(locked.driver)
         })
     }
 

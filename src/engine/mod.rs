@@ -263,8 +263,7 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let caches =
-            Arc::new(StreamCaches::new(number, config.statistics, Hears::by(&config.settings)));
+        let caches = Arc::new(StreamCaches::new(number, Hears::by(&config.settings)));
         let tuning = Tuning::new(config.settings.clone(), total);
         let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));

@@ -335,9 +335,11 @@ impl<D: Driver> Engine<D> {
     pub(super) fn give_up(&self, error: &Error) {
         if let Some(report) = error.out_of_memory() {
             // A poisoned engine counts nothing any more.
-            let _ = self.change(|locked| {
-                locked.state.count_oom(report);
-                Ok(())
+            let _ = self.alter(|locked| {
+                let &OutOfMemory { requested, stream, device_free, .. } = report;
+                locked.state.accounts.counts().num_ooms += 1;
+                let (place, pool) = ((device_free.unwrap_or(0), requested), report.pool.id);
+                locked.state.record_event(EventKind::OutOfMemory, place, Some(stream), pool);
             });
             self.tell(Level::Info, || report.to_string());
             self.dump_first(report);
@@ -353,6 +355,16 @@ impl<D: Driver> Engine<D> {
         change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.run(Errands::LAST, change)
+    }
+
+    /// As [`Engine::change`], for a change that nothing refuses.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn alter<R>(
+        &self,
+        change: impl FnOnce(&mut Locked<'_, D>) -> R,
+    ) -> Result<R, Error> {
+        self.change(|locked| Ok(change(locked)))
     }
 
     /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
@@ -405,7 +417,7 @@ impl<D: Driver> Engine<D> {
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     fn leave(&self, mut state: MutexGuard<'_, State>) {
-        state.account(self.config.statistics);
+        state.account();
         let messages = state.messages.take();
         drop(state);
         if let Some(messages) = messages {
@@ -444,11 +456,6 @@ impl State {
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
     }
 
-    /// Whether it is the pool's own limit that stands in the way of `bytes` more.
-    fn is_pool_full(&self, pool: PoolId, bytes: u64) -> bool {
-        self.pools.room(pool) < bytes && self.room_of_all() >= bytes
-    }
-
     /// The pools that hold the most.
     fn holders(&mut self) -> Vec<Holder> {
         let held = |pool: &PoolRow| {
@@ -464,13 +471,6 @@ impl State {
             Holder { pool, reserved, allocated, graphs }
         };
         holders.into_iter().filter(|(_, reserved, _)| *reserved > 0).map(held).collect()
-    }
-
-    fn count_oom(&mut self, report: &OutOfMemory) {
-        let &OutOfMemory { requested, stream, device_free, .. } = report;
-        self.accounts.counts().num_ooms += 1;
-        let place = (device_free.unwrap_or(0), requested);
-        self.record_event(EventKind::OutOfMemory, place, Some(stream), report.pool.id);
     }
 }
 
@@ -516,7 +516,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Some(offered));
         }
         for most in [bytes, u64::MAX] {
-            let full = self.state.is_pool_full(pool, bytes);
+            // Where the pool's own limit stands in the way, what others have is of no use.
+            let full = self.state.pools.room(pool) < bytes && self.state.room_of_all() >= bytes;
             let gone = self.give_back(Amount { pool: full.then_some(pool), most, needs });
             // Other programs may have given memory back as well, so one that cannot wait tries again.
             if gone > 0 || most == u64::MAX && !waits {
@@ -599,7 +600,7 @@ impl<D: Driver> Locked<'_, D> {
         waits.sort_by_key(|range| (Reverse(range.bytes), range.address));
         waits.truncate(NAMED);
         let info = self.driver.memory_info().ok();
-        self.state.account(self.config.statistics);
+        self.state.account();
         let of_pool = self.state.statistics(Some(pool)).all;
         let of_all = self.state.statistics(None).all;
         let suspended =

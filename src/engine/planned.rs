@@ -547,7 +547,7 @@ impl<D: Driver> Locked<'_, D> {
             let limit = self.state.room(pool);
             self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            self.state.account_heap(heap, self.config.statistics);
+            self.state.account_heap(heap);
             self.state.note_peaks();
             result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
         }

@@ -118,20 +118,9 @@ pub(super) struct StreamCache {
     /// The rows of the pools that have touched buckets, and perhaps of others.
     touched: Vec<u32>,
     counted: Counters<CacheCounter>,
-    /// Whether figures are kept at all.
-    counts: bool,
     next: u64,
     hearing: Hearing,
     pub(super) history: Option<Box<Ring>>,
-}
-
-/// What a stream cache could do.
-#[derive(Debug)]
-pub(super) enum Taken {
-    /// A block; `may_peak` says that the allowance is exceeded.
-    Block { block: Block, may_peak: bool },
-    /// It has none.
-    Nothing,
 }
 
 /// What became of a block that was freed.
@@ -172,7 +161,7 @@ pub(super) struct LiveLease {
 }
 
 impl StreamCache {
-    fn new(engine: u32, number: u32, counts: bool, hearing: Hearing) -> Self {
+    fn new(engine: u32, number: u32, hearing: Hearing) -> Self {
         Self {
             engine,
             number,
@@ -186,7 +175,6 @@ impl StreamCache {
             latest: 0,
             touched: Vec::new(),
             counted: Counters::default(),
-            counts,
             next: 0,
             hearing,
             history: None,
@@ -197,8 +185,8 @@ impl StreamCache {
         self.number
     }
 
-    /// Hands out a block that the stream gave back, if there is one of this size. With `within` only what is
-    /// no new peak.
+    /// Hands out a block that the stream gave back, if there is one of this size, and says whether there may be a new
+    /// peak by that. With `within` only what is no new peak.
     #[inline]
     pub(super) fn take<D: Driver + ?Sized>(
         &mut self,
@@ -207,22 +195,20 @@ impl StreamCache {
         (bytes, requested): (u64, u64),
         frames: Option<Arc<Frames>>,
         within: bool,
-    ) -> Taken {
-        let Some(number) = self.bucket(Key { stream, pool: pool.name(), bytes }) else {
-            return Taken::Nothing;
-        };
+    ) -> Option<(Block, bool)> {
+        let number = self.bucket(Key { stream, pool: pool.name(), bytes })?;
         let bucket = &mut self.buckets[number as usize];
-        let Some(&slot) = bucket.cached.last() else { return Taken::Nothing };
+        let slot = *bucket.cached.last()?;
         if bucket.thread != this_thread() {
             // The engine is to learn that the stream has passed to another thread.
-            return Taken::Nothing;
+            return None;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted.get(count).can_take(bytes, requested) {
-            return Taken::Nothing;
+        if within && !self.counted.get(count).can_take(bytes, requested) {
+            return None;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
-            return Taken::Nothing;
+            return None;
         }
         bucket.cached.pop();
         self.next += 1;
@@ -239,8 +225,7 @@ impl StreamCache {
             let place = (block.address, requested);
             history.push(EventKind::Allocate, place, stream, pool, row.frames.clone());
         }
-        let within = !self.counts || self.counted.rise(count).take(bytes, requested);
-        Taken::Block { block, may_peak: !within }
+        Some((block, !self.counted.rise(count).take(bytes, requested)))
     }
 
     /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
@@ -266,7 +251,7 @@ impl StreamCache {
             return Given::Undecided;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted.get(count).can_give(bytes) {
+        if within && !self.counted.get(count).can_give(bytes) {
             return Given::Undecided;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -290,7 +275,7 @@ impl StreamCache {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let within = !self.counts || self.counted.rise(count).give(bytes, row.requested);
+        let within = self.counted.rise(count).give(bytes, row.requested);
         Given::Done { may_peak: !within }
     }
 
@@ -373,9 +358,7 @@ impl StreamCache {
             }
         };
         let count = self.buckets[bucket as usize].count;
-        if self.counts {
-            self.counted.rise(count).enter(bytes, requested);
-        }
+        self.counted.rise(count).enter(bytes, requested);
         let id = self.id(slot, self.next);
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         id
@@ -384,8 +367,7 @@ impl StreamCache {
     /// Asks for what is missing of its allowance after a block was just handed out, taken on lease or taken
     /// back, and for more where there is any. False where there may be a new peak.
     pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
-        let latest = &self.buckets[self.latest as usize];
-        !self.counts || self.counted.allow(latest.count, peaks)
+        self.counted.allow(self.buckets[self.latest as usize].count, peaks)
     }
 
     /// Settles what it counts: see [`Counters::settle`].
@@ -425,9 +407,7 @@ impl StreamCache {
         let row = &self.rows[id.slot as usize];
         let bucket = &self.buckets[row.bucket as usize];
         let (count, bytes, requested) = (bucket.count, bucket.key.bytes, row.requested);
-        if self.counts {
-            self.counted.change(count).leave(bytes, requested);
-        }
+        self.counted.change(count).leave(bytes, requested);
         let (number, retired) = (row.bucket, row.retired);
         self.hearing.note(Demand::Free { block: id.number() });
         let lease = self.drop_row(id.slot);
@@ -495,10 +475,8 @@ impl StreamCache {
                 return true;
             }
             bucket.touched = false;
-            if self.counts {
-                let cached = bucket.cached.len() as u64;
-                self.counted.change(bucket.count).drop_cached(cached, bytes);
-            }
+            let cached = bucket.cached.len() as u64;
+            self.counted.change(bucket.count).drop_cached(cached, bytes);
             while let Some(slot) = self.buckets[number as usize].cached.pop() {
                 leases.push(self.drop_row(slot));
             }
@@ -633,19 +611,6 @@ impl StreamCache {
     }
 }
 
-/// A leased block, for [`verify`](super::verify).
-#[cfg(debug_assertions)]
-#[derive(Debug)]
-pub(super) struct Leased {
-    /// The engine's row.
-    pub(super) row: u32,
-    pub(super) pool: PoolId,
-    pub(super) bytes: u64,
-    /// None where its stream was retired.
-    pub(super) stream: Option<StreamHandle>,
-    pub(super) cached: bool,
-}
-
 #[cfg(debug_assertions)]
 impl StreamCache {
     /// What [`verify`](super::verify) says of a stream cache itself.
@@ -706,7 +671,7 @@ impl StreamCache {
             let met = of_pool.listed || of_pool.touched.is_empty();
             holds!(right && met, "row {row} of pools is listed {listed} times: {of_pool:?}");
         }
-        for (row, expected) in counted.iter().enumerate().filter(|_| self.counts) {
+        for (row, expected) in counted.iter().enumerate() {
             let found = self.counted.get(row).figures();
             holds!(found == *expected, "counter {row} has {found:?}, rows come to {expected:?}");
         }
@@ -718,19 +683,11 @@ impl StreamCache {
         &self.counted
     }
 
-    /// Everything leased.
-    pub(super) fn each_lease(&self) -> impl Iterator<Item = Leased> + '_ {
-        let rows = self.rows.iter().filter(|row| row.state != RowState::Vacant);
-        rows.map(|row| {
-            let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
-            Leased {
-                row: row.lease,
-                pool,
-                bytes: key.bytes,
-                stream: (!row.retired).then_some(key.stream),
-                cached: row.state == RowState::Cached,
-            }
-        })
+    /// The pool, bytes and stream that a leased row was entered with; no stream where that was retired.
+    pub(super) fn entered(&self, lease: &LiveLease) -> (PoolId, u64, Option<StreamHandle>) {
+        let row = &self.rows[lease.id.slot as usize];
+        let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
+        (pool, key.bytes, (!row.retired).then_some(key.stream))
     }
 }
 
@@ -766,11 +723,11 @@ pub(super) struct StreamCaches {
 struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
-    pub(super) fn new(engine: u32, counts: bool, hears: Hears) -> Self {
+    pub(super) fn new(engine: u32, hears: Hears) -> Self {
         let turns = Arc::new(Turns::new(hears));
         let cache = |number| {
             let hearing = Hearing::new(Arc::clone(&turns));
-            let cache = StreamCache::new(engine, number, counts, hearing);
+            let cache = StreamCache::new(engine, number, hearing);
             Padded(Mutex::new(Rank::StreamCache, cache))
         };
         Self {

@@ -32,8 +32,6 @@ struct Page<'a> {
     state: &'a State,
     /// Those that were ever used.
     caches: &'a [MutexGuard<'a, StreamCache>],
-    /// Whether figures of blocks are kept.
-    counts: bool,
 }
 
 /// What a range is to others than its heap: in a block, or waiting.
@@ -47,7 +45,7 @@ pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
     // After a panic with its lock held an engine hands nothing out: its books may be wrong.
     let Ok(state) = engine.lock() else { return Ok(()) };
     let caches: Vec<_> = engine.caches.used().collect();
-    let page = Page { state: &state, caches: &caches, counts: engine.config.statistics };
+    let page = Page { state: &state, caches: &caches };
     page.pools_and_heaps()?;
     page.addresses_are_apart()?;
     page.live_blocks()?;
@@ -126,16 +124,17 @@ impl Page<'_> {
         let mut leases = Vec::new();
         for cache in self.caches {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
-            for lease in cache.each_lease() {
-                let block = blocks.leased(lease.row).filter(|block| {
+            for lease in cache.leases() {
+                let (pool, bytes, stream) = cache.entered(&lease);
+                let block = blocks.leased(lease.lease).filter(|block| {
                     let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
-                    let streams = lease.stream.is_none_or(|stream| stream == block.stream);
-                    let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
+                    let streams = stream.is_none_or(|stream| stream == block.stream);
+                    let same = (block.pool, block.bytes) == (pool, bytes) && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)
                 });
-                let shut = lease.cached && self.state.pools.is_shut(lease.pool);
+                let shut = lease.cached && self.state.pools.is_shut(pool);
                 holds!(block.is_some() && !shut, "a lease of no block: {lease:?}");
-                leases.push(lease.row);
+                leases.push(lease.lease);
             }
         }
         leases.sort_unstable();
@@ -430,13 +429,6 @@ impl Page<'_> {
                 expected[ACTIVE] += heap.waiting().0 as u64;
                 expected[ACTIVE_BYTES] += heap.waiting().1;
             });
-        }
-        if !self.counts {
-            for kind in
-                [ALLOCATIONS, ALLOCATED, REQUESTED, ACTIVE, ACTIVE_BYTES, SPLIT, SPLIT_BYTES]
-            {
-                expected[kind] = 0;
-            }
         }
         let counted = accounts.counters().amounts(row(pool.label().id, small));
         holds!(counted == expected, "{counted:?} is counted, {expected:?} is so");

@@ -572,24 +572,6 @@ fn leaks_are_listed_with_their_origin() {
     }
 }
 
-#[test]
-fn without_figures_reserved_memory_is_still_told() {
-    let b = bench(Config::default().statistics(false));
-    let [s] = b.streams();
-    let block = b.block(4, s);
-    b.engine.free(block.id).unwrap();
-    let statistics = b.engine.statistics().unwrap();
-    assert_eq!(statistics.all.reserved_bytes.current, 4 * MIB);
-    assert_eq!(statistics.all.allocated_bytes, Default::default());
-    assert_eq!(statistics.counts.num_device_alloc, 1);
-    // Another size, for which what was cached is taken back.
-    b.block(2, s);
-    b.block(1, s);
-    let statistics = b.engine.statistics().unwrap().all;
-    assert_eq!(statistics.reserved_bytes.current, b.driver.used_bytes());
-    assert_eq!(statistics.active, Default::default());
-}
-
 /// What a front holds is taken back by other streams while its stream captures.
 /// Streams of other devices go on.
 #[test]
