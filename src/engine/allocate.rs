@@ -15,16 +15,14 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::report::View;
-use super::stream_cache::StreamCache;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
-use crate::journal::{BlockNumber, Entry};
+use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
 use crate::settings::Rounding;
-use crate::sync::MutexGuard;
 
 const CALL: &str = "allocate";
 
@@ -345,6 +343,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let number = self.state.blocks.number();
         let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        // What the records of captures beside it tell.
+        let standing = Entry::Standing { block: number, address, bytes };
         let id = match requester {
             Requester::Capture { capture, stream: index, .. } => {
                 // Into its record: whose place it has, if any, and the block itself.
@@ -366,12 +366,12 @@ impl<D: Driver> Locked<'_, D> {
                 if blocks.note(id.slot, capture_state.age) {
                     capture_state.note_row(id.slot);
                 }
-                self.tell_others(pool, Some(capture), (number, address, bytes));
+                self.state.write_journals(pool, Some(capture), standing);
                 self.state.count_in((pool, heap), sizes);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
-                self.tell_others(pool, None, (number, address, bytes));
+                self.state.write_journals(pool, None, standing);
                 let tenure = match requester {
                     Requester::Lent { lent, .. } => Tenure::Lent(lent),
                     // What was offered is the offering pool's again as soon as it is freed.
@@ -387,17 +387,6 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         }
         Block { id, address, bytes: requested }
-    }
-
-    /// Has the records of captures under way tell of a block that is handed out beside them in a pool of theirs.
-    #[inline]
-    fn tell_others(
-        &mut self,
-        pool: PoolId,
-        but: Option<CaptureSlot>,
-        (block, address, bytes): (BlockNumber, u64, u64),
-    ) {
-        self.state.write_journals(pool, but, Entry::Standing { block, address, bytes });
     }
 
     /// Enters a block that work outside captures gets.
@@ -531,7 +520,11 @@ impl<D: Driver> Engine<D> {
     #[inline]
     fn take_cached(&self, request: &Request) -> Result<Option<Block>, Error> {
         let &Request { pool, stream, bytes, requested, ref frames, .. } = request;
-        let Some(mut cache) = self.cache_of(stream)? else { return Ok(None) };
+        if self.state.is_poisoned() {
+            return Err(Error::Poisoned);
+        }
+        let cache = self.caches.outside(stream).filter(|_| self.config.settings.caching);
+        let Some(mut cache) = cache else { return Ok(None) };
         let sizes = (bytes, requested);
         let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone(), false);
         let Some((block, may_peak)) = taken else { return Ok(None) };
@@ -540,15 +533,6 @@ impl<D: Driver> Engine<D> {
             self.lock()?.sum_up();
         }
         Ok(Some(block))
-    }
-
-    /// The stream cache of a stream, if stream caches may hand out anything.
-    #[inline]
-    fn cache_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, StreamCache>>, Error> {
-        if self.state.is_poisoned() {
-            return Err(Error::Poisoned);
-        }
-        Ok(self.caches.outside(stream).filter(|_| self.config.settings.caching))
     }
 }
 

@@ -42,8 +42,8 @@ impl<D: Driver> Engine<D> {
     /// [`StreamRefusal::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::Unknown`],
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "begin_capture";
+        let stream = stream.as_stream();
         self.change(|locked| {
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
@@ -115,6 +115,19 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| locked.release_graph(graph))
     }
 
+    /// Runs a call about a capture under way with the engine's lock held.
+    pub(super) fn in_capture<R>(
+        &self,
+        capture: CaptureId,
+        call: &'static str,
+        run: impl FnOnce(&mut Locked<'_, D>, CaptureSlot) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.change(|locked| {
+            let slot = locked.state.slot_of(capture, call)?;
+            run(locked, slot)
+        })
+    }
+
     /// The pools that a graph uses; none of a graph that is unknown.
     pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
         // A poisoned engine hands nothing out, but what its graphs use they still use.
@@ -137,7 +150,12 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             let capture = locked.capture_of(stream, "observe")?;
             match capture.and_then(|capture| locked.state.captures.slot(capture)) {
-                Some(slot) => locked.look_and_confirm(slot, stream),
+                // Entered into the record even where nothing has changed.
+                Some(slot) => {
+                    let index = locked.look(slot, stream);
+                    let CaptureState { proof, journal, .. } = locked.state.capture(slot);
+                    journal.iter_mut().for_each(|journal| proof.confirm(index, journal));
+                }
                 // What it has gained by now may be set back before the capture's first look.
                 None => drop(locked.state.timelines.take_expected(stream)),
             }
@@ -182,8 +200,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
     /// says; what that says of such captures holds. It is to be ended before its graph is launched.
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, "grow_ahead")?;
+        self.0.in_capture(capture, "grow_ahead", |locked, slot| {
             locked.state.capture(slot).step = bytes;
             Ok(())
         })
@@ -231,9 +248,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.0.state.lock();
-        let capture_state = state.captures.iter().next().is_some();
-        capture_state
+        self.0.state.lock().captures.iter().next().is_some()
     }
 
     /// Whether any capture into a pool is under way.
@@ -264,11 +279,9 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host gave
     /// ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each stack.
     pub fn origins(&self, capture: CaptureId) -> Result<Vec<(BlockNumber, Vec<Frame>)>, Error> {
-        let origins = {
-            let mut state = self.0.lock()?;
-            let slot = state.slot_of(capture, "origins")?;
-            state.capture(slot).origins.clone()
-        };
+        let origins = self.0.in_capture(capture, "origins", |locked, slot| {
+            Ok(locked.state.capture(slot).origins.clone())
+        })?;
         let mut stacks = Stacks::default();
         let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames))));
         Ok(named.filter(|(_, frames)| !frames.is_empty()).collect())
@@ -404,8 +417,9 @@ impl Captures {
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
-        let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| over.clear()) {
+        let Some(room) = self.spare.iter_mut().find(|it| it.is_none()) else { return };
+        if let Some(emptied) = (*over).emptied() {
+            *over = emptied;
             *room = Some(over);
         }
     }
@@ -443,12 +457,6 @@ impl Captures {
         self.rows.iter().flatten().map(Box::as_ref)
     }
 
-    /// Those that use a pool.
-    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
-        let all = self.rows.iter_mut().flatten().map(Box::as_mut);
-        all.filter(move |it| it.pools.contains(&pool))
-    }
-
     /// The numbers of those that use a pool.
     pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
         self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
@@ -469,46 +477,28 @@ impl Captures {
         }
     }
 
-    /// The youngest that a stream was seen in.
-    pub(super) fn last_of(&self, stream: StreamHandle) -> Option<CaptureSlot> {
-        let seen = self.with_slots().filter(|(_, it)| it.proof.stream(stream).is_some());
-        seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot)
-    }
-
-    /// Tells of a block in the journal of every capture that uses a pool, but for one.
-    pub(super) fn tell_all(
+    /// Those that use a pool, but for one.
+    fn others(
         &mut self,
         pool: PoolId,
         but: Option<CaptureSlot>,
-        block: (BlockNumber, u64, u64),
-    ) {
-        for (row, it) in self.rows.iter_mut().enumerate() {
-            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
-            if but != Some(CaptureSlot::new(row)) {
-                it.tell(pool, block);
-            }
-        }
+    ) -> impl Iterator<Item = &mut CaptureState> {
+        let all = self.rows.iter_mut().enumerate();
+        all.filter_map(move |(row, it)| {
+            let other = but != Some(CaptureSlot::new(row));
+            it.as_deref_mut().filter(|it| other && it.pools.contains(&pool))
+        })
+    }
+
+    /// Those that use a pool.
+    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
+        self.others(pool, None)
     }
 
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
         self.get(self.slot(capture)?).served_from
-    }
-
-    /// Writes a fact into the journal of every capture that uses a pool, but for one.
-    pub(super) fn write_journals(
-        &mut self,
-        pool: PoolId,
-        but: Option<CaptureSlot>,
-        entry: Entry<'_>,
-    ) {
-        for (row, it) in self.rows.iter_mut().enumerate() {
-            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
-            if but != Some(CaptureSlot::new(row)) {
-                it.write_journal(entry);
-            }
-        }
     }
 }
 
@@ -540,48 +530,17 @@ impl CaptureState {
         }
     }
 
-    /// Makes it one in which nothing has happened. False where what it has allocated is too much to be kept.
-    fn clear(&mut self) -> bool {
-        let Self {
-            // Set when it is added again.
-            id: _,
-            age: _,
-            since: _,
-            proof,
-            journal,
-            origins,
-            told,
-            pools,
-            expected,
-            served_from,
-            rows,
-            held,
-            left,
-            capturing_thread,
-            step,
-            set_backs_seen,
-            undone,
-            following,
-            planning,
-            concurrent,
-            lost,
-        } = self;
+    /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
+    fn emptied(self) -> Option<Self> {
+        let Self { mut proof, mut rows, mut held, mut left, .. } = self;
         let most = rows.capacity().max(held.capacity()).max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
-            return false;
+            return None;
         }
-        told.pools.clear();
-        told.since.clear();
-        *origins = Vec::new();
         rows.clear();
         held.clear();
         left.clear();
-        pools.clear();
-        (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
-        *served_from = None;
-        (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
-        (*step, *set_backs_seen, *concurrent) = (0, Moment::default(), false);
-        true
+        Some(Self { rows, held, left, ..Self::new(proof) })
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
@@ -593,13 +552,6 @@ impl CaptureState {
     /// The rows that its live blocks have, and others.
     pub(super) fn rows(&self) -> &[u32] {
         &self.rows
-    }
-
-    /// Notes that the record, where there is one, tells of a pool's blocks from now on, and no block has this
-    /// number yet.
-    pub(super) fn tell_from(&mut self, pool: PoolId, next: BlockNumber) {
-        self.told.pools.retain(|it| it.0 != pool);
-        self.told.pools.push((pool, next));
     }
 
     /// Tells of a block of a pool that is not the capture's own, unless that was done.
@@ -680,7 +632,9 @@ impl State {
         let Self { pools, blocks, .. } = self;
         blocks.sort(pool, |block| pools.extent(block.heap, block.range));
         let next = blocks.next_number();
-        self.capture(slot).tell_from(pool, next);
+        let told = &mut self.capture(slot).told.pools;
+        told.retain(|it| it.0 != pool);
+        told.push((pool, next));
         self.journal_count(slot, pool);
         for (block, address, bytes) in self.waiting_blocks(pool) {
             self.capture(slot).write_journal(Entry::Standing { block, address, bytes });
@@ -746,7 +700,7 @@ impl State {
         let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
             let (address, bytes) = self.pools.extent(heap, range);
-            self.captures.tell_all(pool, own, (number, address, bytes));
+            self.captures.others(pool, own).for_each(|it| it.tell(pool, (number, address, bytes)));
         }
     }
 
@@ -791,13 +745,6 @@ impl State {
         self.capturing_thread(row) == row.capturing_thread
     }
 
-    /// Whether the calling thread may look at a stream, if that is in the capture.
-    #[inline(always)]
-    fn may_look(&self, slot: CaptureSlot, stream: StreamHandle) -> bool {
-        let row = self.captures.get(slot);
-        (self.captures_here(row) && row.proof.has_seen(stream)) || self.timelines.is_mine(stream)
-    }
-
     /// After a set-back: a live block of the stream whose place is not proven any more has been
     /// handed out in vain, and the capture cannot stand.
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
@@ -826,7 +773,7 @@ impl State {
     ) {
         let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(but.is_some()) {
-            self.captures.write_journals(pool, but, entry);
+            self.captures.others(pool, but).for_each(|it| it.write_journal(entry));
         }
     }
 }
@@ -909,10 +856,9 @@ impl<D: Driver> Locked<'_, D> {
 
     fn add_capture(&mut self, id: CaptureId, stream: StreamHandle) -> CaptureSlot {
         let settings = &self.config.settings;
-        let trusted = if self.config.lacks(Flaw::EdgeKinds) {
-            Programmatic::Trust
-        } else {
-            settings.programmatic
+        let trusted = match self.config.lacks(Flaw::EdgeKinds) {
+            true => Programmatic::Trust,
+            false => settings.programmatic,
         };
         let outlook = self.outlook(Attempt::Again);
         // What is planned is planned from the record.
@@ -980,8 +926,8 @@ impl<D: Driver> Locked<'_, D> {
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
         if !self.state.captures_here(self.state.captures.get(slot)) {
-            let streams: smallvec::SmallVec<[StreamHandle; 8]> =
-                self.state.captures.get(slot).streams().collect();
+            let capture_state = self.state.captures.get(slot);
+            let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
             for stream in streams {
                 self.state.assign_stream(stream);
             }
@@ -1027,15 +973,6 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// [`Locked::look`], entered into the record even where nothing has changed.
-    pub(super) fn look_and_confirm(&mut self, slot: CaptureSlot, stream: StreamHandle) {
-        let index = self.look(slot, stream);
-        let CaptureState { proof, journal, .. } = self.state.capture(slot);
-        if let Some(journal) = journal {
-            proof.confirm(index, journal);
-        }
-    }
-
     /// Looks at a stream in a capture under way: `None` where the stream is not in it, or that is
     /// unknown; the stream itself as an error, where it is in a capture that is ruined.
     #[inline(always)]
@@ -1044,8 +981,10 @@ impl<D: Driver> Locked<'_, D> {
         slot: CaptureSlot,
         stream: StreamHandle,
     ) -> Result<Option<StreamIndex>, StreamHandle> {
+        let row = self.state.captures.get(slot);
+        let seen = self.state.captures_here(row) && row.proof.has_seen(stream);
         // Another thread's stream is not asked where it is: it may be capturing.
-        if !self.state.may_look(slot, stream) {
+        if !seen && !self.state.timelines.is_mine(stream) {
             return Ok(None);
         }
         match self.driver.capture_status(stream, &mut self.state.terminals) {
@@ -1074,9 +1013,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Rolls back the capture that a stream was last seen in: it is ruined.
     pub(super) fn abandon_invalidated(&mut self, stream: StreamHandle) {
+        let seen = self.state.captures.with_slots();
+        let seen = seen.filter(|(_, it)| it.proof.stream(stream).is_some());
+        let last = seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot);
         // Where ends are told late that one may be over, and have a graph.
-        let last = self.state.captures.last_of(stream).filter(|_| !self.config.late_ends);
-        if let Some(slot) = last {
+        if let Some(slot) = last.filter(|_| !self.config.late_ends) {
             // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);
         }

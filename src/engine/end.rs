@@ -96,16 +96,12 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         let slot = self.look_last(id, Some(graph))?;
         let mut ending = self.prepare(id, slot, Some(graph));
-        match self.evidence(&mut ending) {
-            Some(evidence) => {
-                let report = self.accept(&ending)?;
-                self.state.verdicts.add(report, evidence);
-            }
-            None => {
-                let report = self.judge_and_conclude(ending)?;
-                self.state.verdicts.add_accepted(report);
-            }
-        }
+        let evidence = self.evidence(&mut ending);
+        let report = match evidence {
+            Some(_) => self.accept(&ending)?,
+            None => self.judge_and_conclude(ending)?,
+        };
+        self.state.verdicts.add(report, evidence);
         Ok(())
     }
 
@@ -283,7 +279,11 @@ impl<D: Driver> Locked<'_, D> {
     fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
         let &EndingCapture { id, slot, graph, .. } = ending;
         if let Error::CaptureAgain(_) = &why {
-            self.foresee(slot);
+            // Its early launches are foreseen from now on.
+            if let Some(journal) = self.state.capture(slot).journal.take() {
+                let before = self.state.foresight.take().unwrap_or_default();
+                self.state.foresight = Some(Arc::new(before.learn(&journal)));
+            }
         }
         self.state.count_verdict(&Err(&why));
         self.state.messages.say(Level::Info, || format!("capture {} is refused: {why}", id.0));
@@ -519,13 +519,6 @@ impl<D: Driver> Locked<'_, D> {
             Err(_) => Error::Refused(violation),
         }
     }
-
-    /// Adds a refused capture's early launches to what is foreseen.
-    pub(super) fn foresee(&mut self, slot: CaptureSlot) {
-        let Some(journal) = self.state.capture(slot).journal.take() else { return };
-        let before = self.state.foresight.take().unwrap_or_default();
-        self.state.foresight = Some(Arc::new(before.learn(&journal)));
-    }
 }
 
 /// What the checker judges a capture by.
@@ -574,38 +567,33 @@ struct JudgeThread {
     thread: Option<thread::JoinHandle<Option<JudgedEvidence>>>,
 }
 
-fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
-    evidence.lock().take()
-}
-
 impl JudgeThread {
     fn begin(evidence: Evidence) -> Self {
         let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
         let shared = Arc::clone(&evidence);
-        let judge = move || take(&shared).map(Evidence::judge);
+        let judge = move || {
+            let evidence = shared.lock().take();
+            evidence.map(Evidence::judge)
+        };
         let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);
         Self { evidence, thread: thread.ok() }
     }
 
     /// Waits for the verdict. Panics where the checker has panicked.
     fn wait(self) -> Option<JudgedEvidence> {
-        if let Some(evidence) = take(&self.evidence) {
-            return Some(evidence.judge());
+        let evidence = self.evidence.lock().take();
+        match evidence {
+            Some(evidence) => Some(evidence.judge()),
+            None => self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic)),
         }
-        self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
-}
-
-/// How far the judging of a closed capture is.
-enum Verification {
-    Accepted,
-    Judging(JudgeThread),
 }
 
 /// A closed capture.
 struct Closed {
     report: CaptureReport,
-    stage: Verification,
+    /// `None` where it is accepted already.
+    judging: Option<JudgeThread>,
 }
 
 /// Captures that are closed and whose verdict has not been asked for.
@@ -613,15 +601,9 @@ struct Closed {
 pub(super) struct Verdicts(Vec<Closed>);
 
 impl Verdicts {
-    /// Adds a capture that was judged already.
-    pub(super) fn add_accepted(&mut self, report: CaptureReport) {
-        self.0.push(Closed { report, stage: Verification::Accepted });
-    }
-
-    /// Has a capture judged from now on. Its graph is the report's.
-    pub(super) fn add(&mut self, report: CaptureReport, evidence: Evidence) {
-        let stage = Verification::Judging(JudgeThread::begin(evidence));
-        self.0.push(Closed { report, stage });
+    /// Has a capture judged from now on, unless it was already; its graph is the report's.
+    fn add(&mut self, report: CaptureReport, evidence: Option<Evidence>) {
+        self.0.push(Closed { report, judging: evidence.map(JudgeThread::begin) });
     }
 
     fn take(&mut self, capture: CaptureId) -> Option<Closed> {
@@ -684,16 +666,13 @@ impl<D: Driver> Engine<D> {
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         let closed = self.lock()?.verdicts.take(capture);
         let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let Closed { mut report, stage } = closed.ok_or(unknown)?;
-        // Without the engine's lock: other threads go on.
-        let judged = match stage {
-            Verification::Accepted => {
-                self.lock()?.adopt_lent(report.graph);
-                return Ok(report);
-            }
-            Verification::Judging(judging) => judging.wait(),
+        let Closed { mut report, judging } = closed.ok_or(unknown)?;
+        let Some(judging) = judging else {
+            self.lock()?.adopt_lent(report.graph);
+            return Ok(report);
         };
-        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judged else {
+        // Without the engine's lock: other threads go on.
+        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judging.wait() else {
             self.release_graph(report.graph)?;
             return Err(Error::Poisoned);
         };
@@ -726,8 +705,7 @@ impl<D: Driver> Engine<D> {
     /// and callables do so by themselves. Without the checker, and with another setting than
     /// [`Programmatic::Auto`], it has no effect.
     pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
-        self.change(|locked| {
-            let slot = locked.state.slot_of(capture, "set_attempt")?;
+        self.in_capture(capture, "set_attempt", |locked, slot| {
             let outlook = locked.outlook(attempt);
             locked.state.capture(slot).proof.set_outlook(outlook);
             Ok(())

@@ -28,6 +28,7 @@ use super::captures::CaptureState;
 use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
+use super::oom::Work;
 use super::planned::can_plan;
 use super::pools::Arena;
 use super::{Engine, Error, Level, Locked, Plans, State};
@@ -583,16 +584,17 @@ impl<D: Driver> Locked<'_, D> {
         };
         if follows && self.errands.may_repeat() {
             let learns = self.config.settings.plan == PlanChoice::Learned;
-            let unheard = self.state.caches.has_heard() || self.state.lessons.is_unsearched(bytes);
-            if learns && unheard {
-                self.errands.search_and_repeat(bytes);
+            let Lessons { heard, searched, .. } = &self.state.lessons;
+            let unsearched = heard.requests().blocks() > 0 && !searched.contains(&bytes);
+            if learns && (unsearched || self.state.caches.has_heard()) {
+                self.errands.repeat_after(Some(Work::Search(bytes)));
                 return true;
             }
             let lesson = self.lesson(request);
             let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
             if let Some(Lesson { run, .. }) = unmade {
                 let run = Arc::clone(run);
-                self.errands.plan_and_repeat(run);
+                self.errands.repeat_after(Some(Work::Layout(run)));
                 return true;
             }
         }
@@ -730,12 +732,10 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
-        let unread = {
-            let mut state = self.0.lock()?;
-            let slot = state.slot_of(capture, CALL)?;
-            self.0.with(&mut state).last_looks(slot);
-            state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
-        };
+        let unread = self.0.in_capture(capture, CALL, |locked, slot| {
+            locked.last_looks(slot);
+            locked.state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })
+        })?;
         let outline = unread.read(&self.0.config.settings);
         self.0.compare(&outline, unread.journal())?;
         let unit = match self.0.driver.memory_support() {
@@ -776,8 +776,7 @@ impl<D: Driver> Plans<'_, D> {
     /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
     /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, "follow_layout")?;
+        self.0.in_capture(capture, "follow_layout", |locked, slot| {
             let pool = locked.state.capture(slot).pools.first().copied();
             let Some(pool) = pool else { return Ok(()) };
             // Without a record of all that was allocated nothing can be planned.
@@ -968,11 +967,6 @@ impl Lessons {
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })
-    }
-
-    /// Whether what was heard is still to be searched for what a capture may ask for that begins with so many bytes.
-    fn is_unsearched(&self, bytes: u64) -> bool {
-        self.heard.requests().blocks() > 0 && !self.searched.contains(&bytes)
     }
 }
 

@@ -26,7 +26,7 @@ use super::pools::{with_heap, PoolRow};
 use super::report::{FreeRange, Refusal, View};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::unit;
+use crate::heap::{unit, Heap};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -504,7 +504,7 @@ impl<D: Driver> Locked<'_, D> {
         if !is_short(&result) {
             return result;
         }
-        if self.errands.is_first() {
+        if self.errands.round == 0 {
             self.state.accounts.counts().num_alloc_retries += 1;
             self.state.say_of(pool, Level::Info, |pool| {
                 let bytes = Size(bytes);
@@ -531,7 +531,8 @@ impl<D: Driver> Locked<'_, D> {
             return result;
         }
         if self.errands.may_repeat() && self.state.timelines.is_pending() {
-            self.errands.wait_and_repeat();
+            self.errands.wait();
+            self.errands.repeat_after(None);
             return Ok(None);
         }
         self.free_completed(None);
@@ -555,7 +556,8 @@ impl<D: Driver> Locked<'_, D> {
     fn collect_garbage(&mut self, bytes: u64, of: Option<PoolId>) -> Result<(), DriverError> {
         let Some(allowed) = self.garbage_threshold() else { return Ok(()) };
         // What is spare goes at the end anyway.
-        let held = self.state.pools.reserved_by_all() - self.state.premapped_bytes();
+        let premapped: u64 = self.state.pools.heaps().map(Heap::premapped).sum();
+        let held = self.state.pools.reserved_by_all() - premapped;
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
             self.drop_premapped_of_all(of)?;
@@ -661,7 +663,7 @@ pub(super) struct Errands {
 
 /// What is worked out from copies.
 #[derive(Debug)]
-enum Work {
+pub(super) enum Work {
     /// The layout of a lesson.
     Layout(Arc<LearnedFrom>),
     /// A lesson from what was asked for outside captures, for a capture that begins with so many bytes.
@@ -673,11 +675,6 @@ enum Work {
 impl Errands {
     /// The last round of a call, which is not made again.
     const LAST: Self = Self { round: ROUNDS, again: false, waits: false, work: None };
-
-    /// Whether the call is made for the first time.
-    pub(super) fn is_first(&self) -> bool {
-        self.round == 0
-    }
 
     /// Whether the call may be made again.
     pub(super) fn may_repeat(&self) -> bool {
@@ -694,20 +691,9 @@ impl Errands {
         self.waits = true;
     }
 
-    /// Has the host wait and make the call again.
-    pub(super) fn wait_and_repeat(&mut self) {
-        (self.waits, self.again) = (true, true);
-    }
-
-    /// Has a layout made and the call made again.
-    pub(super) fn plan_and_repeat(&mut self, run: Arc<LearnedFrom>) {
-        (self.work, self.again) = (Some(Work::Layout(run)), true);
-    }
-
-    /// Has what was asked for outside captures searched for a run that begins with so many bytes, and the call made
-    /// again.
-    pub(super) fn search_and_repeat(&mut self, bytes: u64) {
-        (self.work, self.again) = (Some(Work::Search(bytes)), true);
+    /// Has the call made again after this, and after the host has waited if it does.
+    pub(super) fn repeat_after(&mut self, work: Option<Work>) {
+        (self.work, self.again) = (work, true);
     }
 
     /// Has a lesson kept.

@@ -23,6 +23,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use super::allocate::Request;
 use super::captures::{CaptureState, Planning};
@@ -31,12 +32,12 @@ use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
 use super::oom::{Need, Purpose, Remedy};
-use super::pools::Homes;
+use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{
-    Asker, CaptureSlot, Heap, Others, Placed, Placement, Prepared, RangeId, Requester, Sharable,
+    Asker, CaptureSlot, Others, Placed, Placement, Prepared, RangeId, Requester, Sharable,
 };
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
@@ -84,14 +85,10 @@ impl State {
         pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
     }
 
-    /// Bytes that all heaps hold premapped.
-    pub(super) fn premapped_bytes(&self) -> u64 {
-        self.pools.heaps().map(Heap::premapped).sum()
-    }
-
-    fn has_premapped(&self, pool: PoolId) -> bool {
-        let Some(row) = self.pools.get(pool) else { return false };
-        row.heaps().into_iter().any(|heap| self.pools.heap(heap).premapped() > 0)
+    /// The heaps of a pool that hold premapped memory.
+    fn premapped_heaps(&self, pool: PoolId) -> SmallVec<[u32; 2]> {
+        let heaps = self.pools.get(pool).map(PoolRow::heaps).into_iter().flatten();
+        heaps.filter(|&heap| self.pools.heap(heap).premapped() > 0).collect()
     }
 
     /// Whether no thread but this one can be at work in captures of a pool, but for one.
@@ -110,12 +107,16 @@ impl State {
         captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
     }
 
+    /// Whether a pool holds premapped memory that may be exchanged now, as far as captures but one are concerned.
+    fn may_drop_premapped(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
+        !self.premapped_heaps(pool).is_empty()
+            && self.may_exchange(pool)
+            && self.is_mine_alone(pool, but)
+    }
+
     fn keep_premapped(&mut self, pool: PoolId) {
-        let Some(row) = self.pools.get(pool) else { return };
-        for heap in row.heaps() {
-            if self.pools.heap(heap).premapped() > 0 {
-                self.pools.heap_mut(heap).keep_premapped(None);
-            }
+        for heap in self.premapped_heaps(pool) {
+            self.pools.heap_mut(heap).keep_premapped(None);
         }
     }
 
@@ -435,11 +436,10 @@ impl<D: Driver> Locked<'_, D> {
         Ok(all)
     }
 
-    /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
+    /// A graph, or a capture that has become none, is over: its blocks in planned heaps go.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
-            let heap = self.state.pools.planned_mut(heap);
-            heap.end_graph(capture);
+            self.state.pools.planned_mut(heap).end_graph(capture);
         }
         for &pool in pools {
             self.release_planned(Some(pool));
@@ -468,7 +468,8 @@ impl<D: Driver> Locked<'_, D> {
             Requester::Capture { capture, .. }
                 if self.state.is_mine_alone(pool, Some(capture))
                     && self.state.may_exchange(pool)
-                    && !self.is_over_threshold() =>
+                    // Above the threshold it would be given back before the next growth.
+                    && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
             {
                 self.state.captures.get(capture).step
             }
@@ -476,17 +477,10 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Whether what is premapped would be given back before the next growth.
-    fn is_over_threshold(&self) -> bool {
-        let allowed = self.garbage_threshold();
-        allowed.is_some_and(|allowed| self.state.pools.reserved_by_all() > allowed)
-    }
-
     /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle
     /// memory.
     pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
-        let may = self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture));
-        if self.state.has_premapped(pool) && may {
+        if self.state.may_drop_premapped(pool, Some(capture)) {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.drop_premapped(pool);
         }
@@ -496,10 +490,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
     /// cannot go is kept as idle memory. After the driver's error memory of the pool is lost: it is suspended now.
     pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        if self.state.has_premapped(pool)
-            && self.state.may_exchange(pool)
-            && self.state.is_mine_alone(pool, None)
-        {
+        if self.state.may_drop_premapped(pool, None) {
             self.drop_premapped(pool)?;
         }
         self.state.keep_premapped(pool);
@@ -515,35 +506,20 @@ impl<D: Driver> Locked<'_, D> {
         let mut released = false;
         let mut result = Ok(());
         for pool in self.state.pools.ids() {
-            if self.state.has_premapped(pool)
-                && self.state.may_exchange(pool)
-                && self.state.is_mine_alone(pool, None)
-            {
+            if self.state.may_drop_premapped(pool, None) {
                 released = true;
                 let done = self.drop_premapped(pool);
-                result =
-                    result.and(done.or_else(
-                        |error| {
-                            if of == Some(pool) {
-                                Err(error)
-                            } else {
-                                Ok(())
-                            }
-                        },
-                    ));
+                if of == Some(pool) {
+                    result = done;
+                }
             }
         }
         result.map(|()| released)
     }
 
     fn drop_premapped(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        let Some(row) = self.state.pools.get(pool) else { return Ok(()) };
-        let heaps = row.heaps();
         let mut result = Ok(());
-        for heap in heaps {
-            if self.state.pools.heap(heap).premapped() == 0 {
-                continue;
-            }
+        for heap in self.state.premapped_heaps(pool) {
             let limit = self.state.room(pool);
             self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
@@ -626,14 +602,11 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
     /// management, and where no journal is kept and the capture has allocated or freed blocks already.
     pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
-        const CALL: &str = "plan_capture";
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
-            if options.is_some() && !can_plan(&self.0.driver, &self.0.config) {
-                return Err(Error::CannotPlan { capture });
-            }
+        self.0.in_capture(capture, "plan_capture", |locked, slot| {
             // Without a record of all that was allocated nothing can be planned.
-            if options.is_some() && !locked.begin_journal(slot) {
+            let mut possible =
+                || can_plan(&self.0.driver, &self.0.config) && locked.begin_journal(slot);
+            if options.is_some() && !possible() {
                 return Err(Error::CannotPlan { capture });
             }
             locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
@@ -647,9 +620,7 @@ impl<D: Driver> Plans<'_, D> {
     ///
     /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
-        const CALL: &str = "preview_plan";
-        let (unplanned, journal) = self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
+        let (unplanned, journal) = self.0.in_capture(capture, "preview_plan", |locked, slot| {
             locked.last_looks(slot);
             let unplanned = locked.unplanned(slot);
             let journal = &locked.state.capture(slot).journal;
@@ -700,10 +671,7 @@ impl PlanReport {
             excess_bytes: plan.excess_bytes,
             pieces: plan.pieces.len(),
             mappings: plan.mappings.len(),
-            scratch_mappings: 0,
-            capturing_ns: 0,
-            planning_ns: 0,
-            binding_ns: 0,
+            ..Self::default()
         }
     }
 
