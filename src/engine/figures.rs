@@ -895,10 +895,10 @@ impl State {
         let mut guards: SmallVec<[_; 4]> = caches.used().collect();
         let mut peaks = caches.peaks();
         counters.settle(&mut peaks);
-        guards.iter_mut().for_each(|cache| cache.settle(&mut peaks));
+        guards.iter_mut().for_each(|cache| cache.counters().settle(&mut peaks));
         // What one place has less of now another may have more of: peaks show only in the sum of all.
         counters.raise(&mut peaks);
-        guards.iter_mut().for_each(|cache| cache.raise(&mut peaks));
+        guards.iter_mut().for_each(|cache| cache.counters().raise(&mut peaks));
         peaks.raise_all();
         then(&mut peaks)
     }

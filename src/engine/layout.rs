@@ -586,7 +586,7 @@ impl<D: Driver> Locked<'_, D> {
             let learns = self.config.settings.plan == PlanChoice::Learned;
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&bytes);
-            if learns && (unsearched || self.state.caches.has_heard()) {
+            if learns && (unsearched || self.state.caches.numbers().has_news()) {
                 self.errands.repeat_after(Some(Work::Search(bytes)));
                 return true;
             }
@@ -711,7 +711,7 @@ impl<D: Driver> Engine<D> {
     /// Ends a run that the host has learned from, and returns what was asked for in it.
     fn end_run(&self) -> Result<Vec<Demand>, Error> {
         let _locked = self.lock()?;
-        Ok(match self.caches.hears_all() {
+        Ok(match self.caches.numbers().keep_all() {
             true => self.caches.hear(Hears::by(&self.config.settings)),
             false => Vec::new(),
         })

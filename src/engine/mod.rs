@@ -101,7 +101,7 @@ use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
 use oom::{Errands, Observers};
-use pools::{Graphs, Owners, Pools};
+use pools::{Graphs, Pools};
 use sharing::Imports;
 use stream_cache::StreamCaches;
 use streams::Timelines;
@@ -222,7 +222,6 @@ pub struct Engine<D: Driver> {
     observers: Observers,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
-    owners: Owners,
 }
 
 impl<D: Driver> fmt::Debug for Engine<D> {
@@ -278,7 +277,6 @@ impl<D: Driver> Engine<D> {
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
-            owners: Owners::new(),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::heap::{
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::plan::Options;
-use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
 const HEAPS: usize = 3;
@@ -87,8 +87,8 @@ pub(super) struct PoolRow {
     moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,
-    /// Whether it has an owner, which orders the launches of its graphs.
-    owned: bool,
+    /// Who orders the launches of its graphs; `Some(None)` where that is gone.
+    owner: Option<Option<Owner>>,
 }
 
 /// What a pool lends of its graphs' memory between their launches.
@@ -244,21 +244,12 @@ impl PoolRow {
 
     /// Keeps free memory in the pool until these marks are reached.
     pub(super) fn settle_behind(&mut self, marks: &[Position]) {
-        for &mark in marks {
-            match self.settling.iter_mut().find(|it| it.timeline == mark.timeline) {
-                Some(known) => known.position = known.position.max(mark.position),
-                None => self.settling.push(mark),
-            }
-        }
+        marks.iter().for_each(|&mark| raise(&mut self.settling, mark));
     }
 
     /// Whether it has an owner, or had one.
     pub(super) fn is_owned(&self) -> bool {
-        self.owned
-    }
-
-    pub(super) fn set_owned(&mut self) {
-        self.owned = true;
+        self.owner.is_some()
     }
 
     /// Live blocks in memory that is lent: how many, and their bytes.
@@ -291,11 +282,7 @@ impl PoolRow {
     pub(super) fn launch_behind(&mut self, mark: Position) {
         self.lending.asks.store(true, Ordering::Relaxed);
         self.lending.marks += 1;
-        let behind = &mut self.lending.behind;
-        match behind.iter_mut().find(|it| it.timeline == mark.timeline) {
-            Some(known) => known.position = known.position.max(mark.position),
-            None => behind.push(mark),
-        }
+        raise(&mut self.lending.behind, mark);
     }
 
     /// A launch comes after all marks so far.
@@ -324,6 +311,14 @@ impl PoolRow {
         let asks = Arc::clone(&self.lending.asks);
         asks.store(false, Ordering::Relaxed);
         self.lending = Loans { asks, ..Loans::default() };
+    }
+}
+
+/// Adds a mark to those of which each timeline has at most one, the latest.
+fn raise(marks: &mut SmallVec<[Position; 2]>, mark: Position) {
+    match marks.iter_mut().find(|it| it.timeline == mark.timeline) {
+        Some(known) => known.position = known.position.max(mark.position),
+        None => marks.push(mark),
     }
 }
 
@@ -407,7 +402,7 @@ impl Pools {
             asleep,
             moving: false,
             lending: Loans::default(),
-            owned: false,
+            owner: None,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
@@ -794,15 +789,6 @@ impl Graphs {
 
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
-/// Owners by their pools.
-pub(super) struct Owners(Mutex<BTreeMap<PoolId, Owner>>);
-
-impl Owners {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Owners, BTreeMap::new()))
-    }
-}
-
 impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
     pub fn create_pool(&self, config: PoolConfig) -> PoolId {
@@ -810,10 +796,7 @@ impl<D: Driver> Engine<D> {
         /// Captures may come to share it for large ones.
         const SMALL_RESERVE: u64 = 16 << 30;
         // What a poisoned engine has may be anywhere.
-        let _ = self.change(|locked| {
-            locked.destroy_leaving();
-            Ok(())
-        });
+        let _ = self.alter(|locked| locked.destroy_leaving());
         let mut state = self.state.lock();
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
@@ -867,27 +850,26 @@ impl<D: Driver> Engine<D> {
 
     /// Notes whose a pool is, until [`Engine::let_pool_go`].
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
-        self.owners.0.lock().insert(pool, owner);
-        let mut state = self.state.lock();
-        if let Some(row) = state.pools.get_mut(pool) {
-            row.set_owned();
+        if let Some(row) = self.state.lock().pools.get_mut(pool) {
+            row.owner = Some(Some(owner));
         }
     }
 
-    /// Whose a pool is; `None` for one that was only ever named.
+    /// Whose a pool is; `None` for one that was only ever named, and for one whose owner is gone.
     pub(crate) fn owner_of(&self, pool: PoolId) -> Option<Owner> {
-        self.owners.0.lock().get(&pool).cloned()
+        self.state.lock().pools.get(pool)?.owner.clone().flatten()
     }
 
     /// Destroys a pool that its owner has given up: now, or when nothing uses it any more and another
     /// pool is made or the cache is emptied.
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
-        self.owners.0.lock().remove(&pool);
         // A poisoned engine keeps what it has.
-        let _ = self.change(|locked| {
+        let _ = self.alter(|locked| {
+            if let Some(row) = locked.state.pools.get_mut(pool) {
+                row.owner = Some(None);
+            }
             locked.state.leaving.push(pool);
             locked.destroy_leaving();
-            Ok(())
         });
     }
 }

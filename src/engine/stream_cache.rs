@@ -18,8 +18,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use super::figures::Amounts;
 use super::figures::{row, CacheCounter, Counters, Peaks};
-use super::heard::{Hearing, Hears, Turns};
+use super::heard::{Hearing, Hears, Numbers};
 use super::history::{EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::report::Block;
@@ -370,14 +372,9 @@ impl StreamCache {
         self.counted.allow(self.buckets[self.latest as usize].count, peaks)
     }
 
-    /// Settles what it counts: see [`Counters::settle`].
-    pub(super) fn settle(&mut self, peaks: &mut Peaks) {
-        self.counted.settle(peaks);
-    }
-
-    /// Notes new peaks, once everything is settled.
-    pub(super) fn raise(&mut self, peaks: &mut Peaks) {
-        self.counted.raise(peaks);
+    /// What it counts.
+    pub(super) fn counters(&mut self) -> &mut Counters<CacheCounter> {
+        &mut self.counted
     }
 
     /// Lets no live block of a stream be handed out again from here: the stream is about to go.
@@ -457,7 +454,11 @@ impl StreamCache {
                 self.touched = touched;
             }
         }
-        self.drop_buckets();
+        if self.by_key.len() > self.most_sizes {
+            self.drop_empty(|_| true);
+            // As many come before the next search as this one has met: it costs each of them a constant.
+            self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
+        }
     }
 
     fn drain_pool(
@@ -502,15 +503,6 @@ impl StreamCache {
         self.vacant_buckets.extend(numbers);
         self.latest = u32::MAX;
         self.counted.forget_pool(pool, &mut peaks());
-    }
-
-    /// Forgets sizes that nothing is left of, where there are many.
-    fn drop_buckets(&mut self) {
-        if self.by_key.len() > self.most_sizes {
-            self.drop_empty(|_| true);
-            // As many come before the next search as this one has met: it costs each of them a constant.
-            self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
-        }
     }
 
     /// Forgets such keys of which nothing is left.
@@ -678,9 +670,9 @@ impl StreamCache {
         Ok(())
     }
 
-    /// What is counted here.
-    pub(super) fn counters(&self) -> &Counters<CacheCounter> {
-        &self.counted
+    /// What [`verify`](super::verify) says of what it counts: see [`Counters::verify`].
+    pub(super) fn verify_counters(&self, sums: &mut Vec<Amounts>) -> Verdict {
+        self.counted.verify(sums)
     }
 
     /// The pool, bytes and stream that a leased row was entered with; no stream where that was retired.
@@ -713,7 +705,7 @@ pub(super) struct StreamCaches {
     /// By stream cache: the handle of the stream that was last seen in a capture which has not ended
     /// since. One that is out of date costs time alone: the stream is served behind the engine's lock.
     capturing: Box<[AtomicUsize]>,
-    turns: Arc<Turns>,
+    numbers: Arc<Numbers>,
     peaks: Mutex<Peaks>,
 }
 
@@ -724,9 +716,9 @@ struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
     pub(super) fn new(engine: u32, hears: Hears) -> Self {
-        let turns = Arc::new(Turns::new(hears));
+        let numbers = Arc::new(Numbers::new(hears));
         let cache = |number| {
-            let hearing = Hearing::new(Arc::clone(&turns));
+            let hearing = Hearing::new(Arc::clone(&numbers));
             let cache = StreamCache::new(engine, number, hearing);
             Padded(Mutex::new(Rank::StreamCache, cache))
         };
@@ -734,7 +726,7 @@ impl StreamCaches {
             rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
             capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
-            turns,
+            numbers,
             peaks: Mutex::new(Rank::Peaks, Peaks::default()),
         }
     }
@@ -744,37 +736,31 @@ impl StreamCaches {
         self.peaks.lock()
     }
 
-    /// Whether anything was asked for outside captures since [`StreamCaches::take_heard`].
-    #[inline]
-    pub(super) fn has_heard(&self) -> bool {
-        self.turns.has_news()
+    /// What is kept of what is asked for outside captures, and whether there is anything new.
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
     pub(super) fn take_heard(&self) -> Vec<Demand> {
         // Before: what is noted meanwhile in a stream cache that was looked at is heard the next time.
-        self.turns.set_taken();
-        let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
-        turns.sort_by_key(|turn| turn.0);
-        turns.into_iter().flat_map(|turn| turn.1).collect()
+        self.numbers.set_taken();
+        let mut asked: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
+        asked.sort_by_key(|asked| asked.0);
+        asked.into_iter().map(|asked| asked.1).collect()
     }
 
     /// Keeps this of what is asked for outside captures from now on. Returns what was kept so far.
     pub(super) fn hear(&self, hears: Hears) -> Vec<Demand> {
         let heard = self.take_heard();
-        self.turns.keep(hears);
+        self.numbers.keep(hears);
         heard
-    }
-
-    /// Whether all that is asked for outside captures is kept.
-    pub(super) fn hears_all(&self) -> bool {
-        self.turns.keep_all()
     }
 
     /// Notes a request about a block of a stream that no stream cache has on lease.
     #[inline]
     pub(super) fn note(&self, stream: StreamHandle, asked: Demand) {
-        if self.turns.keep_any() {
+        if self.numbers.keep_any() {
             self.of(stream).hearing.note(asked);
         }
     }
@@ -788,9 +774,7 @@ impl StreamCaches {
     /// The cache of a stream, unless the stream was last seen in a capture: the cache has no block for it then.
     #[inline]
     pub(super) fn outside(&self, stream: StreamHandle) -> Option<MutexGuard<'_, StreamCache>> {
-        let number = number(stream);
-        let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
-        (!captures).then(|| self.lock(number))
+        self.number_outside(stream).map(|number| self.lock(number))
     }
 
     /// The cache of a stream outside captures, unless another thread holds its lock.
@@ -799,12 +783,14 @@ impl StreamCaches {
         &self,
         stream: StreamHandle,
     ) -> Option<MutexGuard<'_, StreamCache>> {
+        self.get_at_once(self.number_outside(stream)?)
+    }
+
+    #[inline]
+    fn number_outside(&self, stream: StreamHandle) -> Option<u32> {
         let number = number(stream);
         let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
-        if captures {
-            return None;
-        }
-        self.get_at_once(number)
+        (!captures).then_some(number)
     }
 
     /// Notes that a stream was seen in a capture.

@@ -377,7 +377,7 @@ impl Page<'_> {
         let mut sums: Vec<Amounts> = Vec::new();
         accounts.counters().verify(&mut sums)?;
         for cache in self.caches {
-            let counters = cache.counters().verify(&mut sums);
+            let counters = cache.verify_counters(&mut sums);
             counters.map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
         }
         caches.peaks().verify(&sums)?;
