@@ -68,17 +68,19 @@ impl Default for Config {
     }
 }
 
-/// Methods that set a field of a value and give the value back.
+/// Methods that set a field of a value, to what they are given or to what is made of that, and give the value back.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+ $(= $value:expr)?;)*) => {$(
         $(#[$doc])*
         #[must_use]
         pub fn $name(mut self, $name: $kind) -> Self {
+            $(let $name = $value;)?
             self.$($field).+ = $name;
             self
         }
     )*};
 }
+pub(super) use setters;
 
 impl Config {
     /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`
@@ -90,14 +92,9 @@ impl Config {
         Ok(Self::default().settings(Settings::from_environment()?))
     }
 
-    /// Replaces all settings.
-    #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
-    }
-
     setters! {
+        /// Replaces all settings.
+        settings: Settings => settings;
         /// Sets what programmatic edges prove.
         programmatic: Programmatic => settings.programmatic;
         /// Sets which streams may take a free block.
@@ -180,41 +177,6 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Sets what the pool is called in errors.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Puts the pool into a region, by its tag.
-    #[must_use]
-    pub fn tag(mut self, tag: impl Into<Arc<str>>) -> Self {
-        self.tag = Some(tag.into());
-        self
-    }
-
-    /// Lets captures into the pool get their memory at their end, within these bounds.
-    #[must_use]
-    pub fn plan(mut self, options: Options) -> Self {
-        self.plan = Some(options);
-        self
-    }
-
-    /// Sets the most the pool may hold, in bytes.
-    #[must_use]
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets where the pool's memory comes from.
-    #[must_use]
-    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
-        self.source = Some(source);
-        self
-    }
-
     /// Whether memory of the pool may have its blocks without the driver's mappings: then nothing can be
     /// planned, and nothing lies beside anything.
     pub(super) fn is_mapped(&self) -> bool {
@@ -227,6 +189,16 @@ impl PoolConfig {
     }
 
     setters! {
+        /// Sets what the pool is called in errors.
+        name: impl Into<Arc<str>> => name = Some(name.into());
+        /// Puts the pool into a region, by its tag.
+        tag: impl Into<Arc<str>> => tag = Some(tag.into());
+        /// Lets captures into the pool get their memory at their end, within these bounds.
+        plan: Options => plan = Some(plan);
+        /// Sets the most the pool may hold, in bytes.
+        max_bytes: u64 => max_bytes = Some(max_bytes);
+        /// Sets where the pool's memory comes from.
+        source: Arc<dyn Source> => source = Some(source);
         /// Sets whether every block has a segment of its own.
         no_split: bool => no_split;
         /// Sets whether each block is an allocation of its own.

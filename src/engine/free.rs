@@ -97,14 +97,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
-        if stream == block.stream && block.gone.is_none() {
-            block.last = None;
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = None,
-                None => block.uses.push(Use { stream, last: None }),
-            }
-        }
+        block.set_use(stream, None);
         let &mut LiveBlock { number, origin, stream: own, .. } = block;
         match origin {
             Origin::Capture(home) => {
@@ -137,14 +130,7 @@ impl<D: Driver> Locked<'_, D> {
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         let number = block.number;
-        if stream == block.stream {
-            block.last = Some(Box::new(last));
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = Some(Box::new(last)),
-                None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
-            }
-        }
+        block.set_use(stream, Some(Box::new(last)));
         self.state.capture(home.slot).write_journal(Entry::LastUse { block: number, stream });
         Ok(())
     }
@@ -350,13 +336,7 @@ impl<D: Driver> Locked<'_, D> {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
         let mut users = tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        if self.state.history.is_some() {
-            let (address, _) = self.state.pools.extent(heap, range);
-            let action =
-                if ending.reason.is_none() { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
+        self.record_free(block, ending.reason.is_none());
         if let Some(reason) = ending.reason.take() {
             self.state.pools.free_later(heap, range, number);
             let mut outside = std::mem::take(&mut ending.outside);
@@ -424,11 +404,10 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
         let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
         let &mut LiveBlock { bytes, requested, leased, .. } = block;
-        let LiveBlock { uses, gone, frames, .. } = block;
-        let (gone, frames) = (gone.take(), frames.take());
+        let gone = block.gone.take();
         let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
         let mut streams: SmallVec<[StreamHandle; 2]> =
-            uses.iter().map(|used| used.stream).collect();
+            block.uses.iter().map(|used| used.stream).collect();
         let eager = matches!(origin, Origin::Outside)
             && users != Users::Graphs
             && self.state.may_order(pool);
@@ -437,12 +416,7 @@ impl<D: Driver> Locked<'_, D> {
             streams.insert(0, stream);
         }
         let now = own.filter(|_| streams.is_empty());
-        if self.state.history.is_some() {
-            let (address, _) = self.state.pools.extent(heap, range);
-            let action = if now.is_some() { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
+        self.record_free(block, now.is_some());
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
@@ -468,7 +442,7 @@ impl<D: Driver> Locked<'_, D> {
             positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
-            asked: Some(Asked { requested, stream, frames }),
+            asked: Some(Asked { requested, stream, frames: block.frames.take() }),
             ..waiting
         });
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
@@ -477,20 +451,31 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
+    /// Enters into the history that a block is freed: for good if nothing uses it any more.
+    #[inline]
+    fn record_free(&mut self, block: &LiveBlock, completed: bool) {
+        if self.state.history.is_some() {
+            let &LiveBlock { pool, requested, stream, .. } = block;
+            let (address, _) = self.state.pools.extent(block.heap, block.range);
+            let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
+            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
+            self.state.record_event_from(action, place, Some(stream), pool, frames);
+        }
+    }
+
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, even if it does not now.
     pub(super) fn free_cached(&mut self, block: CachedBlock) {
         let CachedBlock { number, pool, heap, range, stream } = block;
-        let timeline = self.state.timelines.of(stream);
-        let mark = Position { timeline, position: self.state.timelines.now(timeline) };
+        let mark = self.state.timelines.open_mark(stream);
         if self.state.may_order(pool) {
-            let mark = (timeline, mark.position);
+            let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
             self.state.count_left_over((pool, heap), None);
             return;
         }
         self.state.pools.free_later(heap, range, number);
-        self.state.timelines.fence(self.driver, timeline);
+        self.state.timelines.fence(self.driver, mark.timeline);
         let waiting = Wait::new((pool, heap), range, number, Users::Eager);
         self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
     }
@@ -504,8 +489,7 @@ impl<D: Driver> Locked<'_, D> {
             Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
             Ok(_) | Err(_) => return None,
         }
-        let timeline = self.state.timelines.of(stream);
-        Some(Position { timeline, position: self.state.timelines.now(timeline) })
+        Some(self.state.timelines.open_mark(stream))
     }
 }
 

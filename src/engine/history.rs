@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::config::setters;
 use super::names::PoolId;
 use super::planned::nanoseconds;
 use super::snapshot::Stacks;
@@ -16,6 +17,7 @@ use super::stream_cache::StreamCache;
 use super::State;
 use crate::driver::{CaptureId, StreamHandle};
 use crate::index::{new_map, Map};
+pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
 /// Where the host's calls came from, innermost first.
@@ -82,18 +84,6 @@ fn replace_given(frames: Option<Arc<Frames>>) -> Option<Arc<Frames>> {
     GIVEN.try_with(|given| given.replace(frames)).ok().flatten()
 }
 
-/// One frame of the host's, with what is known of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostFrame {
-    /// The source file, or empty.
-    pub file: String,
-    /// Its line, or zero.
-    pub line: u32,
-    /// The function, or empty.
-    pub function: String,
-}
-
 impl Frames {
     /// The frames that the host gave for this call.
     #[inline]
@@ -156,16 +146,14 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
     let mut frames = Vec::new();
     for &address in addresses {
         backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
-            let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
+            let name = symbol.name().map(|name| name.to_string()).unwrap_or_default();
             let file = symbol.filename().map(|file| file.display().to_string());
             let line = symbol.lineno().unwrap_or(0);
-            frames.push(HostFrame { file: file.unwrap_or_default(), line, function });
+            frames.push(HostFrame { filename: file.unwrap_or_default(), line, name });
         });
     }
-    let inner = |frame: &HostFrame| {
-        frame.function.starts_with("backtrace::")
-            || frame.function.contains("regraph::engine::")
-            || frame.function.is_empty()
+    let inner = |HostFrame { name, .. }: &HostFrame| {
+        name.starts_with("backtrace::") || name.contains("regraph::engine::") || name.is_empty()
     };
     let own = frames.iter().take_while(|frame| inner(frame)).count();
     frames.split_off(own)
@@ -295,24 +283,15 @@ impl HistoryOptions {
         Self { entries, clear: true, origins: true, snapshots: false, skipped: Vec::new() }
     }
 
-    /// Sets whether what was kept before is forgotten.
-    pub fn clear(self, clear: bool) -> Self {
-        Self { clear, ..self }
-    }
-
-    /// Sets whether events say where calls came from.
-    pub fn origins(self, origins: bool) -> Self {
-        Self { origins, ..self }
-    }
-
-    /// Sets whether snapshots are events too.
-    pub fn snapshots(self, snapshots: bool) -> Self {
-        Self { snapshots, ..self }
-    }
-
-    /// Sets which events are not kept.
-    pub fn skipped(self, skipped: Vec<Shown>) -> Self {
-        Self { skipped, ..self }
+    setters! {
+        /// Sets whether what was kept before is forgotten.
+        clear: bool => clear;
+        /// Sets whether events say where calls came from.
+        origins: bool => origins;
+        /// Sets whether snapshots are events too.
+        snapshots: bool => snapshots;
+        /// Sets which events are not kept.
+        skipped: Vec<Shown> => skipped;
     }
 
     fn keeps(&self) -> Keeps {

@@ -116,9 +116,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Says that a launch was submitted behind all that [`HostCalls::follow_lent`] was asked for, and that later
     /// launches come after it.
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
-        let mut state = self.0.lock()?;
-        let row = state.pool(pool, "launch")?;
-        row.forget_borrowers();
+        self.0.lock()?.pool(pool, "launch")?.forget_borrowers();
         Ok(())
     }
 
@@ -203,14 +201,16 @@ impl State {
     /// Ends the loan of a block that is freed or taken over: the pool's next launch must wait for the streams that used
     /// it. A block that was taken over before is on loan no more; only its streams are noted.
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
-        let marks = self.marks_behind(block);
-        let Some(row) = self.pools.get_mut(block.pool) else { return };
+        let Self { pools, timelines, .. } = self;
+        let Some(row) = pools.get_mut(block.pool) else { return };
         if matches!(block.tenure, Tenure::Lent(_)) {
             row.remove_lent(block.bytes);
         }
-        for mark in marks {
-            row.launch_behind(mark);
+        for used in &block.uses {
+            row.launch_behind(timelines.open_mark(used.stream));
         }
+        let gone = block.gone.as_deref().copied();
+        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));
     }
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
@@ -232,22 +232,6 @@ impl State {
         for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
             block.tenure = Tenure::Adopted;
         }
-    }
-
-    /// Where the streams stand that have used a block, or will when it is freed.
-    fn marks_behind(&mut self, block: &LiveBlock) -> Vec<Position> {
-        let own = match block.gone.as_deref() {
-            Some(&gone) => gone,
-            None => self.open_mark(block.stream),
-        };
-        let others = block.uses.iter().map(|used| self.open_mark(used.stream));
-        others.chain(std::iter::once(own)).collect()
-    }
-
-    /// What a stream holds so far, or will until the next event behind it.
-    fn open_mark(&mut self, stream: StreamHandle) -> Position {
-        let timeline = self.timelines.of(stream);
-        Position { timeline, position: self.timelines.now(timeline) }
     }
 }
 
@@ -273,7 +257,9 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let mut found = self.place(requester, homes, bytes);
-        if found.is_none() && self.has_lent(pool) {
+        let heaps = self.state.pools.heaps_of(Some(pool));
+        let given_back = |&heap: &u32| self.state.pools.heap(heap).unsettled() > 0;
+        if found.is_none() && heaps.iter().any(given_back) {
             self.free_completed(Some(pool));
             if !self.may_lend(pool)? {
                 return Ok(None);
@@ -287,12 +273,6 @@ impl<D: Driver> Locked<'_, D> {
     fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
         let row = self.state.pool(pool, CALL)?;
         Ok(row.graphs() > 0 && row.captures() == 0)
-    }
-
-    /// Whether streams have given back something in a pool that is not free for all yet.
-    fn has_lent(&self, pool: PoolId) -> bool {
-        let heaps = self.state.pools.heaps_of(Some(pool)).into_iter();
-        heaps.map(|heap| self.state.pools.heap(heap).unsettled()).sum::<usize>() > 0
     }
 
     fn follow_lent(&mut self, pool: PoolId, stream: StreamHandle) -> Result<(), Error>
@@ -372,13 +352,6 @@ pub enum Spare {
     /// Requests outside captures to pools that take offers get it before these grow; for the rest as
     /// [`Spare::GivenBack`].
     Offered,
-}
-
-impl Spare {
-    /// Whether it goes back to the driver for others.
-    pub(super) fn is_given_back(self) -> bool {
-        matches!(self, Self::GivenBack | Self::Offered)
-    }
 }
 
 impl fmt::Display for Spare {

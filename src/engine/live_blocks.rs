@@ -163,6 +163,17 @@ impl LiveBlock {
         }
     }
 
+    /// Notes that a stream uses the block: for the last time, or until it is freed.
+    pub(super) fn set_use(&mut self, stream: StreamHandle, last: Option<Box<LastUse>>) {
+        if stream == self.stream && self.gone.is_none() {
+            self.last = last;
+        } else if let Some(used) = self.uses.iter_mut().find(|used| used.stream == stream) {
+            used.last = last;
+        } else {
+            self.uses.push(Use { stream, last });
+        }
+    }
+
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
         self.origin = Origin::Past;

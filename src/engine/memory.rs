@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::captures::CaptureState;
 use super::figures::{Peaks, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
+use super::lending::Spare;
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
@@ -52,7 +53,7 @@ impl fmt::Display for Leak {
             write!(f, ", offered to {pool}")?;
         }
         for frame in &self.origin {
-            write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
+            write!(f, "\n    {} ({}:{})", frame.name, frame.filename, frame.line)?;
         }
         Ok(())
     }
@@ -430,21 +431,14 @@ impl State {
         let pool = self.pools.pool_of(heap);
         self.say_changes(pool, &changes);
         for Change { mapped, whole, address, bytes, pieces } in changes {
-            let action = if mapped {
-                self.accounts.counts().num_device_alloc += pieces as u64;
-                if whole {
-                    EventKind::Segment
-                } else {
-                    EventKind::Map
-                }
-            } else {
-                self.accounts.counts().num_device_free += pieces as u64;
-                if whole {
-                    EventKind::SegmentBack
-                } else {
-                    EventKind::Unmap
-                }
+            let counts = self.accounts.counts();
+            let (count, action) = match (mapped, whole) {
+                (true, true) => (&mut counts.num_device_alloc, EventKind::Segment),
+                (true, false) => (&mut counts.num_device_alloc, EventKind::Map),
+                (false, true) => (&mut counts.num_device_free, EventKind::SegmentBack),
+                (false, false) => (&mut counts.num_device_free, EventKind::Unmap),
             };
+            *count += pieces as u64;
             if bytes > 0 {
                 self.note_segment(mapped, (address, bytes));
                 self.record_event(action, (address, bytes), None, pool);
@@ -483,24 +477,21 @@ impl<D: Driver> Locked<'_, D> {
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
             || self.state.caches.used().any(|cache| cache.names(stream));
+        let in_use = || Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse };
         if asks {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
+            return Err(in_use());
         }
         let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self.state.timelines.mark(self.driver, stream).ok_or(Error::Stream {
-                call: "retire_stream",
-                stream,
-                why: StreamRefusal::InUse,
-            })?;
+            let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
             for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
                 block.gone = Some(Box::new(gone));
             }
         }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline) {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
+            return Err(in_use());
         }
         self.state.caches.of(stream).forget_stream(stream);
         if self.state.timelines.many_retired() {
@@ -619,12 +610,11 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether what is free in a heap is for others, or for the pool that asks, and no work uses it.
     fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
         let pool = self.state.pools.pool_of(heap);
-        let is_for_all = || {
-            amount.pool.is_some()
-                || amount.needs == Some(pool)
-                || self.state.pools.get(pool).is_none_or(|row| row.spare().is_given_back())
-        };
-        !self.state.is_settling(pool) && is_for_all()
+        let spare = self.state.pools.get(pool).map(PoolRow::spare);
+        let is_for_all = amount.pool.is_some()
+            || amount.needs == Some(pool)
+            || !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort));
+        is_for_all && !self.state.is_settling(pool)
     }
 
     /// In a heap that caches nothing: gives back what has become free.

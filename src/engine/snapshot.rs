@@ -36,17 +36,13 @@ impl<D: Driver> Engine<D> {
     /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for
     /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let rows = self.change(|locked| Ok(locked.rows()))?;
-        Ok(rows.format())
+        Ok(self.alter(|locked| locked.rows())?.format())
     }
 
     /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
     /// was kept before is forgotten if they say so.
     pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.keep_history(options);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.keep_history(options))
     }
 
     /// Writes what memory holds when a request has failed for the first time, where the settings name a file.
@@ -99,15 +95,12 @@ impl<D: Driver> Engine<D> {
         const BLOCKS: usize = 32;
         let blocks = self.lock()?.largest_blocks(BLOCKS);
         let blocks = blocks.iter().map(|block| {
-            let frames = block.origin.iter();
             json!({
                 "pool": label(&block.pool),
                 "address": block.address,
                 "bytes": block.bytes,
                 "stream": block.stream.bits(),
-                "frames": frames
-                    .map(|it| json!({"filename": it.file, "line": it.line, "name": it.function}))
-                    .collect::<Vec<_>>(),
+                "frames": block.origin,
             })
         });
         let waits = report.waits.iter().map(|range| {
@@ -186,13 +179,7 @@ pub(super) struct Stacks(BTreeMap<usize, Vec<Frame>>);
 impl Stacks {
     pub(super) fn of(&mut self, frames: Option<&Arc<Frames>>) -> Vec<Frame> {
         let Some(frames) = frames else { return Vec::new() };
-        let resolved = self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| {
-            let frames = frames.resolve().into_iter();
-            frames
-                .map(|frame| Frame { filename: frame.file, line: frame.line, name: frame.function })
-                .collect()
-        });
-        resolved.clone()
+        self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| frames.resolve()).clone()
     }
 }
 
@@ -422,19 +409,18 @@ impl HeapRows {
             context: None,
             blocks: Vec::new(),
         };
-        segments.extend(self.still_held.iter().map(|&((address, size), number)| {
-            let (state, requested_size) = (BlockState::Inactive, 0);
-            let (frames, waiting) = (Vec::new(), None);
-            let block = SegmentBlock {
-                address,
-                size,
-                requested_size,
-                state,
-                frames,
-                context: None,
-                waiting,
-            };
-            Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
+        let unused = |(address, size): (u64, u64)| SegmentBlock {
+            address,
+            size,
+            requested_size: 0,
+            state: BlockState::Inactive,
+            frames: Vec::new(),
+            context: None,
+            waiting: None,
+        };
+        segments.extend(self.still_held.iter().map(|&(place, number)| {
+            let blocks = vec![unused(place)];
+            Segment { total_size: place.1, blocks, ..empty(place.0, number) }
         }));
         self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
         let mut open: Option<(usize, u64)> = None;
@@ -467,20 +453,15 @@ impl HeapRows {
             let frames = stacks.of(origin);
             let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };
-            let size = bytes;
-            let block =
-                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
+            let block = unused((address, bytes));
+            let block = SegmentBlock { requested_size, state, frames, context, waiting, ..block };
             segment.blocks.push(block);
         }
         for (address, size) in self.premapped {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;
-            let (state, frames) = (BlockState::Inactive, Vec::new());
-            let (requested_size, context, waiting) = (0, None, None);
-            let premapped =
-                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
-            segment.blocks.push(premapped);
+            segment.blocks.push(unused((address, size)));
         }
     }
 }

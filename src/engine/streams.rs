@@ -303,6 +303,12 @@ impl Timelines {
         row.open
     }
 
+    /// What a stream holds so far, or will until the next event behind it.
+    pub(super) fn open_mark(&mut self, stream: StreamHandle) -> Position {
+        let timeline = self.of(stream);
+        Position { timeline, position: self.now(timeline) }
+    }
+
     pub(super) fn completed(&self, timeline: TimelineId) -> u64 {
         self.rows[timeline.index()].completed
     }
@@ -363,10 +369,9 @@ impl Timelines {
         driver: &D,
         stream: StreamHandle,
     ) -> Position {
-        let timeline = self.of(stream);
-        let position = self.now(timeline);
-        self.fence(driver, timeline);
-        Position { timeline, position }
+        let mark = self.open_mark(stream);
+        self.fence(driver, mark.timeline);
+        mark
     }
 
     /// Marks where a stream stands that is about to capture. A mark from before counts no more.
@@ -401,7 +406,10 @@ impl Timelines {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };
-        let event = match self.take_spare(device) {
+        // One that has completed and that no call waits for.
+        let spare = self.spare.entry(device).or_default();
+        let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1);
+        let event = match row.map(|row| spare.swap_remove(row)) {
             Some(event) => event,
             None => match driver.create_event_on(device) {
                 Ok(event) => Arc::new(event),
@@ -420,13 +428,6 @@ impl Timelines {
         (row.wanted, row.owes) = (false, false);
         self.set_busy(timeline);
         true
-    }
-
-    /// A completed event of a device that no call waits for.
-    fn take_spare(&mut self, device: u32) -> Option<Event> {
-        let spare = self.spare.get_mut(&device)?;
-        let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1)?;
-        Some(spare.swap_remove(row))
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.

@@ -47,28 +47,22 @@ impl By {
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
     /// Of which pool the pieces are that go and come from now on; a hold of the engine's lock begins.
-    fn turn_to(&mut self, pool: PoolId);
+    fn turn_to(&mut self, _pool: PoolId) {}
 
     /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
-    /// piece goes after, and begins those of the pieces that came.
-    fn advance(&mut self) -> Result<(), DriverError>;
-
-    /// Waits until nothing is read or written any more, with no lock of the engine's held. After an error what came is
-    /// not whole.
-    fn finish(&mut self) -> Result<(), DriverError>;
-}
-
-impl Contents for NothingKept {
-    fn turn_to(&mut self, _: PoolId) {}
-
+    /// piece goes after, and begins those of the pieces that came. Nothing, where nothing is copied.
     fn advance(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
 
+    /// Waits until nothing is read or written any more, with no lock of the engine's held. After an error what came is
+    /// not whole.
     fn finish(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
 }
+
+impl Contents for NothingKept {}
 
 /// So many pieces go or come in one hold of the engine's lock: each takes the driver some 25 to 75 us.
 const PIECES: u32 = 8;
@@ -110,14 +104,6 @@ impl Keeper for Back {
 impl Contents for Back {
     fn turn_to(&mut self, _: PoolId) {
         self.0.begin();
-    }
-
-    fn advance(&mut self) -> Result<(), DriverError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), DriverError> {
-        Ok(())
     }
 }
 
@@ -169,20 +155,13 @@ impl<D: Driver> Engine<D> {
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
             let missing = locked.missing_of(&[pool]);
-            match locked.get_back(&[pool], &mut NothingKept, by.call) {
-                Ok(Some(Came::All | Came::Part)) => {}
-                Ok(Some(Came::Short(need))) => {
-                    locked.send_back(pool, by.call);
-                    return Err(locked.report_short(need, &[pool]));
-                }
-                Ok(None) => {
-                    locked.send_back(pool, by.call);
-                    return Ok(None);
-                }
-                Err(error) => {
-                    locked.send_back(pool, by.call);
-                    return Err(error);
-                }
+            let came = locked.get_back(&[pool], &mut NothingKept, by.call);
+            if !matches!(came, Ok(Some(Came::All | Came::Part))) {
+                locked.send_back(pool, by.call);
+                return match came? {
+                    Some(Came::Short(need)) => Err(locked.report_short(need, &[pool])),
+                    _ => Ok(None),
+                };
             }
             locked.reopen(pool);
             locked.state.say_of(pool, Level::Info, |pool| {
@@ -290,12 +269,10 @@ impl<D: Driver> Engine<D> {
     /// way any more.
     pub(crate) fn end_movements(&self, by: u64) {
         // A poisoned engine lets nothing go.
-        let _ = self.change(|locked| {
-            let pools = locked.state.pools.ids();
-            let kept = pools.into_iter().filter(|&it| locked.state.pools.keeper_of(it) == Some(by));
-            let kept: Vec<PoolId> = kept.collect();
+        let _ = self.alter(|locked| {
+            let mut kept = locked.state.pools.ids();
+            kept.retain(|&it| locked.state.pools.keeper_of(it) == Some(by));
             locked.end_movement(&kept);
-            Ok(())
         });
     }
 
@@ -536,11 +513,8 @@ impl State {
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        heaps
-            .iter()
-            .copied()
-            .map(|heap| with_heap!(self.pools, heap, |heap| heap.suspended()))
-            .sum()
+        let missing = |&heap: &u32| with_heap!(self.pools, heap, |heap| heap.suspended());
+        heaps.iter().map(missing).sum()
     }
 
     /// Says the same of what all heaps of a pool have.
@@ -558,7 +532,11 @@ impl State {
                 // The history shows memory before what lies in it.
                 self.count_changes(heap);
             }
-            self.record_return(heaps);
+            // To the history the blocks are new.
+            self.record_occupants(heaps, |state| match state {
+                BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
+                _ => &[EventKind::Allocate],
+            });
         }
     }
 
@@ -588,19 +566,7 @@ impl State {
         live
     }
 
-    /// To the history the blocks of a suspended pool are gone, with all that they held.
-    fn record_leaving(&mut self, heaps: &[u32]) {
-        self.record_occupants(heaps, |_| &[EventKind::FreeCompleted]);
-    }
-
-    /// And they are new when it is resumed.
-    fn record_return(&mut self, heaps: &[u32]) {
-        self.record_occupants(heaps, |state| match state {
-            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
-            _ => &[EventKind::Allocate],
-        });
-    }
-
+    /// Enters into the history what becomes of all blocks in heaps.
     fn record_occupants(
         &mut self,
         heaps: &[u32],
@@ -819,7 +785,8 @@ impl<D: Driver> Locked<'_, D> {
         self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         self.take_back(Some(pool), |_| true);
         if !self.state.pools.is_shut(pool) {
-            self.state.record_leaving(&heaps);
+            // To the history the blocks are gone, with all that they held.
+            self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);
         }
         self.state.set_presence(&heaps, Presence::shut);
     }
@@ -929,11 +896,10 @@ impl<D: Driver> Movement<'_, D> {
             return;
         }
         // A poisoned engine opens nothing.
-        let _ = self.engine.change(|locked| {
+        let _ = self.engine.alter(|locked| {
             self.pools.iter().for_each(|&pool| locked.reopen(pool));
             locked.state.set_asleep(&self.turned, self.by, false);
             locked.end_movement(&self.pools);
-            Ok(())
         });
     }
 
@@ -1011,11 +977,8 @@ impl<D: Driver> Movement<'_, D> {
 
     /// Gets the pools' memory; returns what is missing where there is none.
     fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<Need>, Error> {
-        self.engine.change(|locked| {
-            for &pool in &self.pools {
-                locked.tell_there(pool, contents);
-            }
-            Ok(())
+        self.engine.alter(|locked| {
+            self.pools.iter().for_each(|&pool| locked.tell_there(pool, contents));
         })?;
         contents.advance()?;
         loop {

@@ -565,9 +565,9 @@ fn leaks_are_listed_with_their_origin() {
     let found: Vec<_> = leaks.iter().map(|leak| (leak.address, leak.block, leak.bytes)).collect();
     assert_eq!(found, expected);
     for leak in &leaks {
-        let named = |name| leak.origin.iter().any(|frame| frame.function.contains(name));
+        let named = |name| leak.origin.iter().any(|frame| frame.name.contains(name));
         assert!(named("leaks_are_listed_with_their_origin"), "{:?}", leak.origin);
-        assert!(!leak.origin[0].function.contains("regraph::engine"));
+        assert!(!leak.origin[0].name.contains("regraph::engine"));
         assert!(leak.to_string().contains("leaks_are_listed_with_their_origin"));
     }
 }

@@ -102,7 +102,7 @@ fn a_traces_blocks_have_the_frames_that_the_host_gave() {
     let [s] = b.streams();
     let frame = |function: &str, line| {
         let mut frame = HostFrame::default();
-        (frame.file, frame.line, frame.function) =
+        (frame.filename, frame.line, frame.name) =
             ("model.py".to_owned(), line, function.to_owned());
         frame
     };

@@ -256,7 +256,7 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
     let first = b.engine.allocate(b.pool, BYTES, b.stream).unwrap();
     // What is given with a call counts in that call.
     let mut frame = HostFrame::default();
-    frame.function = "inner".to_owned();
+    frame.name = "inner".to_owned();
     let second = with_frames(vec![frame], || b.engine.allocate(b.pool, BYTES, b.stream).unwrap());
     b.engine.free(first.id).unwrap();
     set_host_context(None);
@@ -269,7 +269,7 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
     // Unless it is to be remembered beside it.
     set_host_context(Some(b.context(3)));
     let mut frame = HostFrame::default();
-    frame.function = "beside".to_owned();
+    frame.name = "beside".to_owned();
     let third =
         with_frames_beside(vec![frame], || b.engine.allocate(b.pool, BYTES, b.stream).unwrap());
     let allocated = b.trace().last().unwrap().clone();

@@ -8,8 +8,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A use that is recorded after a stream's last use takes back that it was the last.",
         file: "src/engine/free.rs",
         edits: &[
-            ("block.last = None;", ""),
-            ("Some(used) => used.last = None,", "Some(_) => {}"),
+            (
+                "block.set_use(stream, None);",
+                "if stream != block.stream && block.uses.iter().all(|used| used.stream != stream) {
+            block.set_use(stream, None);
+        }",
+            ),
             // What the record says of the stream is as ever.
             (
                 "ending.worked |= last.worked;",
@@ -216,7 +220,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "use-after-foreign-last-use",
         rule: "A use that is recorded after another stream's last use takes back that it was the last.",
         file: "src/engine/free.rs",
-        edits: &[("Some(used) => used.last = None,", "Some(_) => {}")],
+        edits: &[(
+            "block.set_use(stream, None);",
+            "if block.uses.iter().all(|used| used.stream != stream) {
+            block.set_use(stream, None);
+        }",
+        )],
         test: "rules::of_captures",
     },
     Mutant {
