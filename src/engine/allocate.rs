@@ -1,8 +1,5 @@
-//! Handing out memory.
-//!
-//! [`Engine::allocate`] asks the stream's cache first. What that has not goes through
-//! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives
-//! ([`oom`](super::oom)).
+//! Handing out memory. [`Engine::allocate`] asks the stream's cache first. What that has not goes through
+//! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives ([`oom`](super::oom)).
 
 use std::sync::Arc;
 

@@ -1,15 +1,8 @@
-//! Ending captures and graphs.
+//! Ending captures and graphs, in one step or in two.
 //!
-//! # Verdicts that are still to come
-//!
-//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
-//! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
-//! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
+//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's. What the checker
+//! needs goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
 //! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
-//!
-//! # Attempts
-//!
-//! What was refused for a programmatic edge is captured again.
 
 use std::fmt;
 use std::panic::resume_unwind;

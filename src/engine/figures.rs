@@ -1,16 +1,8 @@
-//! Figures that are exact, peaks included, though no single place sees all memory.
+//! Figures that are exact, peaks included, though no single place sees all memory: `design/allocator.md` ("Figures").
 //!
-//! Blocks are counted where they are handed out: by the *stream caches* of streams, each under a lock of
-//! its own, and by the state behind the engine's lock. The sum over all of them is known only to
-//! who holds every lock. So that a peak is not missed, each counts against an *allowance*: the sum of
-//! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
-//! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
-//! peak, a new peak is noted (see `State::sum_up`).
-//!
-//! The sums are never added up anew. A counter is *settled* when its allowance becomes what it counts, and
-//! the sums are changed by the difference; so once all counters are settled the sums of the allowances are
-//! the figures. A counter that has not changed since it was settled is left alone, whatever there is of
-//! them: a call takes the same time with any number of pools.
+//! The sum of all allowances never exceeds the peak seen so far, so as long as every counter stays within its allowance
+//! there can be no new peak. A counter is *settled* when its allowance becomes what it counts, and the sums are changed
+//! by the difference; so once all counters are settled the sums of the allowances are the figures.
 //!
 //! [`Accounts`] know what has changed since it was counted last, and the sums for reports; [`Figures`] are what
 //! reports say, with the meanings that PyTorch gives them.

@@ -1,21 +1,10 @@
-//! Serving a capture from a layout.
+//! Serving a capture from a layout, and learning layouts from runs outside captures and from earlier captures
+//! (`design/plans.md`).
 //!
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
-//! markers are proven; a layout that does not fit the capture costs memory, never safety. Block by block: one
-//! that is not as foreseen has a place beside the others, and those that follow theirs.
-//!
-//! Places are in one arena of memory, or among addresses whose memory comes by pages at the capture's end
-//! (`planned`), where less memory does for these.
-//!
-//! # Learning
-//!
-//! What captures will ask for is learned from runs outside captures, and from earlier captures. What was learned is a
-//! *lesson*. A capture that begins as a lesson does follows its layout, block by block, as far as it asks for the same.
-//!
-//! A lesson that the host has not asked for is to cost nothing. Its layout is followed where it takes less than blocks
-//! that are placed as they come. Its arena gets memory in pieces, where a block needs it, so a capture that turns out to
-//! be another one holds the pieces that it used. And the layout is given up after [`GIVEN_UP`] requests in a row that
-//! have no place in it. None of that is a promise: a capture may still hold more than without a lesson.
+//! markers are proven; a layout that does not fit the capture costs memory, never safety. One that the host has not asked
+//! for is to cost nothing: its arena gets memory in pieces, where a block needs it, and it is given up after
+//! [`GIVEN_UP`] requests in a row that have no place in it.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,11 +1,5 @@
-//! Memory of graphs for work outside captures, between their launches.
-//!
-//! What a pool's graphs do not keep ([`kept`](crate::heap)) is nothing while none of them runs. A block that is
-//! *lent* lies there. Its host promises that its stream comes after the latest launch when it is handed out, and
-//! asks before the next one: that is refused while such a block lives, and comes after all that has used one.
-//! [`graphs::Pool`](crate::graphs::Pool) keeps that promise for its host.
-//!
-//! [`Spare`] says who may have what is free in a pool: the driver, other pools, or the pool alone.
+//! Memory of graphs for work outside captures, between their launches (`design/sleep-and-lend.md`); [`Spare`] says who may
+//! have what is free in a pool: the driver, other pools, or the pool alone.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Names of pools, graphs and blocks.
 //!
 //! A name carries the number of its engine and one that the engine gives once. So the name of
-//! something that is gone, or that another engine made, is unknown to the call that receives it,
-//! although its row in the engine's tables may be in use again. Captures have the driver's number,
-//! which is unique in the process: a capture may use pools of several devices' engines.
+//! something that is gone, or that another engine made, is unknown to the call that receives it. Captures have the
+//! driver's number, which is unique in the process: a capture may use pools of several devices' engines.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,18 +1,9 @@
-//! What is tried before a request fails for want of memory, and the report of one that failed.
+//! What is tried before a request fails for want of memory, and the report of one that failed. Nothing is
+//! counted and no observer told before a request has failed in the end ([`Engine::request`]).
 //!
-//! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
-//! counted and no observer told before a request has failed in the end ([`Engine::request`]). A caller
-//! with locks of its own held has observers told when it has released them ([`logging`](crate::logging)).
-//!
-//! # Errands
-//!
-//! What a call leaves to be done once the engine's lock is released: waits for the device, and plans.
-//!
-//! Neither is done with the lock held, since all other calls that need it would stand still meanwhile. A call
-//! that can go on only after that ends without a result, and is made again from its beginning: captures, pools
-//! and memory may have changed in between, so nothing that it had found out before counts. A request that is
-//! made again may find that another thread has taken what it has waited for; it waits again then, at most
-//! [`ROUNDS`] times in all.
+//! *Errands* are what a call leaves to be done once the engine's lock is released: waits for the device, and plans. A call
+//! that can go on only after that is made again from its beginning, at most [`ROUNDS`] times in all: captures, pools
+//! and memory may have changed in between, so nothing that it had found out before counts.
 
 use std::cmp::Reverse;
 use std::fmt;

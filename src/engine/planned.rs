@@ -1,23 +1,11 @@
-//! Captures whose memory comes at their end.
+//! Captures whose memory comes at their end, and memory that captures map ahead.
 //!
 //! Large blocks of such a capture get addresses of their own (`heap/planned`). At its end a plan is
 //! made from its journal, the checker judges the capture with what the plan puts where, and only then
 //! is memory mapped: a plan that was not judged hands nothing out.
 //!
-//! # Premapped memory
-//!
-//! A heap may exchange a piece only while every block ever placed in it is one of captures under way
-//! and nothing outside them uses it; see `heap/grow.rs`. So premapped memory goes, or is kept, before
-//!
-//! * a capture of its pool ends: only from then on may a graph with such blocks run;
-//! * work outside captures is handed a place in its pool;
-//! * a use of such a block outside its capture is recorded.
-//!
-//! It goes as well where memory is short.
-//!
-//! While a piece is exchanged its addresses are mapped nowhere for a moment, and a copy that another
-//! thread captures just then would fail. So it is done only where every stream of every capture of
-//! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
+//! Premapped memory goes, or is kept, before a capture of its pool ends, before work outside captures is handed a place in
+//! its pool, and before a use of such a block outside its capture is recorded (`design/safety.md`, "Exchanged pieces").
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

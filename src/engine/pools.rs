@@ -1,6 +1,4 @@
-//! Pools and their heaps.
-//!
-//! A pool has a heap for small blocks, one for large blocks, and one for blocks whose memory comes at
+//! Pools and their heaps: one for small blocks, one for large blocks, and one for blocks whose memory comes at
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
 

@@ -1,9 +1,7 @@
 //! Memory that other processes and other devices map, and memory of theirs that is mapped here.
 //!
-//! The engine sees no work of other processes. Who shares a block keeps it until that work has
-//! completed, as with work that the engine was not told of: its addresses and its physical memory
-//! may be another block's afterwards. The physical memory itself stays for as long as another process
-//! maps it, also after it has gone here.
+//! The engine sees no work of other processes: who shares a block keeps it until that work has completed. The physical
+//! memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
 use std::fmt;

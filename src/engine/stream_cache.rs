@@ -1,18 +1,12 @@
-//! Stream caches: blocks that a stream gets back at once, without the engine's lock.
-//!
-//! Outside captures a block that only its own stream used may serve that stream again as soon as it
-//! is freed: work that the stream submits from now on comes after all that it submitted before.
-//! This is the one rule by which a stream cache hands out memory, and it asks for nothing else:
+//! Stream caches: blocks that a stream gets back at once, without the engine's lock. What is freed goes on the list of
+//! its exact size, and is handed out again from there under a new name. This is the one rule, and it asks for no more:
 //!
 //! 1. the block was handed out to this stream, and no other was recorded for it;
 //! 2. the stream did not capture when the block was freed, so no graph holds its use;
 //! 3. the stream does not capture now, so the new work is submitted, not recorded.
 //!
 //! A stream cache *leases* places from the engine's tables: there a leased block stays allocated, under
-//! one number, until the stream cache gives it back. What is freed goes on the list of its exact size and
-//! is handed out again from there under a new name. All else (another size, another stream, a
-//! capture, events) is the business of the state behind the engine's lock, which takes leases back
-//! when it is asked for something that a stream cache has no block for.
+//! one number, until the stream cache gives it back.
 
 use std::sync::Arc;
 

@@ -1,22 +1,9 @@
-//! Streams outside captures, and what of their work has completed.
+//! Streams outside captures, and what of their work has completed: timelines, positions and fences, as
+//! `design/allocator.md` has them ("Streams outside captures").
 //!
-//! A *timeline* is a stream as the engine knows it outside captures. Its work completes in order, so
-//! time on it is counted in *positions*: the engine now and then records an event, a *fence*, which
-//! closes the position that is open; when the event has completed, so has everything that was submitted
-//! in that position and before. Memory freed in a position is free for everyone once it is completed.
-//!
-//! No event is recorded while the timeline's stream captures: it would become a part of the graph. The
-//! timeline then *owes* a fence, which is recorded when the capture is over. It comes after all that was
-//! submitted before the capture, so it covers that too.
-//!
-//! Nor is one recorded on a stream that another thread may be about to capture on: between the
-//! question whether it captures and the record it may begin, and the driver's captures are not
-//! thread-safe. A timeline belongs to the thread that named its stream last; others leave it owing, and
-//! ask no more of it than whether it captures.
-//!
-//! A stream may belong to another device than the engine's. An event is recorded on streams of its
-//! own device alone, so each timeline learns its device before its first fence, and owes it as long as
-//! its device is unknown.
+//! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
+//! that another thread named last, which may begin to capture between the question and the record, nor on one of an
+//! unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};

@@ -1,11 +1,8 @@
 //! Suspending pools: their memory goes back to the driver while blocks and graphs keep their
 //! addresses.
 //!
-//! A suspended pool is shut: no door hands anything of it out. Stream caches keep nothing of it and get
-//! nothing back, the heaps refuse every request, and what gives memory back by range finds none. Blocks
-//! of it can be freed; that changes tables and no memory.
-//!
-//! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
+//! A suspended pool is shut: no door hands anything of it out. Blocks of it can be freed; that changes tables and no
+//! memory. A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
 //! exchanged: it is shut likewise, but what its live blocks hold is kept, even if more calls of the driver fail.
 
 use std::collections::BTreeMap;

@@ -1,12 +1,8 @@
 //! What holds of an engine's state between calls: the page to read before any of its tables is changed.
 //!
-//! Each function below says what holds of one of them, in the order in which they build on each other, and finds what
-//! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
-//! theirs in `heap/verify.rs` and `heap/planned/mod.rs`.
-//!
-//! [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it: the random programs of `crates/testing` after every step. It costs a look at each
-//! row of each table. An engine without one of its safety rules
-//! ([`Flaw`](super::config::Flaw)) need not hold to it.
+//! Each function below says what holds of one of them, and finds what does not; a table with private fields is checked in
+//! its own file, and said here. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at the cost of a
+//! look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.

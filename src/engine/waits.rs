@@ -1,10 +1,5 @@
 //! Freed memory that waits for something outside the proof: a capture's end, or work that was
-//! submitted outside captures.
-//!
-//! Such a range is free once the captures it waits for have ended, none of its streams captures
-//! any more, and an event recorded on each of them since has completed. A stream that captures
-//! when the block is freed gets its event after that: what is submitted to it then comes after
-//! what was submitted before the capture, so the event covers both.
+//! submitted outside captures (`design/safety.md`, "What waits, and until when").
 //!
 //! Only captures that run at the free can use the block. One that was not announced is detected by the look at
 //! the block's streams at the free, never later; later looks find out when the streams have left their captures.
