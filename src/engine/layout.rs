@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
+use thiserror::Error as ThisError;
 
 use super::allocate::Request;
 use super::captures::CaptureState;
@@ -81,12 +82,14 @@ pub struct FellBack {
 }
 
 /// Why a block does not lie where a layout says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Why {
     /// The capture allocates more blocks than there are places.
+    #[error("which is one more than there were the first time")]
     More,
     /// The block is of another size.
+    #[error("which takes {found} bytes and took {planned} the first time")]
     Size {
         /// The place's, in bytes.
         planned: u64,
@@ -94,6 +97,7 @@ pub enum Why {
         found: u64,
     },
     /// The block is for another stream. Both by the order of streams' first blocks.
+    #[error("which is for stream {found} and was for {planned} the first time")]
     Stream {
         /// The place's.
         planned: u32,
@@ -101,28 +105,14 @@ pub enum Why {
         found: u32,
     },
     /// The place is in use, or what used it is not proven to have completed.
+    #[error("whose place is not proven to be free")]
     Taken,
     /// There was no memory for the arena, in one place.
+    #[error("since there was no memory for all of it in one place")]
     NoMemory,
     /// The pool keeps no memory that blocks could share.
+    #[error("since memory caching is turned off")]
     NoCaching,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::More => write!(f, "which is one more than there were the first time"),
-            Self::Size { planned, found } => {
-                write!(f, "which takes {found} bytes and took {planned} the first time")
-            }
-            Self::Stream { planned, found } => {
-                write!(f, "which is for stream {found} and was for {planned} the first time")
-            }
-            Self::Taken => write!(f, "whose place is not proven to be free"),
-            Self::NoMemory => write!(f, "since there was no memory for all of it in one place"),
-            Self::NoCaching => write!(f, "since memory caching is turned off"),
-        }
-    }
 }
 
 /// So many places before and behind the next one are searched for a request that is not for that one, and

@@ -4,8 +4,9 @@
 //! memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
+
+use thiserror::Error as ThisError;
 
 use super::names::{BlockId, NO_CACHE};
 use super::{Error, Locked, Sharing, Unknown};
@@ -13,36 +14,23 @@ use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
 /// Why a block cannot be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum WhyNotShared {
     /// Its memory was not made for that.
+    #[error(
+        "its memory was not made for other processes; set exportable:True before it is allocated"
+    )]
     NotExportable,
     /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
+    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
     Planned,
     /// Its memory comes from a source of the host's.
+    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
     FromSource,
     /// There is no memory behind it now.
+    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
     Suspended,
-}
-
-impl fmt::Display for WhyNotShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotExportable => {
-                "its memory was not made for other processes; set exportable:True before it is \
-                 allocated"
-            }
-            Self::Planned => {
-                "its capture gets its memory at its end; set plan:none for captures whose blocks are \
-                 shared"
-            }
-            Self::FromSource => {
-                "its pool has memory of a source of the host's, which alone knows how to share it"
-            }
-            Self::Suspended => "its pool is suspended; resume it first (HostCalls::resume_pool)",
-        })
-    }
 }
 
 /// Memory that [`Sharing::import`] has mapped.
