@@ -590,10 +590,7 @@ impl State {
     #[inline]
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut PoolRow, Error> {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.
-        match self.pools.get_mut(pool) {
-            Some(row) => Ok(row),
-            None => Err(Error::Unknown { call, what: Unknown::Pool(pool) }),
-        }
+        self.pools.get_mut(pool).ok_or_else(|| Error::Unknown { call, what: Unknown::Pool(pool) })
     }
 
     /// The slot of a capture under way.
@@ -602,10 +599,8 @@ impl State {
         capture: CaptureId,
         call: &'static str,
     ) -> Result<CaptureSlot, Error> {
-        match self.captures.slot(capture) {
-            Some(slot) => Ok(slot),
-            None => Err(Error::Unknown { call, what: Unknown::Capture(capture) }),
-        }
+        let unknown = || Error::Unknown { call, what: Unknown::Capture(capture) };
+        self.captures.slot(capture).ok_or_else(unknown)
     }
 
     #[inline]

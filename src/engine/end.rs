@@ -23,7 +23,7 @@ use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
-use crate::heap::CaptureSlot;
+use crate::heap::{CaptureSlot, Users};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
@@ -188,17 +188,12 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
         let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
-            (Some(((journal, _), finished)), _) => {
-                let (policy, foreign) =
-                    (self.config.settings.programmatic, self.config.foreign_nodes);
-                finished
-                    .map_err(|error| Error::Refused(Box::new(Violation::Driver(error))))
-                    .and_then(|graph| {
-                        let judged = judge_timed(journal, policy, &graph, foreign);
-                        took = judged.1;
-                        judged.0.map_err(|violation| self.refusal(slot, &graph, violation))
-                    })
+            (Some(((journal, _), Ok(graph))), _) => {
+                let (judged, time) = self.judge_now(journal, &graph);
+                took = time;
+                judged.map_err(|violation| self.refusal(slot, &graph, violation))
             }
+            (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             (None, None) if unbound => Err(Error::Unplanned { capture: id }),
             (None, None) if graph.is_none() => {
@@ -230,11 +225,14 @@ impl<D: Driver> Locked<'_, D> {
         let journal =
             journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
         let Some(journal) = journal else { return (Ok(()), 0) };
-        let graph = FinishedGraph::remembered(journal);
-        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
         // Nothing is asked about its nodes: they may be gone.
-        let (judged, took) = judge_timed(journal, policy, &graph, foreign);
+        let (judged, took) = self.judge_now(journal, &FinishedGraph::remembered(journal));
         (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
+    }
+
+    fn judge_now(&self, journal: &Journal, graph: &FinishedGraph) -> (Result<(), Violation>, u64) {
+        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
+        judge_timed(journal, policy, graph, foreign)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -374,12 +372,12 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        // What waits and is used in it is the graph's.
+        // What waits and is used in it is the graph's, also if it was lent.
         for waiting in self.state.waiting.iter_mut() {
             let used_in = waiting.used_in.len();
             waiting.used_in.retain(|&mut capture| capture != id);
             if accepted && waiting.used_in.len() < used_in {
-                waiting.give_to_graph();
+                waiting.users = Users::Graphs;
             }
         }
         // What it gave back is free, unless a capture beside it may contain it.
@@ -504,12 +502,11 @@ impl<D: Driver> Locked<'_, D> {
         let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
         let auto = self.config.settings.programmatic == Programmatic::Auto;
         let may_change = auto && unordered && !proof.is_early();
-        let Some(journal) = journal.as_ref().filter(|_| may_change) else {
-            return Error::Refused(violation);
-        };
-        match check::judge(journal, Programmatic::Trust, graph, self.config.foreign_nodes) {
-            Ok(_) => Error::CaptureAgain(violation),
-            Err(_) => Error::Refused(violation),
+        let (trust, foreign) = (Programmatic::Trust, self.config.foreign_nodes);
+        let trusted = |journal| check::judge(journal, trust, graph, foreign).is_ok();
+        match journal.as_ref().filter(|_| may_change).is_some_and(trusted) {
+            true => Error::CaptureAgain(violation),
+            false => Error::Refused(violation),
         }
     }
 }

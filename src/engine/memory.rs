@@ -17,7 +17,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
+use crate::heap::{Change, Heap, Surplus, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -321,16 +321,11 @@ impl<D: Driver> HostCalls<'_, D> {
     /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
     /// fixed, else what is mapped around the block without a gap.
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
-        let unknown =
-            || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
-        self.0.change(|locked| {
-            let state = &mut *locked.state;
-            let place = state.place_of(block).filter(|_| block.engine == self.0.number);
-            let (heap, range) = place.ok_or_else(unknown)?;
-            match state.pools.find_heap(heap) {
-                Some(row) => Ok(row.surroundings(range)),
-                None => Ok(state.pools.extent(heap, range)),
-            }
+        let state = self.0.lock()?;
+        let (&LiveBlock { heap, range, .. }, _) = state.live_block(block, "surroundings_of")?;
+        Ok(match state.pools.find_heap(heap) {
+            Some(row) => row.surroundings(range),
+            None => state.pools.extent(heap, range),
         })
     }
 
@@ -344,15 +339,19 @@ impl<D: Driver> HostCalls<'_, D> {
 }
 
 impl State {
-    /// The heap and the range of a live block.
-    fn place_of(&mut self, id: BlockId) -> Option<(u32, RangeId)> {
-        let block = if id.cache == NO_CACHE {
-            self.blocks.get_mut(id)?
+    /// A live block, and what was asked for, in bytes.
+    pub(super) fn live_block(
+        &self,
+        id: BlockId,
+        call: &'static str,
+    ) -> Result<(&LiveBlock, u64), Error> {
+        let found = if id.cache == NO_CACHE {
+            self.blocks.get(id).map(|block| (block, block.requested))
         } else {
-            let row = self.caches.get(id.cache)?.live(id)?;
-            self.blocks.leased(row)?
+            let asked = self.caches.get(id.cache).and_then(|cache| cache.asked(id));
+            asked.and_then(|(row, requested)| Some((self.blocks.leased(row)?, requested)))
         };
-        Some((block.heap, block.range))
+        found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
     }
 
     /// The live blocks of a pool that belong to no graph.

@@ -220,17 +220,6 @@ pub struct Sharing<'a, D: Driver>(&'a Engine<D>);
 impl<D: Driver> Engine<D> {
     /// An engine on a driver. Asks the driver for the device's size and nothing else.
     pub fn new(driver: D, config: Config) -> Self {
-        let engine = Self::silent(driver, config);
-        engine.tell(Level::Info, || {
-            let Self { number, config, .. } = &engine;
-            let settings = config.settings.to_string();
-            let settings = if settings.is_empty() { "the default settings" } else { &settings };
-            format!("engine {number} begins with {settings}")
-        });
-        engine
-    }
-
-    fn silent(driver: D, config: Config) -> Self {
         /// Reserved where the driver does not tell how much memory there is, in bytes.
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
@@ -239,7 +228,7 @@ impl<D: Driver> Engine<D> {
         let tuning = Tuning::new(config.settings.clone(), total);
         let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));
-        Self {
+        let engine = Self {
             driver,
             rounding: SharedRounding::new(config.settings.rounding),
             config,
@@ -250,7 +239,13 @@ impl<D: Driver> Engine<D> {
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
-        }
+        };
+        engine.tell(Level::Info, || {
+            let settings = engine.config.settings.to_string();
+            let settings = if settings.is_empty() { "the default settings" } else { &settings };
+            format!("engine {number} begins with {settings}")
+        });
+        engine
     }
 
     /// Tells of something that has happened; no lock of the engine is held.

@@ -4,12 +4,12 @@
 //! memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use thiserror::Error as ThisError;
 
-use super::names::{BlockId, NO_CACHE};
-use super::{Error, Locked, Sharing, Unknown};
+use super::live_blocks::LiveBlock;
+use super::names::BlockId;
+use super::{Error, Locked, Sharing};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
@@ -58,8 +58,7 @@ impl<D: Driver> Sharing<'_, D> {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
-        let mine = block.engine == self.0.number;
-        self.0.change(|locked| locked.share(block, mine))
+        self.0.change(|locked| locked.share(block))
     }
 
     /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
@@ -125,18 +124,8 @@ impl<D: Driver> Sharing<'_, D> {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    fn share(&mut self, id: BlockId, mine: bool) -> Result<Shared, Error> {
-        let unknown = || Error::Unknown { call: "share", what: Unknown::Block(id.number()) };
-        let leased = mine && id.cache != NO_CACHE;
-        let block = if leased {
-            let caches = Arc::clone(&self.state.caches);
-            let row = caches.get(id.cache).and_then(|cache| cache.live(id));
-            row.and_then(|row| self.state.blocks.leased(row))
-        } else {
-            self.state.blocks.get_mut(id).map(|block| &*block)
-        };
-        let block = block.ok_or_else(unknown)?;
-        let (heap, range) = (block.heap, block.range);
+    fn share(&mut self, id: BlockId) -> Result<Shared, Error> {
+        let (&LiveBlock { heap, range, .. }, _) = self.state.live_block(id, "share")?;
         let not_shared = |why| Error::NotShared { block: id.number(), why };
         // Its piece stays as it is from now on, which may show in the figures.
         let Some(heap) = self.state.pools.find_heap_mut(heap) else {

@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
-use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
+use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::BlockReport;
 use super::report::WaitReason;
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, HostCalls, Level, Locked, State, Unknown};
+use super::{Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};
@@ -138,21 +138,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// What is known of a live block.
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
         let state = self.0.lock()?;
-        let report = |found: &LiveBlock, requested| BlockReport {
-            pool: found.pool,
-            address: state.pools.extent(found.heap, found.range).0,
-            requested,
-            bytes: found.bytes,
-            stream: found.stream,
-        };
-        let found = if block.cache == NO_CACHE {
-            state.blocks.get(block).map(|found| report(found, found.requested))
-        } else {
-            let cache = self.0.caches.get(block.cache).filter(|_| block.engine == self.0.number);
-            let asked = cache.and_then(|cache| cache.asked(block));
-            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
-        };
-        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
+        let (found, requested) = state.live_block(block, "block_report")?;
+        let &LiveBlock { pool, bytes, stream, .. } = found;
+        let (address, _) = state.pools.extent(found.heap, found.range);
+        Ok(BlockReport { pool, address, requested, bytes, stream })
     }
 }
 

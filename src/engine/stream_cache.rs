@@ -314,8 +314,8 @@ impl StreamCache {
     /// The engine's row of a live block.
     pub(super) fn live(&self, id: BlockId) -> Option<u32> {
         let row = self.rows.get(id.slot as usize)?;
-        let named = row.state == RowState::Live && id.number == name(self.number, row.number);
-        named.then_some(row.lease)
+        let named = id.engine == self.engine && id.number == name(self.number, row.number);
+        (named && row.state == RowState::Live).then_some(row.lease)
     }
 
     /// Takes a place on lease, for a block that is handed out now, and names it.

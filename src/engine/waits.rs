@@ -173,11 +173,6 @@ impl Wait {
         }
     }
 
-    /// Makes it the memory of a graph, which is no loan.
-    pub(super) fn give_to_graph(&mut self) {
-        self.users = Users::Graphs;
-    }
-
     /// The pool has no graph any more, and no capture that may become one.
     pub(super) fn forget_graphs(&mut self) {
         self.users = Users::Eager;
@@ -269,18 +264,11 @@ impl WaitTable {
         self.rows[number as usize] = Some(wait);
     }
 
-    /// Lets a number that was taken out be used again.
-    fn forget(&mut self, number: u32) {
-        self.vacant.push(number);
-    }
-
     /// The number of the one that a range is.
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
-        let mut rows = self.rows.iter();
-        let row = rows.position(|row| {
-            row.as_ref().is_some_and(|waiting| waiting.heap == heap && waiting.range == range)
-        });
-        row.map(|row| row as u32)
+        let is_it = |wait: &Wait| wait.heap == heap && wait.range == range;
+        let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
+        Some(row as u32)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Wait> {
@@ -361,7 +349,7 @@ impl State {
                     self.timelines.unpark(mark, number);
                 }
                 self.waiting.polled.retain(|&it| it != number);
-                self.waiting.forget(number);
+                self.waiting.vacant.push(number);
             }
         }
         users
@@ -432,7 +420,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         if free {
-            self.state.waiting.forget(number);
+            self.state.waiting.vacant.push(number);
             self.release_waiting(waiting);
             return true;
         }

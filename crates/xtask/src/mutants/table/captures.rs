@@ -236,7 +236,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let used_in = waiting.used_in.len();
             waiting.used_in.retain(|&mut capture| capture != id);
             if accepted && waiting.used_in.len() < used_in {
-                waiting.give_to_graph();
+                waiting.users = Users::Graphs;
             }
         }", "")],
         test: "rules::of_captures",

@@ -41,8 +41,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "kept-used",
         rule: "Graphs keep a lent block that a capture used until it was freed.",
-        file: "src/engine/waits.rs",
-        edits: &[("self.users = Users::Graphs;", "self.users = self.users.or_graphs(true);")],
+        file: "src/engine/end.rs",
+        edits: &[("waiting.users = Users::Graphs;", "waiting.users = waiting.users.or_graphs(true);")],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
