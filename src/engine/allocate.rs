@@ -23,8 +23,7 @@ use crate::settings::Rounding;
 
 const CALL: &str = "allocate";
 
-/// How many timelines and waiting ranges are looked at before the heap grows: a bound on what one call
-/// costs.
+/// How many timelines and waiting ranges are looked at before the heap grows: a bound on what one call costs.
 pub(super) const POLLED: usize = 32;
 
 /// Blocks begin and end at multiples of this, in bytes.
@@ -300,8 +299,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(grown.map(|placed| (heap, placed)))
     }
 
-    /// Runs a search with the one proof: no range that a capture gave back is taken unless the
-    /// capture proves its markers for the stream that asks.
+    /// Runs a search with the one proof, which must show a capture's markers for the stream that asks.
     #[inline(always)]
     pub(super) fn with_proof<R>(
         &mut self,

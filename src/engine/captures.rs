@@ -288,8 +288,7 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
-/// The thread that all streams of a capture belong to, as long as no stream has gone to another thread
-/// since and none has joined the capture.
+/// The thread that all streams of a capture belong to, while none has gone to another thread or joined since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CapturingThread {
     thread: usize,
@@ -322,8 +321,7 @@ pub(super) struct CaptureState {
     told: Told,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
-    /// Behind all that the stream was given outside captures on which the host announced this one, where it
-    /// had said so before.
+    /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
     pub(super) expected: Option<Position>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
@@ -331,13 +329,11 @@ pub(super) struct CaptureState {
     rows: Vec<u32>,
     /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
     pub(super) held: Vec<u32>,
-    /// Blocks freed by a thread that may not look at their streams: the one that captures on them
-    /// frees them with its next request.
+    /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
     capturing_thread: CapturingThread,
-    /// How much it may map at once ahead of what it asks for, in bytes. Zero too where its graph may
-    /// run before it is ended here.
+    /// How much it may map at once ahead of what it asks for, in bytes: none where its graph may run already.
     pub(super) step: u64,
     /// How far set-backs have been followed up.
     set_backs_seen: Moment,
@@ -348,8 +344,7 @@ pub(super) struct CaptureState {
     pub(super) planning: Planning,
     /// When it was first seen.
     pub(super) since: Instant,
-    /// Whether another capture of one of its pools has been under way beside it: one may contain the
-    /// other.
+    /// Whether another capture of one of its pools has been under way beside it: one may contain the other.
     pub(super) concurrent: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
@@ -369,8 +364,7 @@ pub(super) enum CapturePhase {
 /// What a capture's record tells of the blocks that stand in its pools.
 #[derive(Debug, Default)]
 struct Told {
-    /// For each pool the number that no block had when the record began to tell of the pool: those with this one or a
-    /// higher one were told of when they came.
+    /// For each pool the number that no block had when the record began to tell of it: later ones were told at once.
     pools: SmallVec<[(PoolId, BlockNumber); 1]>,
     /// Those that were there before, and that it has told of since.
     since: BTreeSet<BlockNumber>,
@@ -661,8 +655,7 @@ impl State {
         waiting_blocks
     }
 
-    /// Has a capture's record tell of the live blocks in whose place one of the capture's is handed out: none, if
-    /// the engine makes no mistake.
+    /// Has a capture's record tell of live blocks in whose place one of its own is: none, if the engine is right.
     #[inline]
     pub(super) fn tell_met(
         &mut self,
@@ -679,8 +672,7 @@ impl State {
         });
     }
 
-    /// Has the records of captures that use its pool tell of a block that is live no more, and that may be in use:
-    /// all but that of its own capture.
+    /// Has the records of other captures into its pool tell of a block that is live no more and may be in use.
     #[inline]
     pub(super) fn tell_gone(
         &mut self,
@@ -708,9 +700,8 @@ impl State {
         timeline
     }
 
-    /// The slot of a capture where a request needs nothing but a look at the stream: the capture is known
-    /// to use the pool and to be on the stream, the calling thread captures into it already, and no block
-    /// was left to it to be freed.
+    /// The slot of a capture where a look at the stream is all that a request needs: the capture uses the pool, on this
+    /// stream and thread, and no block was left to it to be freed.
     #[inline(always)]
     fn familiar(
         &mut self,
@@ -728,7 +719,6 @@ impl State {
     }
 
     /// The capturing thread's mark, as it is if that is the calling thread.
-    #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
         CapturingThread { thread, changes, streams: row.proof.seen() }
@@ -740,8 +730,7 @@ impl State {
         self.capturing_thread(row) == row.capturing_thread
     }
 
-    /// After a set-back: a live block of the stream whose place is not proven any more has been
-    /// handed out in vain, and the capture cannot stand.
+    /// After a set-back: a capture cannot stand with a live block of the stream whose place is not proven any more.
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
         let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
@@ -776,7 +765,6 @@ impl State {
 impl<D: Driver> Locked<'_, D> {
     /// The capture that a stream is in. `None` where it does not capture, as the legacy stream does not
     /// while a blocking stream captures. [`Error::CaptureInvalidated`] comes after what was done in it was rolled back.
-    #[inline]
     pub(super) fn capture_of(
         &mut self,
         stream: StreamHandle,
@@ -940,7 +928,6 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
-    #[inline]
     pub(super) fn look(&mut self, slot: CaptureSlot, stream: StreamHandle) -> StreamIndex {
         let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);

@@ -278,8 +278,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Refuses a pool of which a live block may be in use in a capture under way, into whichever pool: that
-    /// graph's launches are still to come.
+    /// Refuses a pool of which a live block may be in use in a capture under way, into any pool: it is launched later.
     fn must_be_apart(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         if self.state.captures.iter().next().is_none() {
             return Ok(());
@@ -347,8 +346,7 @@ impl<D: Driver> Locked<'_, D> {
         ended
     }
 
-    /// Gives a block's place to the pool's graphs, if there are any. What the block's streams have done with
-    /// it precedes all that comes, by the host's word.
+    /// Gives a block's place to the pool's graphs, if there are any: the host says that all so far precedes what comes.
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
         let LiveBlock { number, pool, heap, range, requested, stream, tenure, frames, .. } = block;
         let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());

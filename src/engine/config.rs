@@ -177,8 +177,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Whether memory of the pool may have its blocks without the driver's mappings: then nothing can be
-    /// planned, and nothing lies beside anything.
+    /// Whether the driver maps the pool's memory, so that blocks can lie beside each other, and by plans.
     pub(super) fn is_mapped(&self) -> bool {
         self.source.is_none() && !self.no_split && !self.uncached
     }
@@ -343,8 +342,7 @@ pub enum Flaw {
     SwappedPieces,
 }
 
-/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one
-/// can tell.
+/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one can tell.
 #[cfg(all(feature = "flaws", debug_assertions))]
 pub(super) fn is_left_out(chosen: Option<Flaw>, rule: Flaw) -> bool {
     std::hint::black_box("this program can leave safety rules out");

@@ -71,8 +71,7 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Ends a capture, step by step: nothing of it is a graph's before it is judged, and nothing has
-    /// memory that was not judged.
+    /// Ends a capture: nothing of it is a graph's, or has memory, before it is judged.
     pub(super) fn end_capture(
         &mut self,
         id: CaptureId,
@@ -449,8 +448,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Without a graph and without a capture that may become one, what graphs used is free for
-    /// work outside captures again.
+    /// Without a graph, and a capture that may become one, what graphs used is free for work outside captures.
     pub(super) fn forget_graphs(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         if !row.is_without_graphs() {
@@ -710,10 +708,9 @@ pub enum Attempt {
     /// The first, and the host captures again if it is refused. The engine takes every launch to wait for
     /// its predecessor, so that launches which do wait cost no memory.
     First,
-    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to
-    /// start early where the latest refused capture launched programmatically. A stream that asks for
-    /// other blocks than it did there is treated as under `lag` from then on, if it launched
-    /// programmatically in any refused capture.
+    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to start early where
+    /// the latest refused capture launched programmatically. A stream that asks for other blocks than it did there is
+    /// treated as under `lag` from then on, if it launched programmatically in any refused capture.
     #[default]
     Again,
     /// The third. The engine takes every launch to start early, as under `lag`.

@@ -219,8 +219,7 @@ impl<C: Counting> Counters<C> {
         }
     }
 
-    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over
-    /// all pools.
+    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over all pools.
     pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
         for row in [row(pool, true), row(pool, false)] {
             let Some((counter, _)) = self.rows.get_mut(row) else { continue };
@@ -619,8 +618,7 @@ impl<C: Counting> Counters<C> {
 
 #[cfg(debug_assertions)]
 impl Peaks {
-    /// What pools and the engine are said to be allowed is the sum of what counters are, by class; and no sum is above
-    /// its peak.
+    /// The sums that pools and the engine are allowed are those of the counters, by class, and not above the peaks.
     pub(super) fn verify(&self, sums: &[Amounts]) -> Verdict {
         let plus = |a: Amounts, b: Amounts| std::array::from_fn(|kind| a[kind] + b[kind]);
         let mut engine = [Amounts::default(); 2];
@@ -694,8 +692,7 @@ impl Accounts {
 
 #[cfg(debug_assertions)]
 impl Accounts {
-    /// Live blocks that are counted here in a pool's heaps of small or large blocks: how many, their bytes, and
-    /// their bytes as asked for.
+    /// Live blocks that are counted here in a row of heaps: how many, their bytes, and what was asked for.
     pub(super) fn live_in(&self, row: usize) -> [u64; 3] {
         let live = self.live.get(row).copied().unwrap_or_default();
         [live.count, live.bytes, live.requested]
@@ -846,8 +843,7 @@ impl State {
         *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
     }
 
-    /// Counts a pool that is gone out everywhere: its row will be another's. What it was in all goes
-    /// on to be in the sums over all pools.
+    /// Counts a pool that is gone out everywhere: its row will be another's. What rose in it stays in the sums.
     pub(super) fn forget_figures(&mut self, pool: PoolId) {
         let caches = Arc::clone(&self.caches);
         for mut cache in caches.used() {
@@ -858,8 +854,7 @@ impl State {
         peaks.forget_pool(pool.row());
     }
 
-    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at
-    /// nothing else.
+    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at nothing else.
     pub(super) fn sum_up(&mut self) {
         self.with_sums(|_| {});
     }

@@ -38,8 +38,7 @@ struct Ending {
 }
 
 impl State {
-    /// Whether a stream of the block's capture that used it may be another thread's to look at: that
-    /// thread may be capturing on it.
+    /// Whether a stream of the block's capture that used it may be one that another thread is capturing on.
     #[inline(always)]
     fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
         let Self { captures, timelines, .. } = self;
@@ -153,8 +152,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Frees a block that is in the tables and among the live ones' figures no more. What it holds is taken out of it where
-    /// it waits.
+    /// Frees a block that is in the tables and live figures no more. What it holds is taken out of it where it waits.
     fn free_counted(&mut self, block: &mut LiveBlock) {
         if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
@@ -178,9 +176,8 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Makes a block from before a capture under way one of that capture, if all that may use it still is what
-    /// its own stream has launched there: its work outside has completed, no other stream was recorded
-    /// for it, and no other capture knows of it.
+    /// Makes a block from before a capture one of that capture, if nothing but its own stream's work there uses it:
+    /// what that did outside has completed, and no other stream or capture knows of it.
     fn take_input(&mut self, block: &mut LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
@@ -240,8 +237,7 @@ impl<D: Driver> Locked<'_, D> {
         self.forget_graphs(pool);
     }
 
-    /// Does what may let another capture begin to use a block's pool, while the block is freed: its record is to tell
-    /// of the block.
+    /// Does what may bring another capture into a block's pool, whose record is to tell of the block that is freed.
     fn with_listed(&mut self, block: &mut LiveBlock, then: impl FnOnce(&mut Self)) {
         let id = self.state.blocks.insert_left(block.clone());
         then(self);
@@ -280,8 +276,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Looks at every stream that used a block and gathers its free markers; the error names a
-    /// stream whose capture is ruined.
+    /// Looks at the streams that used a block for its free markers; the error is a stream whose capture is ruined.
     fn ending(
         &mut self,
         block: &LiveBlock,
@@ -397,10 +392,9 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Frees a block that no capture under way allocated. If it was handed out outside captures and
-    /// its stream does not capture, the stream may have it back once the other streams that used it
-    /// have completed that. Any other waits for the work of all its streams, and for the captures
-    /// under way in its pool if a graph uses it.
+    /// Frees a block that no capture under way allocated. If it was handed out outside captures and its stream does not
+    /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
+    /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
         let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
         let &mut LiveBlock { bytes, requested, leased, .. } = block;
@@ -480,8 +474,7 @@ impl<D: Driver> Locked<'_, D> {
         self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
     }
 
-    /// Where a stream stands whose own order is enough to have its memory back: one that does not
-    /// capture.
+    /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
     fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
         match self.driver.is_capturing(stream) {
             Ok(false) => {}
@@ -578,8 +571,7 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other
-    /// block.
+    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.
     fn record_in_cache(
         &self,
         block: BlockId,

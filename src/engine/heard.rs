@@ -67,7 +67,6 @@ impl Numbers {
     }
 
     /// Whether anything was noted since [`Numbers::set_taken`].
-    #[inline]
     pub(super) fn has_news(&self) -> bool {
         self.noted.load(Ordering::Relaxed) != self.taken.load(Ordering::Relaxed)
     }

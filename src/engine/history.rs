@@ -335,7 +335,7 @@ impl Chunk {
     }
 }
 
-/// The latest events of one place.
+/// The latest events of one place. Full chunks are never changed, so snapshots share them.
 ///
 /// Full chunks are never changed, so snapshots share them: to copy a ring takes a step for each chunk.
 #[derive(Debug)]
@@ -348,8 +348,6 @@ pub(super) struct Ring {
     open: Chunk,
     /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// The number of events that are kept.
-    count: usize,
     /// The rows of the open chunk's streams and pools.
     by_origin: Map<(StreamHandle, PoolId), u32>,
     latest: u32,
@@ -383,7 +381,6 @@ impl Ring {
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
-            count: 0,
             by_origin: new_map(),
             latest: 0,
             lost: false,
@@ -394,7 +391,7 @@ impl Ring {
     /// Keeps other events from now on, and of those that are there as many as may stay.
     fn set_keeps(&mut self, keeps: Keeps) {
         self.keeps = keeps;
-        while self.count > keeps.most {
+        while self.count() > keeps.most {
             self.drop_oldest();
         }
     }
@@ -416,16 +413,21 @@ impl Ring {
         let stamp = nanoseconds(self.begun.elapsed());
         let kept = Packed { stamp, address, bytes, origin: self.latest, action };
         self.open.entries.push(kept);
-        self.count += 1;
         if frames.is_some() {
             self.keep_frames(frames);
         }
-        if self.count > self.keeps.most {
+        if self.count() > self.keeps.most {
             self.drop_oldest();
         }
         if self.open.entries.len() == CHUNK {
             self.close();
         }
+    }
+
+    /// The number of events that are kept.
+    #[inline]
+    fn count(&self) -> usize {
+        self.full.len() * CHUNK + self.open.entries.len() - self.dropped
     }
 
     /// The open chunk is full.
@@ -439,7 +441,6 @@ impl Ring {
 
     fn drop_oldest(&mut self) {
         self.lost = true;
-        self.count -= 1;
         let oldest = match self.full.front_mut() {
             // A snapshot may still have it, and what its events have with them.
             Some(oldest) if !oldest.frames.is_empty() => Arc::get_mut(oldest),
@@ -480,7 +481,7 @@ impl Ring {
         Past {
             chunks: self.full.iter().cloned().chain([open]).collect(),
             dropped: self.dropped,
-            full: self.lost || self.count == self.keeps.most,
+            full: self.lost || self.count() == self.keeps.most,
         }
     }
 }

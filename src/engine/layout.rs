@@ -115,22 +115,17 @@ pub enum Why {
     NoCaching,
 }
 
-/// So many places before and behind the next one are searched for a request that is not for that one, and
-/// one more for each request since that was for none.
+/// So many places around the next one are searched for a request, and one more for each since that was for none.
 const WINDOW: usize = 4;
 
-/// So many places ahead are kept for those who are still to ask for them: a bound on what a block costs
-/// that cannot have its own.
+/// So many places ahead are kept for their requests: a bound on what a block costs that cannot have its own.
 const AHEAD: usize = 4_096;
 
-/// After so many requests in a row that a layout has no places for the capture is taken to be another one, unless the
-/// host has asked for the layout.
+/// After so many requests in a row without places a layout is given up that the host has not asked for.
 const GIVEN_UP: usize = 16;
-/// A layout that was learned from work outside captures is given up after so many requests in all without their place,
-/// and one more for each [`OF_REQUESTS`].
+/// A heard layout is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
-/// Of so many requests one more may be without its place before a layout that was learned from work outside captures is
-/// given up.
+/// Of so many requests one more may be without its place before a layout that was heard is given up.
 const OF_REQUESTS: usize = 16;
 
 /// An arena gets its memory in so many pieces, as places need it.
@@ -239,8 +234,7 @@ impl Following {
         }
     }
 
-    /// The addresses that blocks are still to have while the block of the latest request is expected to be
-    /// in use, by their begins.
+    /// Begins and ends that blocks are still to have while the latest request's block is expected to be in use.
     fn wanted(&self, why: Why, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
         let until = match why {
@@ -330,8 +324,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` where it
-    /// follows none with such blocks.
+    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` without such blocks.
     pub(super) fn foresee_place(
         &mut self,
         slot: CaptureSlot,
@@ -643,9 +636,8 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Refuses a capture if blocks of it that lay over one another are unordered by its edges, and a layout may put them
-    /// over one another again. Where programmatic edges alone are the reason, a layout keeps the blocks apart, and a
-    /// second capture is accepted.
+    /// Refuses a capture if blocks that lay over one another are unordered by its edges, and may lie so again. Where
+    /// programmatic edges alone are the reason, a layout keeps the blocks apart, and a second capture is accepted.
     fn compare(&self, outline: &Outline, journal: &Journal) -> Result<(), Error> {
         if !self.config.settings.check {
             return Ok(());
@@ -916,8 +908,7 @@ impl Lessons {
         oldest
     }
 
-    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where that is known no more, or has
-    /// one by now.
+    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.
     pub(super) fn take_layout(
         &mut self,
         of: &Arc<LearnedFrom>,
@@ -933,9 +924,8 @@ impl Lessons {
         }
     }
 
-    /// The lesson for a capture that asks for so many bytes first, into a pool with an arena of so many: the latest that
-    /// begins so; else the least that begins with more and whose layout takes no more than the arena, since a smaller
-    /// batch asks for less.
+    /// The lesson for a capture that asks for so many bytes first, into a pool with such an arena: the latest that
+    /// begins so; else the least that begins with more and fits the arena, since a smaller batch asks for less.
     fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
@@ -978,8 +968,7 @@ impl State {
         Some(CaptureRecord { journal, addresses })
     }
 
-    /// Address and size of the blocks that a capture under way has allocated so far in its first pool, in order; `None`
-    /// where it keeps no journal.
+    /// Address and size of what a capture has allocated so far in its first pool, in order; `None` without a journal.
     fn blocks_of_first_pool(&self, slot: CaptureSlot) -> Option<Vec<(u64, u64)>> {
         let capture_state = self.captures.get(slot);
         let journal = capture_state.journal.as_ref()?;

@@ -19,8 +19,7 @@ use crate::sync::AtomicBool;
 const CALL: &str = "lend";
 
 impl<D: Driver> Engine<D> {
-    /// Is set while the next launch of a graph of the pool has to [ask](HostCalls::follow_lent), so that launches of
-    /// pools that lend nothing need not.
+    /// Is set while the next launch of a graph of the pool has anything to [ask](HostCalls::follow_lent).
     pub(crate) fn lends(&self, pool: PoolId) -> Arc<AtomicBool> {
         // A poisoned engine lends nothing more, and refuses to be asked.
         let poisoned = || Arc::new(AtomicBool::new(true));

@@ -59,8 +59,7 @@ impl fmt::Display for Leak {
     }
 }
 
-/// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number
-/// is none; [`Settings::validate`] tells.
+/// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number is none.
 pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
     let share = settings.memory_fraction.filter(|share| !share.is_nan()).zip(total);
     let share = share.map(|(share, total)| (total as f64 * share.clamp(0.0, 1.0)) as u64);
@@ -500,8 +499,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Takes back what stream caches have cached, of one pool or of all, and of such a stream. Returns whether
-    /// there was any.
+    /// Takes back what stream caches have cached of one pool, or of all, for such streams; says whether any was.
     pub(super) fn take_back(
         &mut self,
         pool: Option<PoolId>,
@@ -515,8 +513,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
-    /// Takes back what a stream's own cache has cached for it of one pool, of small or of large blocks. Returns
-    /// whether there was any.
+    /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
     pub(super) fn take_back_own(
         &mut self,
         (pool, stream): (PoolId, StreamHandle),
@@ -540,9 +537,8 @@ impl<D: Driver> Locked<'_, D> {
         any
     }
 
-    /// Asks every stream that has ordered something where it stands, without waiting, and frees
-    /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
-    /// was anything.
+    /// Asks every stream that has ordered something where it stands, without waiting, and frees for everyone what is
+    /// completed: in the heaps of one pool, or of all. Returns whether that was anything.
     pub(super) fn free_completed(&mut self, pool: Option<PoolId>) -> bool {
         let mut freed = self.take_back(pool, |_| true);
         let timelines: Vec<TimelineId> = self.state.timelines.all().collect();

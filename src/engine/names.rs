@@ -27,7 +27,6 @@ impl PoolId {
     }
 
     /// Tells the pools of a process apart.
-    #[inline]
     pub(super) const fn name(self) -> u64 {
         self.name
     }
@@ -38,19 +37,16 @@ impl PoolId {
     }
 
     /// The row that the pool has in its engine's tables, as long as it exists.
-    #[inline]
     pub(super) const fn row(self) -> usize {
         self.row as usize
     }
 
     /// The name as numbers, for hosts in other languages. Two zeros name no pool.
-    #[inline]
     pub const fn bits(self) -> [u64; 2] {
         [self.name, self.row as u64]
     }
 
     /// The pool that numbers name. Invalid names are rejected by the call that receives them.
-    #[inline]
     pub const fn from_bits([name, row]: [u64; 2]) -> Self {
         // No table is that long.
         let row = if row > u32::MAX as u64 { u32::MAX } else { row as u32 };
@@ -158,14 +154,12 @@ impl BlockId {
     }
 
     /// The name as numbers, for hosts in other languages.
-    #[inline]
     pub const fn bits(self) -> [u64; 3] {
         let Self { engine, cache, slot, number } = self;
         [(engine as u64) << 32 | cache as u64, slot as u64, number]
     }
 
     /// The block that numbers name. Invalid names are rejected by the call that receives them.
-    #[inline]
     pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
         // No table is that long.
         let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };

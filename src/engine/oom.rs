@@ -260,12 +260,6 @@ type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 /// Told of requests that failed for want of memory.
 pub(super) struct Observers(Mutex<Vec<Observer>>);
 
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
-    }
-}
-
 impl Observers {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Rank::Observers, Vec::new()))
@@ -289,9 +283,8 @@ impl Observers {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Runs a request for memory, as [`Engine::repeat`] does; once more if it fails for want of memory and
-    /// `last_resort`, which is called without the engine's lock, gave some back. What fails in the end is
-    /// counted and observers are told.
+    /// Runs a request for memory, once more where it fails for want of it and `last_resort`, which is called without
+    /// the engine's lock, gave some back. What fails in the end is counted and observers are told.
     #[inline]
     pub(super) fn request<R>(
         &self,
@@ -358,8 +351,7 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| Ok(change(locked)))
     }
 
-    /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
-    /// as long as it returns `None`.
+    /// As [`Engine::change`]; what was left is done, and the call made again, as long as it returns `None`.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub(super) fn repeat<R>(
@@ -563,8 +555,7 @@ impl<D: Driver> Locked<'_, D> {
         of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all())
     }
 
-    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
-    /// memory.
+    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's memory.
     pub(super) fn capacity_of_all(&mut self) -> u64 {
         let tuning = &mut self.state.tuning;
         let of_device = tuning.device_bytes(self.driver);

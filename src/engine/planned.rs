@@ -60,8 +60,7 @@ impl State {
         !self.unbound(slot).is_empty()
     }
 
-    /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
-    /// Returns whether it has any.
+    /// A capture has a graph from now on, with memory or scratch memory behind its blocks; says whether it has any.
     pub(super) fn keep_planned(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
         let heaps = self.planned_of(pools);
         heaps
@@ -88,8 +87,7 @@ impl State {
         others.all(|(_, other)| other.streams().all(|it| self.timelines.is_mine(it)))
     }
 
-    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run
-    /// already.
+    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run already.
     fn may_exchange(&self, pool: PoolId) -> bool {
         let mut captures = self.captures.iter();
         captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
@@ -253,8 +251,7 @@ impl<D: Driver> Locked<'_, D> {
         mapped && can_plan(self.driver, self.config)
     }
 
-    /// Whether limits and device have room for a block of `bytes` and all that the capture has live
-    /// without memory. Blocks that are live at one time share none.
+    /// Whether there is room for `bytes` more than a capture has live without memory: blocks live at once share none.
     fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
         let capture_state = self.state.capture(slot);
         let (capture, pools) = (capture_state.id, capture_state.pools.clone());
@@ -311,8 +308,7 @@ impl<D: Driver> Locked<'_, D> {
                 Entry::Allocate { address, .. } if row.is_to_be_bound(id, address) => Some(address),
                 _ => None,
             });
-            // One of the captures beside it may contain this one, so nothing is known to be theirs in
-            // turn.
+            // One of the captures beside it may contain this one, so nothing is known to be theirs in turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
             Unplanned { heap, pool, unbound: unbound.collect(), options, sharable, is_last }
@@ -320,8 +316,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.unbound(slot).into_iter().map(unplanned).collect()
     }
 
-    /// Has a capture's record tell of all live blocks in a heap of blocks that get their memory later: the plan may
-    /// bring the capture's to where theirs is.
+    /// Has a capture's record tell of all live blocks in a planned heap: the plan may bring its own to where they are.
     fn tell_all_in(&mut self, slot: CaptureSlot, heap: u32) {
         let State { pools, captures, blocks, .. } = &mut *self.state;
         let pool = pools.pool_of(heap);
@@ -332,8 +327,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
-    /// checker.
+    /// Makes the plans of a capture that ends, and writes what they put where into its record, for the checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
         let id = self.state.capture(slot).id;
         let mut ready = Vec::new();
@@ -465,8 +459,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle
-    /// memory.
+    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle memory.
     pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
         if self.state.may_drop_premapped(pool, Some(capture)) {
             // Whom a loss concerns is told at its capture's end.
@@ -521,8 +514,7 @@ impl<D: Driver> Locked<'_, D> {
         result
     }
 
-    /// A pool has lost memory: nothing more of it is handed out, and no capture under way that
-    /// uses it can stand.
+    /// A pool has lost memory: nothing more of it is handed out, and no capture under way that uses it can stand.
     fn lose(&mut self, pool: PoolId, error: &DriverError) {
         self.state.keep_premapped(pool);
         self.shut(pool);

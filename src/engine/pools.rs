@@ -76,8 +76,7 @@ pub(super) struct PoolRow {
     arena: Option<Arena>,
     /// Who may have what is free here.
     spare: Spare,
-    /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
-    /// free memory is for later users of the pool alone.
+    /// What is to be completed before memory goes to others than users of the pool, one mark for a timeline at most.
     settling: SmallVec<[Position; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
@@ -96,9 +95,8 @@ struct Loans {
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
     behind: SmallVec<[Position; 2]>,
-    /// How many marks there ever were, and how many of them the launch under way comes after.
-    marks: u64,
-    followed: u64,
+    /// Whether some of that came after the launch under way has asked.
+    unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
     /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
@@ -279,18 +277,18 @@ impl PoolRow {
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Position) {
         self.lending.asks.store(true, Ordering::Relaxed);
-        self.lending.marks += 1;
+        self.lending.unfollowed = true;
         raise(&mut self.lending.behind, mark);
     }
 
     /// A launch comes after all marks so far.
     pub(super) fn set_followed(&mut self) {
-        self.lending.followed = self.lending.marks;
+        self.lending.unfollowed = false;
     }
 
     /// The launch that [`PoolRow::set_followed`] was called for is submitted.
     pub(super) fn forget_borrowers(&mut self) {
-        if self.lending.followed < self.lending.marks {
+        if self.lending.unfollowed {
             // A block has been freed since then: the next launch comes after all of them once more.
             return;
         }
@@ -353,13 +351,11 @@ impl Pools {
     }
 
     /// Whether a heap is its pool's of small blocks.
-    #[inline]
     pub(super) fn is_small(heap: u32) -> bool {
         heap as usize % HEAPS == SMALL
     }
 
     /// Whether a heap is its pool's of blocks that get their memory later.
-    #[inline]
     pub(super) fn is_planned(heap: u32) -> bool {
         heap as usize % HEAPS == PLANNED
     }
@@ -449,7 +445,6 @@ impl Pools {
     }
 
     /// The pools that lend what is free in them.
-    #[inline]
     pub(super) fn offering(&self) -> &[PoolId] {
         &self.offering
     }
@@ -548,7 +543,7 @@ impl Pools {
         self.heaps[heap as usize].as_mut().expect(GONE)
     }
 
-    /// Notes that a heap is to be counted at the end of the call. [`Pools::heap_mut`] and its like do this by themselves.
+    /// Has a heap counted at the end of the call, as [`Pools::heap_mut`] and its like do.
     #[inline]
     pub(super) fn change(&mut self, heap: u32) {
         let (list, marks) = &mut self.changed;
@@ -791,7 +786,6 @@ impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
     pub fn create_pool(&self, config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
-        /// Captures may come to share it for large ones.
         const SMALL_RESERVE: u64 = 16 << 30;
         // What a poisoned engine has may be anywhere.
         let _ = self.alter(|locked| locked.destroy_leaving());
@@ -858,8 +852,7 @@ impl<D: Driver> Engine<D> {
         self.state.lock().pools.get(pool)?.owner.clone().flatten()
     }
 
-    /// Destroys a pool that its owner has given up: now, or when nothing uses it any more and another
-    /// pool is made or the cache is emptied.
+    /// Destroys a pool whose owner is gone: now, or when another pool is made or the cache is emptied.
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
         // A poisoned engine keeps what it has.
         let _ = self.alter(|locked| {

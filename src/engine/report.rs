@@ -234,8 +234,7 @@ impl fmt::Display for FreeRange {
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// This node must be completed first, and no path of edges that prove it leads from it to the
-    /// stream's terminals.
+    /// This node must be completed first, and no path of edges that prove it leads from it to the stream's terminals.
     #[error(
         "{} is behind the block's last use on {owner} and not proven to have completed: make the stream that asks wait \
          for an event that was recorded on {owner} after it",
@@ -274,8 +273,7 @@ pub enum Refusal {
     /// It is held back until a capture ends or outside work has completed.
     #[error("{0}")]
     Waiting(WaitReason),
-    /// This stream gave it back outside captures: it may take it at once, others when its work has
-    /// completed.
+    /// This stream gave it back outside captures: it may take it at once, others when its work has completed.
     #[error("{owner} freed it, and may still run work that uses it")]
     Ordered {
         /// The stream.
@@ -364,8 +362,7 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, in address order within each heap's table, with
-    /// the reason why the stream may not take it.
+    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it.
     pub(super) fn free_ranges(&self, pool: PoolId, view: View) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();

@@ -87,8 +87,7 @@ struct LeaseRow {
     lease: u32,
     /// Whether its stream was retired: the key then names it no more.
     retired: bool,
-    /// Whether it may not be handed out again from here: its stream was retired, or its pool was
-    /// suspended.
+    /// Whether it may not be handed out again from here: its stream was retired, or its pool was suspended.
     barred: bool,
     /// Streams that were recorded for it.
     uses: SmallVec<[StreamHandle; 2]>,
@@ -384,8 +383,7 @@ impl StreamCache {
         self.drop_empty(|key| key.stream == stream);
     }
 
-    /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken back: the pool
-    /// is about to be suspended.
+    /// Hands nothing of a pool out again, but for what is cached now: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: PoolId) {
         for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
             row.barred |= self.buckets[row.bucket as usize].pool == pool;
@@ -677,8 +675,7 @@ impl StreamCache {
     }
 }
 
-/// A name that no other block of the process's engine has: numbers of blocks that no stream cache handed
-/// out stay far below.
+/// A name that no other block of the engine has: other blocks' numbers stay far below.
 #[inline]
 fn name(cache: u32, number: u64) -> u64 {
     (u64::from(cache) + 1) << 48 | number

@@ -52,8 +52,7 @@ pub(crate) trait Contents: Keeper {
         Ok(())
     }
 
-    /// Waits until nothing is read or written any more, with no lock of the engine's held. After an error what came is
-    /// not whole.
+    /// Waits until nothing is read or written any more, with no lock held. After an error what came is not whole.
     fn finish(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
@@ -262,8 +261,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Lets pools be destroyed or used again that were moving when what kept their contents ended: no copies are under
-    /// way any more.
+    /// Ends the movement of pools that were moving when what kept their contents ended: no copies are under way.
     pub(crate) fn end_movements(&self, by: u64) {
         // A poisoned engine lets nothing go.
         let _ = self.alter(|locked| {
@@ -276,12 +274,10 @@ impl<D: Driver> Engine<D> {
     /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
     /// created while they sleep, are marked asleep or awake too.
     pub(crate) fn set_asleep(&self, tags: &[Arc<str>], by: u64, asleep: bool) -> Result<(), Error> {
-        self.lock()?.set_asleep(tags, by, asleep);
-        Ok(())
+        self.lock().map(|mut state| state.set_asleep(tags, by, asleep))
     }
 
-    /// Forgets that regions sleep which have no pools, as far as who keeps what they held, by number, has no use
-    /// for that.
+    /// Forgets that regions without pools sleep, as far as who keeps what they held has no use for that.
     pub(crate) fn keep_asleep(&self, by: u64, wanted: impl Fn(&str) -> bool) {
         // A poisoned engine wakes none.
         let _ = self.lock().map(|mut state| state.pools.keep_asleep(by, wanted));
@@ -661,8 +657,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Gives the memory of a pool that is shut back to the driver, as far as `contents` lets it. Returns whether all has
-    /// gone.
+    /// Gives the memory of a shut pool back to the driver, as far as `contents` lets it; says whether all has gone.
     fn give_away(
         &mut self,
         pool: PoolId,
@@ -749,8 +744,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Refuses a pool that a capture uses, or that has freed memory which work may still use;
     /// first takes back what stream caches have and asks every stream how far it is.
     fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
-        /// How often events are asked about: one that was recorded by the first look, on a stream that
-        /// is idle, takes the device a moment.
+        /// How often events are asked about: one that is recorded on an idle stream takes the device a moment.
         const LOOKS: usize = 256;
         // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
         // from there after this.

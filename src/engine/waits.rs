@@ -42,8 +42,7 @@ pub(super) struct Wait {
     pub(super) looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) used_in: SmallVec<[CaptureId; 1]>,
-    /// Its own stream, where that was no reason to wait: what it submits comes after all that it
-    /// did with the block, which it had done by this mark.
+    /// Where its own stream had done with the block, if that was no reason to wait.
     pub(super) own: Option<Position>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
     pub(super) asked: Option<Asked>,
@@ -209,8 +208,7 @@ impl Wait {
 pub(super) struct WaitTable {
     rows: Vec<Option<Wait>>,
     vacant: Vec<u32>,
-    /// Those that must be looked at, in the order in which that happens next; the rest is parked
-    /// at a timeline, or held by a capture.
+    /// Those to be looked at, in this order; the rest is parked at a timeline, or held by a capture.
     polled: VecDeque<u32>,
 }
 
@@ -282,8 +280,7 @@ impl WaitTable {
 
 #[cfg(debug_assertions)]
 impl WaitTable {
-    /// What [`verify`](super::verify) says of the table itself, with the numbers that timelines have parked and those that
-    /// captures hold.
+    /// What [`verify`](super::verify) says of the table, given what timelines have parked and captures hold.
     pub(super) fn verify(
         &self,
         parked: impl Iterator<Item = (Position, u32)>,
@@ -317,9 +314,8 @@ impl WaitTable {
 }
 
 impl State {
-    /// Whether what a stream gives back in this pool may be kept for the stream's own order. While
-    /// a capture uses the pool its record must name everything that stands there, so nothing may
-    /// be merged.
+    /// Whether what a stream gives back in this pool may be kept for the stream's own order. While a capture uses the
+    /// pool its record must name everything that stands there, so nothing may be merged.
     pub(super) fn may_order(&self, pool: PoolId) -> bool {
         let Some(row) = self.pools.get(pool) else { return false };
         row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
