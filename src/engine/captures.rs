@@ -584,7 +584,10 @@ impl State {
     #[inline]
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut PoolRow, Error> {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.
-        self.pools.get_mut(pool).ok_or_else(|| Error::Unknown { call, what: Unknown::Pool(pool) })
+        match self.pools.get_mut(pool) {
+            Some(row) => Ok(row),
+            None => Err(Error::Unknown { call, what: Unknown::Pool(pool) }),
+        }
     }
 
     /// The slot of a capture under way.
