@@ -1,4 +1,4 @@
-//! Allocating and freeing outside captures: the time of a pair, what figures and history cost, and
+//! Allocating and freeing outside captures: the time of a pair, what the history costs, and
 //! several threads on as many streams.
 //!
 //! The variants take turns, and each figure is the median of its turns, so that ratios hold on a
@@ -145,16 +145,14 @@ fn run<P: Program>(driver: &Arc<P>) {
         let settings = Settings::parse("history:100000").expect("the text is in order");
         Config::default().settings(settings)
     };
-    let off = || Config::default().statistics(false);
     let mut rows: Vec<(&str, Subject<P>, usize)> = Vec::new();
     for (name, sizes) in Sizes::ALL {
         let base = rows.len();
         let mut add = |name, config| {
             rows.push((name, Subject::new(driver, config, 1, sizes), base));
         };
-        add(name, off());
-        add("  figures", Config::default());
-        add("  figures and history", history());
+        add(name, Config::default());
+        add("  and history", history());
     }
     let base = rows.len();
     for (threads, name) in [(1, "1 thread"), (2, "2 threads"), (4, "4 threads"), (8, "8 threads")] {

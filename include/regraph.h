@@ -1348,8 +1348,7 @@ regraph_error regraph_config_set_find_late_uses(struct regraph_config *config, b
 regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config, bool refuse);
 
 /**
- * Whether the engine keeps statistics. Without them all statistics are zero, except reserved and
- * suspended memory, segments and counts. Default: yes.
+ * Does nothing: the engine keeps statistics in any case, which costs no time that can be measured.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */

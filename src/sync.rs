@@ -105,8 +105,6 @@ ranks! {
     Executables: Alone, Called;
     /// The right to wait for the device, or to begin a capture.
     DeviceWaits: Alone, Called;
-    /// The owner of each pool.
-    Owners: Alone, NotCalled;
     /// The engine's tables of pools, blocks and streams.
     Engine: Alone, Called;
     /// The free blocks that a stream has cached; of several streams in the order of their numbers.

@@ -63,9 +63,9 @@ fn here() -> Option<Vec<HostFrame>> {
 
 fn read(frame: &Bound<'_, PyAny>) -> PyResult<HostFrame> {
     let code = frame.getattr("f_code")?;
-    let mut read = HostFrame::default();
-    read.file = code.getattr("co_filename")?.extract()?;
-    read.function = code.getattr("co_name")?.extract()?;
-    read.line = frame.getattr("f_lineno")?.extract::<Option<u32>>()?.unwrap_or(0);
-    Ok(read)
+    Ok(HostFrame {
+        filename: code.getattr("co_filename")?.extract()?,
+        line: frame.getattr("f_lineno")?.extract::<Option<u32>>()?.unwrap_or(0),
+        name: code.getattr("co_name")?.extract()?,
+    })
 }

@@ -1,8 +1,5 @@
-//! Handing out memory.
-//!
-//! [`Engine::allocate`] asks the stream's cache first. What that has not goes through
-//! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives
-//! ([`oom`](super::oom)).
+//! Handing out memory. [`Engine::allocate`] asks the stream's cache first. What that has not goes through
+//! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives ([`oom`](super::oom)).
 
 use std::sync::Arc;
 
@@ -15,21 +12,18 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::report::View;
-use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
-use crate::journal::{BlockNumber, Entry};
+use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
 use crate::settings::Rounding;
-use crate::sync::MutexGuard;
 
 const CALL: &str = "allocate";
 
-/// How many timelines and waiting ranges are looked at before the heap grows: a bound on what one call
-/// costs.
+/// How many timelines and waiting ranges are looked at before the heap grows: a bound on what one call costs.
 pub(super) const POLLED: usize = 32;
 
 /// Blocks begin and end at multiples of this, in bytes.
@@ -305,8 +299,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(grown.map(|placed| (heap, placed)))
     }
 
-    /// Runs a search with the one proof: no range that a capture gave back is taken unless the
-    /// capture proves its markers for the stream that asks.
+    /// Runs a search with the one proof, which must show a capture's markers for the stream that asks.
     #[inline(always)]
     pub(super) fn with_proof<R>(
         &mut self,
@@ -345,6 +338,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let number = self.state.blocks.number();
         let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        // What the records of captures beside it tell.
+        let standing = Entry::Standing { block: number, address, bytes };
         let id = match requester {
             Requester::Capture { capture, stream: index, .. } => {
                 // Into its record: whose place it has, if any, and the block itself.
@@ -366,12 +361,12 @@ impl<D: Driver> Locked<'_, D> {
                 if blocks.note(id.slot, capture_state.age) {
                     capture_state.note_row(id.slot);
                 }
-                self.tell_others(pool, Some(capture), (number, address, bytes));
-                self.state.count_in((pool, heap), sizes, self.config.statistics);
+                self.state.write_journals(pool, Some(capture), standing);
+                self.state.count_in((pool, heap), sizes);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
-                self.tell_others(pool, None, (number, address, bytes));
+                self.state.write_journals(pool, None, standing);
                 let tenure = match requester {
                     Requester::Lent { lent, .. } => Tenure::Lent(lent),
                     // What was offered is the offering pool's again as soon as it is freed.
@@ -387,17 +382,6 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         }
         Block { id, address, bytes: requested }
-    }
-
-    /// Has the records of captures under way tell of a block that is handed out beside them in a pool of theirs.
-    #[inline]
-    fn tell_others(
-        &mut self,
-        pool: PoolId,
-        but: Option<CaptureSlot>,
-        (block, address, bytes): (BlockNumber, u64, u64),
-    ) {
-        self.state.write_journals(pool, but, Entry::Standing { block, address, bytes });
     }
 
     /// Enters a block that work outside captures gets.
@@ -416,10 +400,9 @@ impl<D: Driver> Locked<'_, D> {
         let may_lease = matches!(tenure, Tenure::Own(_));
         let leased = caches && may_lease;
         // A stream cache counts what it leases, and knows who asked.
-        let counts = self.config.statistics;
         match leased {
-            true => self.state.count_left_over((pool, heap), counts),
-            false => self.state.count_in((pool, heap), (bytes, requested), counts),
+            true => self.state.count_left_over((pool, heap), None),
+            false => self.state.count_in((pool, heap), (bytes, requested)),
         }
         let own_frames = if leased { None } else { frames.clone() };
         let id = self.state.blocks.insert(LiveBlock { leased, frames: own_frames, ..block });
@@ -532,24 +515,19 @@ impl<D: Driver> Engine<D> {
     #[inline]
     fn take_cached(&self, request: &Request) -> Result<Option<Block>, Error> {
         let &Request { pool, stream, bytes, requested, ref frames, .. } = request;
-        let Some(mut cache) = self.cache_of(stream)? else { return Ok(None) };
+        if self.state.is_poisoned() {
+            return Err(Error::Poisoned);
+        }
+        let cache = self.caches.outside(stream).filter(|_| self.config.settings.caching);
+        let Some(mut cache) = cache else { return Ok(None) };
         let sizes = (bytes, requested);
         let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone(), false);
-        let Taken::Block { block, may_peak } = taken else { return Ok(None) };
+        let Some((block, may_peak)) = taken else { return Ok(None) };
         if may_peak && !cache.allow(&mut self.caches.peaks()) {
             drop(cache);
             self.lock()?.sum_up();
         }
         Ok(Some(block))
-    }
-
-    /// The stream cache of a stream, if stream caches may hand out anything.
-    #[inline]
-    fn cache_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, StreamCache>>, Error> {
-        if self.state.is_poisoned() {
-            return Err(Error::Poisoned);
-        }
-        Ok(self.caches.outside(stream).filter(|_| self.config.settings.caching))
     }
 }
 
@@ -628,9 +606,6 @@ impl<D: Driver> HostCalls<'_, D> {
         }
         let mut cache = self.0.caches.outside_at_once(stream)?;
         let sizes = (bytes, requested);
-        match cache.take(&self.0.driver, (pool, stream), sizes, frames, true) {
-            Taken::Block { block, .. } => Some(block),
-            Taken::Nothing => None,
-        }
+        cache.take(&self.0.driver, (pool, stream), sizes, frames, true).map(|(block, _)| block)
     }
 }

@@ -42,8 +42,8 @@ impl<D: Driver> Engine<D> {
     /// [`StreamRefusal::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::Unknown`],
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "begin_capture";
+        let stream = stream.as_stream();
         self.change(|locked| {
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
@@ -98,9 +98,6 @@ impl<D: Driver> Engine<D> {
     /// ([`Engine::close_capture`]) and whose verdict was not asked for is released as if it had been
     /// refused. Blocks it allocated and did not free stay live until freed; nothing else may be done with
     /// them, since they may lie on memory of a graph of the pool that lives.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
             if let Some(graph) = locked.state.verdicts.give_up(capture) {
@@ -114,11 +111,21 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Tells the engine that a graph is destroyed and no launch of it is running.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
         self.change(|locked| locked.release_graph(graph))
+    }
+
+    /// Runs a call about a capture under way with the engine's lock held.
+    pub(super) fn in_capture<R>(
+        &self,
+        capture: CaptureId,
+        call: &'static str,
+        run: impl FnOnce(&mut Locked<'_, D>, CaptureSlot) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.change(|locked| {
+            let slot = locked.state.slot_of(capture, call)?;
+            run(locked, slot)
+        })
     }
 
     /// The pools that a graph uses; none of a graph that is unknown.
@@ -143,7 +150,12 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             let capture = locked.capture_of(stream, "observe")?;
             match capture.and_then(|capture| locked.state.captures.slot(capture)) {
-                Some(slot) => locked.look_and_confirm(slot, stream),
+                // Entered into the record even where nothing has changed.
+                Some(slot) => {
+                    let index = locked.look(slot, stream);
+                    let CaptureState { proof, journal, .. } = locked.state.capture(slot);
+                    journal.iter_mut().for_each(|journal| proof.confirm(index, journal));
+                }
                 // What it has gained by now may be set back before the capture's first look.
                 None => drop(locked.state.timelines.take_expected(stream)),
             }
@@ -155,15 +167,11 @@ impl<D: Driver> Engine<D> {
 impl<D: Driver> HostCalls<'_, D> {
     /// Has [`HostCalls::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
     /// leave them to its caller. Nothing happens where the capture is not under way here.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {
                 locked.state.capture(slot).served_from = from;
             }
-            Ok(())
         })
     }
 
@@ -182,22 +190,17 @@ impl<D: Driver> HostCalls<'_, D> {
     /// [`StreamRefusal::PerThread`].
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             locked.state.assign_stream(stream);
             locked.state.timelines.expect(locked.driver, stream);
-            Ok(())
         })
     }
 
     /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
     /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
     /// says; what that says of such captures holds. It is to be ended before its graph is launched.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, "grow_ahead")?;
+        self.0.in_capture(capture, "grow_ahead", |locked, slot| {
             locked.state.capture(slot).step = bytes;
             Ok(())
         })
@@ -225,9 +228,6 @@ impl<D: Driver> HostCalls<'_, D> {
     /// The captures into a pool that are under way here and over in the driver: none of the streams
     /// that they were seen on captures for them any more. A stream that another thread named last, and
     /// that captures, counts for every capture that it was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         self.0.change(|locked| {
             locked.state.pool(pool, "captures_over")?;
@@ -237,9 +237,6 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// The captures under way that a stream was seen in.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
         let stream = stream.as_stream();
         let state = self.0.lock()?;
@@ -251,9 +248,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.0.state.lock();
-        let capture_state = state.captures.iter().next().is_some();
-        capture_state
+        self.0.state.lock().captures.iter().next().is_some()
     }
 
     /// Whether any capture into a pool is under way.
@@ -268,21 +263,12 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Sets whether captures that begin from now on keep a journal ([`HostCalls::journal`]), even where
     /// the configuration does not ask for one.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
-        self.0.change(|locked| {
-            locked.state.journals = keep;
-            Ok(())
-        })
+        self.0.alter(|locked| locked.state.journals = keep)
     }
 
     /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks
     /// at the capture's streams first, so that nothing is missing.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.0.lock()?;
         let slot = state.slot_of(capture, "journal")?;
@@ -292,23 +278,17 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host gave
     /// ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each stack.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn origins(&self, capture: CaptureId) -> Result<Vec<(BlockNumber, Vec<Frame>)>, Error> {
-        let origins = {
-            let mut state = self.0.lock()?;
-            let slot = state.slot_of(capture, "origins")?;
-            state.capture(slot).origins.clone()
-        };
+        let origins = self.0.in_capture(capture, "origins", |locked, slot| {
+            Ok(locked.state.capture(slot).origins.clone())
+        })?;
         let mut stacks = Stacks::default();
         let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames))));
         Ok(named.filter(|(_, frames)| !frames.is_empty()).collect())
     }
 }
 
-/// The thread that all streams of a capture belong to, as long as no stream has gone to another thread
-/// since and none has joined the capture.
+/// The thread that all streams of a capture belong to, while none has gone to another thread or joined since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CapturingThread {
     thread: usize,
@@ -341,8 +321,7 @@ pub(super) struct CaptureState {
     told: Told,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
-    /// Behind all that the stream was given outside captures on which the host announced this one, where it
-    /// had said so before.
+    /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
     pub(super) expected: Option<Position>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
@@ -350,13 +329,11 @@ pub(super) struct CaptureState {
     rows: Vec<u32>,
     /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
     pub(super) held: Vec<u32>,
-    /// Blocks freed by a thread that may not look at their streams: the one that captures on them
-    /// frees them with its next request.
+    /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
     capturing_thread: CapturingThread,
-    /// How much it may map at once ahead of what it asks for, in bytes. Zero too where its graph may
-    /// run before it is ended here.
+    /// How much it may map at once ahead of what it asks for, in bytes: none where its graph may run already.
     pub(super) step: u64,
     /// How far set-backs have been followed up.
     set_backs_seen: Moment,
@@ -367,8 +344,7 @@ pub(super) struct CaptureState {
     pub(super) planning: Planning,
     /// When it was first seen.
     pub(super) since: Instant,
-    /// Whether another capture of one of its pools has been under way beside it: one may contain the
-    /// other.
+    /// Whether another capture of one of its pools has been under way beside it: one may contain the other.
     pub(super) concurrent: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
@@ -388,8 +364,7 @@ pub(super) enum CapturePhase {
 /// What a capture's record tells of the blocks that stand in its pools.
 #[derive(Debug, Default)]
 struct Told {
-    /// For each pool the number that no block had when the record began to tell of the pool: those with this one or a
-    /// higher one were told of when they came.
+    /// For each pool the number that no block had when the record began to tell of it: later ones were told at once.
     pools: SmallVec<[(PoolId, BlockNumber); 1]>,
     /// Those that were there before, and that it has told of since.
     since: BTreeSet<BlockNumber>,
@@ -436,8 +411,9 @@ impl Captures {
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
-        let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| over.clear()) {
+        let Some(room) = self.spare.iter_mut().find(|it| it.is_none()) else { return };
+        if let Some(emptied) = (*over).emptied() {
+            *over = emptied;
             *room = Some(over);
         }
     }
@@ -475,12 +451,6 @@ impl Captures {
         self.rows.iter().flatten().map(Box::as_ref)
     }
 
-    /// Those that use a pool.
-    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
-        let all = self.rows.iter_mut().flatten().map(Box::as_mut);
-        all.filter(move |it| it.pools.contains(&pool))
-    }
-
     /// The numbers of those that use a pool.
     pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
         self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
@@ -501,46 +471,28 @@ impl Captures {
         }
     }
 
-    /// The youngest that a stream was seen in.
-    pub(super) fn last_of(&self, stream: StreamHandle) -> Option<CaptureSlot> {
-        let seen = self.with_slots().filter(|(_, it)| it.proof.stream(stream).is_some());
-        seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot)
-    }
-
-    /// Tells of a block in the journal of every capture that uses a pool, but for one.
-    pub(super) fn tell_all(
+    /// Those that use a pool, but for one.
+    fn others(
         &mut self,
         pool: PoolId,
         but: Option<CaptureSlot>,
-        block: (BlockNumber, u64, u64),
-    ) {
-        for (row, it) in self.rows.iter_mut().enumerate() {
-            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
-            if but != Some(CaptureSlot::new(row)) {
-                it.tell(pool, block);
-            }
-        }
+    ) -> impl Iterator<Item = &mut CaptureState> {
+        let all = self.rows.iter_mut().enumerate();
+        all.filter_map(move |(row, it)| {
+            let other = but != Some(CaptureSlot::new(row));
+            it.as_deref_mut().filter(|it| other && it.pools.contains(&pool))
+        })
+    }
+
+    /// Those that use a pool.
+    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
+        self.others(pool, None)
     }
 
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
         self.get(self.slot(capture)?).served_from
-    }
-
-    /// Writes a fact into the journal of every capture that uses a pool, but for one.
-    pub(super) fn write_journals(
-        &mut self,
-        pool: PoolId,
-        but: Option<CaptureSlot>,
-        entry: Entry<'_>,
-    ) {
-        for (row, it) in self.rows.iter_mut().enumerate() {
-            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
-            if but != Some(CaptureSlot::new(row)) {
-                it.write_journal(entry);
-            }
-        }
     }
 }
 
@@ -572,48 +524,17 @@ impl CaptureState {
         }
     }
 
-    /// Makes it one in which nothing has happened. False where what it has allocated is too much to be kept.
-    fn clear(&mut self) -> bool {
-        let Self {
-            // Set when it is added again.
-            id: _,
-            age: _,
-            since: _,
-            proof,
-            journal,
-            origins,
-            told,
-            pools,
-            expected,
-            served_from,
-            rows,
-            held,
-            left,
-            capturing_thread,
-            step,
-            set_backs_seen,
-            undone,
-            following,
-            planning,
-            concurrent,
-            lost,
-        } = self;
+    /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
+    fn emptied(self) -> Option<Self> {
+        let Self { mut proof, mut rows, mut held, mut left, .. } = self;
         let most = rows.capacity().max(held.capacity()).max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
-            return false;
+            return None;
         }
-        told.pools.clear();
-        told.since.clear();
-        *origins = Vec::new();
         rows.clear();
         held.clear();
         left.clear();
-        pools.clear();
-        (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
-        *served_from = None;
-        (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
-        (*step, *set_backs_seen, *concurrent) = (0, Moment::default(), false);
-        true
+        Some(Self { rows, held, left, ..Self::new(proof) })
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
@@ -625,13 +546,6 @@ impl CaptureState {
     /// The rows that its live blocks have, and others.
     pub(super) fn rows(&self) -> &[u32] {
         &self.rows
-    }
-
-    /// Notes that the record, where there is one, tells of a pool's blocks from now on, and no block has this
-    /// number yet.
-    pub(super) fn tell_from(&mut self, pool: PoolId, next: BlockNumber) {
-        self.told.pools.retain(|it| it.0 != pool);
-        self.told.pools.push((pool, next));
     }
 
     /// Tells of a block of a pool that is not the capture's own, unless that was done.
@@ -682,10 +596,8 @@ impl State {
         capture: CaptureId,
         call: &'static str,
     ) -> Result<CaptureSlot, Error> {
-        match self.captures.slot(capture) {
-            Some(slot) => Ok(slot),
-            None => Err(Error::Unknown { call, what: Unknown::Capture(capture) }),
-        }
+        let unknown = || Error::Unknown { call, what: Unknown::Capture(capture) };
+        self.captures.slot(capture).ok_or_else(unknown)
     }
 
     #[inline]
@@ -712,7 +624,9 @@ impl State {
         let Self { pools, blocks, .. } = self;
         blocks.sort(pool, |block| pools.extent(block.heap, block.range));
         let next = blocks.next_number();
-        self.capture(slot).tell_from(pool, next);
+        let told = &mut self.capture(slot).told.pools;
+        told.retain(|it| it.0 != pool);
+        told.push((pool, next));
         self.journal_count(slot, pool);
         for (block, address, bytes) in self.waiting_blocks(pool) {
             self.capture(slot).write_journal(Entry::Standing { block, address, bytes });
@@ -744,8 +658,7 @@ impl State {
         waiting_blocks
     }
 
-    /// Has a capture's record tell of the live blocks in whose place one of the capture's is handed out: none, if
-    /// the engine makes no mistake.
+    /// Has a capture's record tell of live blocks in whose place one of its own is: none, if the engine is right.
     #[inline]
     pub(super) fn tell_met(
         &mut self,
@@ -762,8 +675,7 @@ impl State {
         });
     }
 
-    /// Has the records of captures that use its pool tell of a block that is live no more, and that may be in use:
-    /// all but that of its own capture.
+    /// Has the records of other captures into its pool tell of a block that is live no more and may be in use.
     #[inline]
     pub(super) fn tell_gone(
         &mut self,
@@ -778,7 +690,7 @@ impl State {
         let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
             let (address, bytes) = self.pools.extent(heap, range);
-            self.captures.tell_all(pool, own, (number, address, bytes));
+            self.captures.others(pool, own).for_each(|it| it.tell(pool, (number, address, bytes)));
         }
     }
 
@@ -791,9 +703,8 @@ impl State {
         timeline
     }
 
-    /// The slot of a capture where a request needs nothing but a look at the stream: the capture is known
-    /// to use the pool and to be on the stream, the calling thread captures into it already, and no block
-    /// was left to it to be freed.
+    /// The slot of a capture where a look at the stream is all that a request needs: the capture uses the pool, on this
+    /// stream and thread, and no block was left to it to be freed.
     #[inline(always)]
     fn familiar(
         &mut self,
@@ -811,7 +722,6 @@ impl State {
     }
 
     /// The capturing thread's mark, as it is if that is the calling thread.
-    #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
         CapturingThread { thread, changes, streams: row.proof.seen() }
@@ -823,15 +733,7 @@ impl State {
         self.capturing_thread(row) == row.capturing_thread
     }
 
-    /// Whether the calling thread may look at a stream, if that is in the capture.
-    #[inline(always)]
-    fn may_look(&self, slot: CaptureSlot, stream: StreamHandle) -> bool {
-        let row = self.captures.get(slot);
-        (self.captures_here(row) && row.proof.has_seen(stream)) || self.timelines.is_mine(stream)
-    }
-
-    /// After a set-back: a live block of the stream whose place is not proven any more has been
-    /// handed out in vain, and the capture cannot stand.
+    /// After a set-back: a capture cannot stand with a live block of the stream whose place is not proven any more.
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
         let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
@@ -858,18 +760,14 @@ impl State {
     ) {
         let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(but.is_some()) {
-            self.captures.write_journals(pool, but, entry);
+            self.captures.others(pool, but).for_each(|it| it.write_journal(entry));
         }
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
     /// The capture that a stream is in. `None` where it does not capture, as the legacy stream does not
-    /// while a blocking stream captures.
-    ///
-    /// # Errors
-    /// [`Error::CaptureInvalidated`], after what was done in the capture was rolled back; the driver's.
-    #[inline]
+    /// while a blocking stream captures. [`Error::CaptureInvalidated`] comes after what was done in it was rolled back.
     pub(super) fn capture_of(
         &mut self,
         stream: StreamHandle,
@@ -944,10 +842,9 @@ impl<D: Driver> Locked<'_, D> {
 
     fn add_capture(&mut self, id: CaptureId, stream: StreamHandle) -> CaptureSlot {
         let settings = &self.config.settings;
-        let trusted = if self.config.lacks(Flaw::EdgeKinds) {
-            Programmatic::Trust
-        } else {
-            settings.programmatic
+        let trusted = match self.config.lacks(Flaw::EdgeKinds) {
+            true => Programmatic::Trust,
+            false => settings.programmatic,
         };
         let outlook = self.outlook(Attempt::Again);
         // What is planned is planned from the record.
@@ -1015,8 +912,8 @@ impl<D: Driver> Locked<'_, D> {
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
         if !self.state.captures_here(self.state.captures.get(slot)) {
-            let streams: smallvec::SmallVec<[StreamHandle; 8]> =
-                self.state.captures.get(slot).streams().collect();
+            let capture_state = self.state.captures.get(slot);
+            let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
             for stream in streams {
                 self.state.assign_stream(stream);
             }
@@ -1034,7 +931,6 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
-    #[inline]
     pub(super) fn look(&mut self, slot: CaptureSlot, stream: StreamHandle) -> StreamIndex {
         let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
@@ -1062,28 +958,18 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// [`Locked::look`], entered into the record even where nothing has changed.
-    pub(super) fn look_and_confirm(&mut self, slot: CaptureSlot, stream: StreamHandle) {
-        let index = self.look(slot, stream);
-        let CaptureState { proof, journal, .. } = self.state.capture(slot);
-        if let Some(journal) = journal {
-            proof.confirm(index, journal);
-        }
-    }
-
     /// Looks at a stream in a capture under way: `None` where the stream is not in it, or that is
-    /// unknown.
-    ///
-    /// # Errors
-    /// The stream, where it is in a capture that is ruined.
+    /// unknown; the stream itself as an error, where it is in a capture that is ruined.
     #[inline(always)]
     pub(super) fn look_in(
         &mut self,
         slot: CaptureSlot,
         stream: StreamHandle,
     ) -> Result<Option<StreamIndex>, StreamHandle> {
+        let row = self.state.captures.get(slot);
+        let seen = self.state.captures_here(row) && row.proof.has_seen(stream);
         // Another thread's stream is not asked where it is: it may be capturing.
-        if !self.state.may_look(slot, stream) {
+        if !seen && !self.state.timelines.is_mine(stream) {
             return Ok(None);
         }
         match self.driver.capture_status(stream, &mut self.state.terminals) {
@@ -1112,9 +998,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Rolls back the capture that a stream was last seen in: it is ruined.
     pub(super) fn abandon_invalidated(&mut self, stream: StreamHandle) {
+        let seen = self.state.captures.with_slots();
+        let seen = seen.filter(|(_, it)| it.proof.stream(stream).is_some());
+        let last = seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot);
         // Where ends are told late that one may be over, and have a graph.
-        let last = self.state.captures.last_of(stream).filter(|_| !self.config.late_ends);
-        if let Some(slot) = last {
+        if let Some(slot) = last.filter(|_| !self.config.late_ends) {
             // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);
         }

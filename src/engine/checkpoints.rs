@@ -66,6 +66,15 @@ impl Checkpoint {
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.blocks.iter().map(|kept| (kept.address, kept.requested))
     }
+
+    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
+        self.blocks.iter().filter(move |kept| kept.heap == heap)
+    }
+
+    /// Addresses and sizes in a heap, in order.
+    fn places_in(&self, heap: u32) -> Vec<(u64, u64)> {
+        self.blocks_in(heap).map(|kept| (kept.address, kept.bytes)).collect()
+    }
 }
 
 impl<D: Driver> HostCalls<'_, D> {
@@ -119,9 +128,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// The blocks of a pool that have not been freed, in order of addresses; not those that other pools have
     /// offered to other pools.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "live_blocks")?;
@@ -256,17 +262,6 @@ impl State {
     }
 }
 
-impl Checkpoint {
-    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
-        self.blocks.iter().filter(move |kept| kept.heap == heap)
-    }
-
-    /// Addresses and sizes in a heap, in order.
-    fn places_in(&self, heap: u32) -> Vec<(u64, u64)> {
-        self.blocks_in(heap).map(|kept| (kept.address, kept.bytes)).collect()
-    }
-}
-
 impl<D: Driver> Locked<'_, D> {
     /// Refuses a pool whose blocks cannot be told, or not be brought back.
     fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
@@ -283,8 +278,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Refuses a pool of which a live block may be in use in a capture under way, into whichever pool: that
-    /// graph's launches are still to come.
+    /// Refuses a pool of which a live block may be in use in a capture under way, into any pool: it is launched later.
     fn must_be_apart(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         if self.state.captures.iter().next().is_none() {
             return Ok(());
@@ -345,15 +339,14 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(cached);
         for Block { id, .. } in self.state.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block);
             ended.push(self.end_block(id, block));
         }
         ended.sort_unstable_by_key(|block| block.address);
         ended
     }
 
-    /// Gives a block's place to the pool's graphs, if there are any. What the block's streams have done with
-    /// it precedes all that comes, by the host's word.
+    /// Gives a block's place to the pool's graphs, if there are any: the host says that all so far precedes what comes.
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
         let LiveBlock { number, pool, heap, range, requested, stream, tenure, frames, .. } = block;
         let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
@@ -391,7 +384,7 @@ impl<D: Driver> Locked<'_, D> {
             frames: kept.frames.clone(),
             ..LiveBlock::new(number, place, sizes, (stream, origin))
         });
-        self.state.count_in((pool, heap), sizes, self.config.statistics);
+        self.state.count_in((pool, heap), sizes);
         let (place, frames) = ((address, requested), kept.frames.clone());
         self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
         Block { id, address, bytes: requested }

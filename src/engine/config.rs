@@ -29,9 +29,6 @@ pub struct Config {
     /// Whether a capture with such a use is refused: [`Error::LateUse`](super::Error::LateUse).
     /// Default: no, for a number may look like an address.
     pub refuse_late_uses: bool,
-    /// Whether figures are kept. Without them [`Statistics`](super::Statistics) are all zero, but
-    /// for reserved memory and counts of calls. Default: yes.
-    pub statistics: bool,
     /// Whether blocks that were never freed are logged as a warning when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
@@ -61,7 +58,6 @@ impl Default for Config {
             journal: false,
             find_late_uses: cfg!(debug_assertions),
             refuse_late_uses: false,
-            statistics: true,
             report_leaks: true,
             foreign_nodes: false,
             late_ends: false,
@@ -72,17 +68,19 @@ impl Default for Config {
     }
 }
 
-/// Methods that set a field of a value and give the value back.
+/// Methods that set a field of a value, to what they are given or to what is made of that, and give the value back.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+ $(= $value:expr)?;)*) => {$(
         $(#[$doc])*
         #[must_use]
         pub fn $name(mut self, $name: $kind) -> Self {
+            $(let $name = $value;)?
             self.$($field).+ = $name;
             self
         }
     )*};
 }
+pub(super) use setters;
 
 impl Config {
     /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`
@@ -94,14 +92,9 @@ impl Config {
         Ok(Self::default().settings(Settings::from_environment()?))
     }
 
-    /// Replaces all settings.
-    #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
-    }
-
     setters! {
+        /// Replaces all settings.
+        settings: Settings => settings;
         /// Sets what programmatic edges prove.
         programmatic: Programmatic => settings.programmatic;
         /// Sets which streams may take a free block.
@@ -114,8 +107,6 @@ impl Config {
         find_late_uses: bool => find_late_uses;
         /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
         refuse_late_uses: bool => refuse_late_uses;
-        /// Sets whether figures are kept.
-        statistics: bool => statistics;
         /// Sets whether blocks that were never freed are reported at the end.
         report_leaks: bool => report_leaks;
         /// Sets whether libraries may add nodes of their own to captures.
@@ -186,43 +177,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Sets what the pool is called in errors.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Puts the pool into a region, by its tag.
-    #[must_use]
-    pub fn tag(mut self, tag: impl Into<Arc<str>>) -> Self {
-        self.tag = Some(tag.into());
-        self
-    }
-
-    /// Lets captures into the pool get their memory at their end, within these bounds.
-    #[must_use]
-    pub fn plan(mut self, options: Options) -> Self {
-        self.plan = Some(options);
-        self
-    }
-
-    /// Sets the most the pool may hold, in bytes.
-    #[must_use]
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets where the pool's memory comes from.
-    #[must_use]
-    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
-        self.source = Some(source);
-        self
-    }
-
-    /// Whether memory of the pool may have its blocks without the driver's mappings: then nothing can be
-    /// planned, and nothing lies beside anything.
+    /// Whether the driver maps the pool's memory, so that blocks can lie beside each other, and by plans.
     pub(super) fn is_mapped(&self) -> bool {
         self.source.is_none() && !self.no_split && !self.uncached
     }
@@ -233,6 +188,16 @@ impl PoolConfig {
     }
 
     setters! {
+        /// Sets what the pool is called in errors.
+        name: impl Into<Arc<str>> => name = Some(name.into());
+        /// Puts the pool into a region, by its tag.
+        tag: impl Into<Arc<str>> => tag = Some(tag.into());
+        /// Lets captures into the pool get their memory at their end, within these bounds.
+        plan: Options => plan = Some(plan);
+        /// Sets the most the pool may hold, in bytes.
+        max_bytes: u64 => max_bytes = Some(max_bytes);
+        /// Sets where the pool's memory comes from.
+        source: Arc<dyn Source> => source = Some(source);
         /// Sets whether every block has a segment of its own.
         no_split: bool => no_split;
         /// Sets whether each block is an allocation of its own.
@@ -325,15 +290,11 @@ impl<D: Driver> Engine<D> {
     /// that may be held; and for pools that are made later, which free blocks are split and whether segments
     /// grow. Nothing else of them counts. A size that is rounded in another thread meanwhile may be rounded by
     /// either.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
         let total = self.driver.memory_info().ok().map(|info| info.total);
-        self.change(|locked| {
+        self.alter(|locked| {
             locked.state.tuning.take(settings, total);
             self.rounding.set(settings.rounding);
-            Ok(())
         })
     }
 }
@@ -381,8 +342,7 @@ pub enum Flaw {
     SwappedPieces,
 }
 
-/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one
-/// can tell.
+/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one can tell.
 #[cfg(all(feature = "flaws", debug_assertions))]
 pub(super) fn is_left_out(chosen: Option<Flaw>, rule: Flaw) -> bool {
     std::hint::black_box("this program can leave safety rules out");

@@ -1,15 +1,8 @@
-//! Ending captures and graphs.
+//! Ending captures and graphs, in one step or in two.
 //!
-//! # Verdicts that are still to come
-//!
-//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
-//! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
-//! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
+//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's. What the checker
+//! needs goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
 //! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
-//!
-//! # Attempts
-//!
-//! What was refused for a programmatic edge is captured again.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -30,7 +23,7 @@ use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
-use crate::heap::CaptureSlot;
+use crate::heap::{CaptureSlot, Users};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
@@ -78,8 +71,7 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Ends a capture, step by step: nothing of it is a graph's before it is judged, and nothing has
-    /// memory that was not judged.
+    /// Ends a capture: nothing of it is a graph's, or has memory, before it is judged.
     pub(super) fn end_capture(
         &mut self,
         id: CaptureId,
@@ -96,16 +88,12 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         let slot = self.look_last(id, Some(graph))?;
         let mut ending = self.prepare(id, slot, Some(graph));
-        match self.evidence(&mut ending) {
-            Some(evidence) => {
-                let report = self.accept(&ending)?;
-                self.state.verdicts.add(report, evidence);
-            }
-            None => {
-                let report = self.judge_and_conclude(ending)?;
-                self.state.verdicts.add_accepted(report);
-            }
-        }
+        let evidence = self.evidence(&mut ending);
+        let report = match evidence {
+            Some(_) => self.accept(&ending)?,
+            None => self.judge_and_conclude(ending)?,
+        };
+        self.state.verdicts.add(report, evidence);
         Ok(())
     }
 
@@ -199,17 +187,12 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
         let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
-            (Some(((journal, _), finished)), _) => {
-                let (policy, foreign) =
-                    (self.config.settings.programmatic, self.config.foreign_nodes);
-                finished
-                    .map_err(|error| Error::Refused(Box::new(Violation::Driver(error))))
-                    .and_then(|graph| {
-                        let judged = judge_timed(journal, policy, &graph, foreign);
-                        took = judged.1;
-                        judged.0.map_err(|violation| self.refusal(slot, &graph, violation))
-                    })
+            (Some(((journal, _), Ok(graph))), _) => {
+                let (judged, time) = self.judge_now(journal, &graph);
+                took = time;
+                judged.map_err(|violation| self.refusal(slot, &graph, violation))
             }
+            (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             (None, None) if unbound => Err(Error::Unplanned { capture: id }),
             (None, None) if graph.is_none() => {
@@ -241,11 +224,14 @@ impl<D: Driver> Locked<'_, D> {
         let journal =
             journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
         let Some(journal) = journal else { return (Ok(()), 0) };
-        let graph = FinishedGraph::remembered(journal);
-        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
         // Nothing is asked about its nodes: they may be gone.
-        let (judged, took) = judge_timed(journal, policy, &graph, foreign);
+        let (judged, took) = self.judge_now(journal, &FinishedGraph::remembered(journal));
         (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
+    }
+
+    fn judge_now(&self, journal: &Journal, graph: &FinishedGraph) -> (Result<(), Violation>, u64) {
+        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
+        judge_timed(journal, policy, graph, foreign)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -283,7 +269,11 @@ impl<D: Driver> Locked<'_, D> {
     fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
         let &EndingCapture { id, slot, graph, .. } = ending;
         if let Error::CaptureAgain(_) = &why {
-            self.foresee(slot);
+            // Its early launches are foreseen from now on.
+            if let Some(journal) = self.state.capture(slot).journal.take() {
+                let before = self.state.foresight.take().unwrap_or_default();
+                self.state.foresight = Some(Arc::new(before.learn(&journal)));
+            }
         }
         self.state.count_verdict(&Err(&why));
         self.state.messages.say(Level::Info, || format!("capture {} is refused: {why}", id.0));
@@ -354,11 +344,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
-    /// decision taken in it is rolled back. What it leaves waits for the captures that are under
-    /// way beside it in the same pools: one of them may contain it.
-    ///
-    /// # Errors
-    /// The driver's, where memory of the capture is lost: it is rolled back then.
+    /// decision taken in it is rolled back, as after an error of the driver's by which memory of it is lost. What it
+    /// leaves waits for the captures that are under way beside it in the same pools: one of them may contain it.
     pub(super) fn end(&mut self, slot: CaptureSlot, mut accepted: bool) -> Result<(), DriverError> {
         // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_waits(usize::MAX);
@@ -384,12 +371,12 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        // What waits and is used in it is the graph's.
+        // What waits and is used in it is the graph's, also if it was lent.
         for waiting in self.state.waiting.iter_mut() {
             let used_in = waiting.used_in.len();
             waiting.used_in.retain(|&mut capture| capture != id);
             if accepted && waiting.used_in.len() < used_in {
-                waiting.give_to_graph();
+                waiting.users = Users::Graphs;
             }
         }
         // What it gave back is free, unless a capture beside it may contain it.
@@ -430,7 +417,7 @@ impl<D: Driver> Locked<'_, D> {
             if accepted {
                 block.origin = Origin::Graph;
             }
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block);
             self.free_outside(&mut block);
         }
         self.poll_waits(usize::MAX);
@@ -461,8 +448,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Without a graph and without a capture that may become one, what graphs used is free for
-    /// work outside captures again.
+    /// Without a graph, and a capture that may become one, what graphs used is free for work outside captures.
     pub(super) fn forget_graphs(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         if !row.is_without_graphs() {
@@ -483,6 +469,43 @@ impl<D: Driver> Locked<'_, D> {
                 block.origin = Origin::Past;
             }
         });
+    }
+
+    /// What kind of edges a capture expects.
+    pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
+        let settings = &self.config.settings;
+        if self.config.lacks(Flaw::EarlyLaunches) {
+            return Outlook::Full;
+        }
+        match (settings.programmatic, attempt, &self.state.foresight) {
+            (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
+            (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
+            // Without the checker no wrong guess would be refused.
+            _ if !settings.check => Outlook::Early,
+            (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
+            _ => Outlook::Full,
+        }
+    }
+
+    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
+    /// accepted with every programmatic edge full, since another attempt can foresee those.
+    pub(super) fn refusal(
+        &self,
+        slot: CaptureSlot,
+        graph: &FinishedGraph,
+        violation: Violation,
+    ) -> Error {
+        let unordered = matches!(violation, Violation::NotOrdered { .. });
+        let violation = Box::new(violation.name_kernels(self.driver));
+        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
+        let auto = self.config.settings.programmatic == Programmatic::Auto;
+        let may_change = auto && unordered && !proof.is_early();
+        let (trust, foreign) = (Programmatic::Trust, self.config.foreign_nodes);
+        let trusted = |journal| check::judge(journal, trust, graph, foreign).is_ok();
+        match journal.as_ref().filter(|_| may_change).is_some_and(trusted) {
+            true => Error::CaptureAgain(violation),
+            false => Error::Refused(violation),
+        }
     }
 }
 
@@ -532,41 +555,33 @@ struct JudgeThread {
     thread: Option<thread::JoinHandle<Option<JudgedEvidence>>>,
 }
 
-fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
-    evidence.lock().take()
-}
-
 impl JudgeThread {
     fn begin(evidence: Evidence) -> Self {
         let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
         let shared = Arc::clone(&evidence);
-        let judge = move || take(&shared).map(Evidence::judge);
+        let judge = move || {
+            let evidence = shared.lock().take();
+            evidence.map(Evidence::judge)
+        };
         let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);
         Self { evidence, thread: thread.ok() }
     }
 
-    /// Waits for the verdict.
-    ///
-    /// # Panics
-    /// Where the checker has panicked.
+    /// Waits for the verdict. Panics where the checker has panicked.
     fn wait(self) -> Option<JudgedEvidence> {
-        if let Some(evidence) = take(&self.evidence) {
-            return Some(evidence.judge());
+        let evidence = self.evidence.lock().take();
+        match evidence {
+            Some(evidence) => Some(evidence.judge()),
+            None => self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic)),
         }
-        self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
-}
-
-/// How far the judging of a closed capture is.
-enum Verification {
-    Accepted,
-    Judging(JudgeThread),
 }
 
 /// A closed capture.
 struct Closed {
     report: CaptureReport,
-    stage: Verification,
+    /// `None` where it is accepted already.
+    judging: Option<JudgeThread>,
 }
 
 /// Captures that are closed and whose verdict has not been asked for.
@@ -574,15 +589,9 @@ struct Closed {
 pub(super) struct Verdicts(Vec<Closed>);
 
 impl Verdicts {
-    /// Adds a capture that was judged already.
-    pub(super) fn add_accepted(&mut self, report: CaptureReport) {
-        self.0.push(Closed { report, stage: Verification::Accepted });
-    }
-
-    /// Has a capture judged from now on. Its graph is the report's.
-    pub(super) fn add(&mut self, report: CaptureReport, evidence: Evidence) {
-        let stage = Verification::Judging(JudgeThread::begin(evidence));
-        self.0.push(Closed { report, stage });
+    /// Has a capture judged from now on, unless it was already; its graph is the report's.
+    fn add(&mut self, report: CaptureReport, evidence: Option<Evidence>) {
+        self.0.push(Closed { report, judging: evidence.map(JudgeThread::begin) });
     }
 
     fn take(&mut self, capture: CaptureId) -> Option<Closed> {
@@ -645,16 +654,13 @@ impl<D: Driver> Engine<D> {
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         let closed = self.lock()?.verdicts.take(capture);
         let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let Closed { mut report, stage } = closed.ok_or(unknown)?;
-        // Without the engine's lock: other threads go on.
-        let judged = match stage {
-            Verification::Accepted => {
-                self.lock()?.adopt_lent(report.graph);
-                return Ok(report);
-            }
-            Verification::Judging(judging) => judging.wait(),
+        let Closed { mut report, judging } = closed.ok_or(unknown)?;
+        let Some(judging) = judging else {
+            self.lock()?.adopt_lent(report.graph);
+            return Ok(report);
         };
-        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judged else {
+        // Without the engine's lock: other threads go on.
+        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judging.wait() else {
             self.release_graph(report.graph)?;
             return Err(Error::Poisoned);
         };
@@ -679,6 +685,20 @@ impl<D: Driver> Engine<D> {
             }
         }
     }
+
+    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
+    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
+    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
+    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
+    /// and callables do so by themselves. Without the checker, and with another setting than
+    /// [`Programmatic::Auto`], it has no effect.
+    pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
+        self.in_capture(capture, "set_attempt", |locked, slot| {
+            let outlook = locked.outlook(attempt);
+            locked.state.capture(slot).proof.set_outlook(outlook);
+            Ok(())
+        })
+    }
 }
 
 /// Which attempt at its work a capture is, where the setting `programmatic` is `auto`: how often the
@@ -688,10 +708,9 @@ pub enum Attempt {
     /// The first, and the host captures again if it is refused. The engine takes every launch to wait for
     /// its predecessor, so that launches which do wait cost no memory.
     First,
-    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to
-    /// start early where the latest refused capture launched programmatically. A stream that asks for
-    /// other blocks than it did there is treated as under `lag` from then on, if it launched
-    /// programmatically in any refused capture.
+    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to start early where
+    /// the latest refused capture launched programmatically. A stream that asks for other blocks than it did there is
+    /// treated as under `lag` from then on, if it launched programmatically in any refused capture.
     #[default]
     Again,
     /// The third. The engine takes every launch to start early, as under `lag`.
@@ -714,72 +733,5 @@ impl Attempt {
             (Self::Again, Error::CaptureAgain(_)) => Ok(Self::Last),
             _ => Err(error),
         }
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// What kind of edges a capture expects.
-    pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
-        let settings = &self.config.settings;
-        if self.config.lacks(Flaw::EarlyLaunches) {
-            return Outlook::Full;
-        }
-        match (settings.programmatic, attempt, &self.state.foresight) {
-            (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
-            (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
-            // Without the checker no wrong guess would be refused.
-            _ if !settings.check => Outlook::Early,
-            (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
-            _ => Outlook::Full,
-        }
-    }
-
-    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
-    /// accepted with every programmatic edge full, since another attempt can foresee those.
-    pub(super) fn refusal(
-        &self,
-        slot: CaptureSlot,
-        graph: &FinishedGraph,
-        violation: Violation,
-    ) -> Error {
-        let unordered = matches!(violation, Violation::NotOrdered { .. });
-        let violation = Box::new(violation.name_kernels(self.driver));
-        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
-        let auto = self.config.settings.programmatic == Programmatic::Auto;
-        let may_change = auto && unordered && !proof.is_early();
-        let Some(journal) = journal.as_ref().filter(|_| may_change) else {
-            return Error::Refused(violation);
-        };
-        match check::judge(journal, Programmatic::Trust, graph, self.config.foreign_nodes) {
-            Ok(_) => Error::CaptureAgain(violation),
-            Err(_) => Error::Refused(violation),
-        }
-    }
-
-    /// Adds a refused capture's early launches to what is foreseen.
-    pub(super) fn foresee(&mut self, slot: CaptureSlot) {
-        let Some(journal) = self.state.capture(slot).journal.take() else { return };
-        let before = self.state.foresight.take().unwrap_or_default();
-        self.state.foresight = Some(Arc::new(before.learn(&journal)));
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
-    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
-    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
-    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
-    /// and callables do so by themselves. Without the checker, and with another setting than
-    /// [`Programmatic::Auto`], it has no effect.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
-        self.change(|locked| {
-            let slot = locked.state.slot_of(capture, "set_attempt")?;
-            let outlook = locked.outlook(attempt);
-            locked.state.capture(slot).proof.set_outlook(outlook);
-            Ok(())
-        })
     }
 }

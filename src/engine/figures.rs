@@ -1,16 +1,8 @@
-//! Figures that are exact, peaks included, though no single place sees all memory.
+//! Figures that are exact, peaks included, though no single place sees all memory: `design/allocator.md` ("Figures").
 //!
-//! Blocks are counted where they are handed out: by the *stream caches* of streams, each under a lock of
-//! its own, and by the state behind the engine's lock. The sum over all of them is known only to
-//! who holds every lock. So that a peak is not missed, each counts against an *allowance*: the sum of
-//! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
-//! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
-//! peak, a new peak is noted (see `State::sum_up`).
-//!
-//! The sums are never added up anew. A counter is *settled* when its allowance becomes what it counts, and
-//! the sums are changed by the difference; so once all counters are settled the sums of the allowances are
-//! the figures. A counter that has not changed since it was settled is left alone, whatever there is of
-//! them: a call takes the same time with any number of pools.
+//! The sum of all allowances never exceeds the peak seen so far, so as long as every counter stays within its allowance
+//! there can be no new peak. A counter is *settled* when its allowance becomes what it counts, and the sums are changed
+//! by the difference; so once all counters are settled the sums of the allowances are the figures.
 //!
 //! [`Accounts`] know what has changed since it was counted last, and the sums for reports; [`Figures`] are what
 //! reports say, with the meanings that PyTorch gives them.
@@ -227,8 +219,7 @@ impl<C: Counting> Counters<C> {
         }
     }
 
-    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over
-    /// all pools.
+    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over all pools.
     pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
         for row in [row(pool, true), row(pool, false)] {
             let Some((counter, _)) = self.rows.get_mut(row) else { continue };
@@ -379,17 +370,14 @@ impl Peaks {
 
     /// Makes the present figures the highest, with all counters settled.
     pub(super) fn reset_peaks(&mut self) {
-        for level in self.levels() {
-            level.peak = level.allowed;
-        }
+        self.levels().for_each(|level| level.peak = level.allowed);
     }
 
     /// Makes sums over time begin now, with all counters settled.
     pub(super) fn reset_accumulated(&mut self) {
-        for level in self.levels() {
-            level.risen = Amounts::default();
-            level.reset_current = level.allowed;
-        }
+        self.levels().for_each(|level| {
+            (level.risen, level.reset_current) = (Amounts::default(), level.allowed);
+        });
     }
 
     fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
@@ -449,6 +437,11 @@ impl Tally {
         self.bytes -= bytes;
         self.requested -= requested;
     }
+
+    #[inline]
+    fn is_within(&self, bound: &Self) -> bool {
+        self.count <= bound.count && self.bytes <= bound.bytes && self.requested <= bound.requested
+    }
 }
 
 /// What a stream cache counts of one pool's small or large blocks.
@@ -459,7 +452,7 @@ pub(super) struct CacheCounter {
     settled: Tally,
     /// All that were handed out since then.
     risen: Tally,
-    /// By how much live ones may rise, and fall, without a new peak.
+    /// What live ones may rise to, and fall to, without a new peak.
     ceiling: Tally,
     floor: Tally,
     /// How many may be cached without a new peak.
@@ -477,33 +470,30 @@ impl CacheCounter {
     pub(super) fn take(&mut self, bytes: u64, requested: u64) -> bool {
         self.live.add(bytes, requested);
         self.risen.add(bytes, requested);
-        let Self { live, ceiling, .. } = self;
-        live.count <= ceiling.count
-            && live.bytes <= ceiling.bytes
-            && live.requested <= ceiling.requested
+        self.live.is_within(&self.ceiling)
     }
 
     /// Whether such a block can be handed out without a new peak.
     #[inline]
     pub(super) fn can_take(&self, bytes: u64, requested: u64) -> bool {
-        let Self { live, ceiling, .. } = self;
-        live.count < ceiling.count
-            && live.bytes + bytes <= ceiling.bytes
-            && live.requested + requested <= ceiling.requested
+        let mut live = self.live;
+        live.add(bytes, requested);
+        live.is_within(&self.ceiling)
     }
 
     /// Whether such a block can be cached without a new peak of what is.
     #[inline]
     pub(super) fn can_give(&self, bytes: u64) -> bool {
-        let Self { live, floor, .. } = self;
-        live.count > floor.count && live.bytes >= floor.bytes + bytes
+        let mut floor = self.floor;
+        floor.add(bytes, 0);
+        floor.is_within(&self.live)
     }
 
     /// A block is cached. False where there may be a new peak of what is.
     #[inline]
     pub(super) fn give(&mut self, bytes: u64, requested: u64) -> bool {
         self.live.subtract(bytes, requested);
-        self.live.count >= self.floor.count && self.live.bytes >= self.floor.bytes
+        self.floor.is_within(&self.live)
     }
 
     fn set_floor(&mut self) {
@@ -538,11 +528,7 @@ impl CacheCounter {
 
 impl Counting for CacheCounter {
     fn is_within(&self) -> bool {
-        let Self { live, ceiling, floor, .. } = self;
-        let low = live.count >= floor.count && live.bytes >= floor.bytes;
-        low && live.count <= ceiling.count
-            && live.bytes <= ceiling.bytes
-            && live.requested <= ceiling.requested
+        self.floor.is_within(&self.live) && self.live.is_within(&self.ceiling)
     }
 
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
@@ -632,8 +618,7 @@ impl<C: Counting> Counters<C> {
 
 #[cfg(debug_assertions)]
 impl Peaks {
-    /// What pools and the engine are said to be allowed is the sum of what counters are, by class; and no sum is above
-    /// its peak.
+    /// The sums that pools and the engine are allowed are those of the counters, by class, and not above the peaks.
     pub(super) fn verify(&self, sums: &[Amounts]) -> Verdict {
         let plus = |a: Amounts, b: Amounts| std::array::from_fn(|kind| a[kind] + b[kind]);
         let mut engine = [Amounts::default(); 2];
@@ -673,21 +658,13 @@ impl CacheCounter {
     }
 }
 
-/// Live blocks: how many, their bytes, and their bytes as asked for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    blocks: u64,
-    bytes: u64,
-    requested: u64,
-}
-
 /// What is counted behind the engine's lock.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     /// What is counted here and not by a stream cache.
     counters: Counters<Counter>,
     /// Live blocks that no stream cache counts, by pool and heap.
-    live: Vec<Counted>,
+    live: Vec<Tally>,
     /// Whether a stream cache's figures may have exceeded their allowance.
     may_have_peaked: bool,
     counts: Counts,
@@ -715,11 +692,10 @@ impl Accounts {
 
 #[cfg(debug_assertions)]
 impl Accounts {
-    /// Live blocks that are counted here in a pool's heaps of small or large blocks: how many, their bytes, and
-    /// their bytes as asked for.
+    /// Live blocks that are counted here in a row of heaps: how many, their bytes, and what was asked for.
     pub(super) fn live_in(&self, row: usize) -> [u64; 3] {
         let live = self.live.get(row).copied().unwrap_or_default();
-        [live.blocks, live.bytes, live.requested]
+        [live.count, live.bytes, live.requested]
     }
 
     /// What is counted here.
@@ -728,29 +704,12 @@ impl Accounts {
     }
 }
 
-/// What is to be done with the peaks and sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reset {
-    Peaks,
-    Accumulated,
-}
-
 impl State {
     /// Counts a block into the heap in which it lies, and what is left over there.
     #[inline(always)]
-    pub(super) fn count_in(
-        &mut self,
-        (pool, heap): (PoolId, u32),
-        (bytes, requested): (u64, u64),
-        counts: bool,
-    ) {
-        let live = self.live_figures(pool, heap);
-        live.blocks += 1;
-        live.bytes += bytes;
-        live.requested += requested;
-        let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
-            return self.pools.change(heap);
-        };
+    pub(super) fn count_in(&mut self, (pool, heap): (PoolId, u32), (bytes, requested): (u64, u64)) {
+        self.live_figures(pool, heap).add(bytes, requested);
+        let Some(row) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
         let (pieces, free) = row.free_pieces();
         let at = self.counter(pool, heap);
         let counter = self.accounts.counters.rise(at);
@@ -767,74 +726,50 @@ impl State {
     }
 
     /// Counts a block out that its host has freed. If its place is free at once,
-    /// [`State::count_released`] follows, before anything else is counted; else its heap is counted at the end of the call.
+    /// [`State::count_left_over`] follows, before anything else is counted; else its heap is counted at the end of the call.
     #[inline(always)]
     pub(super) fn count_out(
         &mut self,
         (pool, heap): (PoolId, u32),
         (bytes, requested): (u64, u64),
-        counts: bool,
     ) {
-        let live = self.live_figures(pool, heap);
-        live.blocks -= 1;
-        live.bytes -= bytes;
-        live.requested -= requested;
-        if counts {
-            let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
-            let at = self.counter(pool, heap);
-            self.accounts.counters.change(at).take(amounts);
-        }
+        self.live_figures(pool, heap).subtract(bytes, requested);
+        let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
+        let at = self.counter(pool, heap);
+        self.accounts.counters.change(at).take(amounts);
     }
 
-    /// Counts a block as used no more: its place is left over.
+    /// Counts what is left over in a heap, where nothing else has changed that is counted here but that a block of
+    /// `ended` bytes is used no more: none if a stream cache counted it.
     #[inline(always)]
-    pub(super) fn count_released(&mut self, place: (PoolId, u32), bytes: u64, counts: bool) {
-        self.count_left_of(place, counts, |counter| {
-            counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)])
-        });
-    }
-
-    /// Counts what is left over in a heap, where nothing else has changed that is counted here.
-    #[inline]
-    pub(super) fn count_left_over(&mut self, place: (PoolId, u32), counts: bool) {
-        self.count_left_of(place, counts, |_| {});
-    }
-
-    /// Counts what is left over in a heap after a `change` of its counter.
-    #[inline(always)]
-    fn count_left_of(
-        &mut self,
-        (pool, heap): (PoolId, u32),
-        counts: bool,
-        change: impl FnOnce(&mut Counter),
-    ) {
-        let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
-            return self.pools.change(heap);
-        };
+    pub(super) fn count_left_over(&mut self, (pool, heap): (PoolId, u32), ended: Option<u64>) {
+        let Some(row) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
         let (pieces, free) = row.free_pieces();
         let at = self.counter(pool, heap);
         let counter = self.accounts.counters.change(at);
-        change(counter);
+        if let Some(bytes) = ended {
+            counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
+        }
         if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
             self.ask_for_allowance(at);
         }
     }
 
     #[inline]
-    fn live_figures(&mut self, pool: PoolId, heap: u32) -> &mut Counted {
+    fn live_figures(&mut self, pool: PoolId, heap: u32) -> &mut Tally {
         let row = row(pool, Pools::is_small(heap));
         let live = &mut self.accounts.live;
         if live.len() <= row {
-            live.resize_with((row | 1) + 1, Counted::default);
+            live.resize_with((row | 1) + 1, Tally::default);
         }
         &mut live[row]
     }
 
     /// Counts what has changed. Every call that changes anything ends with this.
     #[inline]
-    pub(super) fn account(&mut self, counts: bool) {
+    pub(super) fn account(&mut self) {
         while let Some(heap) = self.pools.take_changed() {
-            self.account_heap(heap, counts);
+            self.account_heap(heap);
         }
         if self.accounts.may_have_peaked {
             self.note_peaks();
@@ -842,10 +777,10 @@ impl State {
     }
 
     /// Counts what has changed in a heap.
-    pub(super) fn account_heap(&mut self, heap: u32, counts: bool) {
+    pub(super) fn account_heap(&mut self, heap: u32) {
         self.count_changes(heap);
         if let Some(pool) = self.pools.find_pool(heap) {
-            self.count(pool, heap, counts);
+            self.count(pool, heap);
         }
     }
 
@@ -858,7 +793,7 @@ impl State {
 
     /// Counts what a heap holds that no stream cache counts; large blocks may lie in two heaps.
     #[inline]
-    fn count(&mut self, pool: PoolId, heap: u32, counts: bool) {
+    fn count(&mut self, pool: PoolId, heap: u32) {
         let small = Pools::is_small(heap);
         let live = *self.live_figures(pool, heap);
         let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
@@ -876,31 +811,19 @@ impl State {
             memory[1] += planned.reserved();
             memory[2] += planned.suspended();
         }
-        let memory = [(SEGMENTS, memory[0]), (RESERVED, memory[1]), (SUSPENDED, memory[2])];
-        self.set_figures(pool, small, memory);
-        if counts {
-            let blocks = [
-                (ALLOCATIONS, live.blocks),
-                (ALLOCATED, live.bytes),
-                (REQUESTED, live.requested),
-                (ACTIVE, live.blocks + waiting.0 as u64),
-                (ACTIVE_BYTES, live.bytes + waiting.1),
-                (SPLIT, pieces as u64),
-                (SPLIT_BYTES, free),
-            ];
-            self.set_figures(pool, small, blocks);
-        }
-    }
-
-    #[inline]
-    fn set_figures<const N: usize>(
-        &mut self,
-        pool: PoolId,
-        small: bool,
-        figures: [(usize, u64); N],
-    ) {
-        let at = row(pool, small);
-        self.accounts.counters.reach(at);
+        let figures = [
+            (SEGMENTS, memory[0]),
+            (RESERVED, memory[1]),
+            (SUSPENDED, memory[2]),
+            (ALLOCATIONS, live.count),
+            (ALLOCATED, live.bytes),
+            (REQUESTED, live.requested),
+            (ACTIVE, live.count + waiting.0 as u64),
+            (ACTIVE_BYTES, live.bytes + waiting.1),
+            (SPLIT, pieces as u64),
+            (SPLIT_BYTES, free),
+        ];
+        let at = self.counter(pool, heap);
         if !self.accounts.counters.change(at).set(figures) {
             self.ask_for_allowance(at);
         }
@@ -920,8 +843,7 @@ impl State {
         *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
     }
 
-    /// Counts a pool that is gone out everywhere: its row will be another's. What it was in all goes
-    /// on to be in the sums over all pools.
+    /// Counts a pool that is gone out everywhere: its row will be another's. What rose in it stays in the sums.
     pub(super) fn forget_figures(&mut self, pool: PoolId) {
         let caches = Arc::clone(&self.caches);
         for mut cache in caches.used() {
@@ -932,8 +854,7 @@ impl State {
         peaks.forget_pool(pool.row());
     }
 
-    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at
-    /// nothing else.
+    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at nothing else.
     pub(super) fn sum_up(&mut self) {
         self.with_sums(|_| {});
     }
@@ -949,25 +870,22 @@ impl State {
         Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
     }
 
-    pub(super) fn reset(&mut self, what: Reset) {
-        self.with_sums(|peaks| match what {
-            Reset::Peaks => peaks.reset_peaks(),
-            Reset::Accumulated => peaks.reset_accumulated(),
-        });
-        if what == Reset::Accumulated {
-            self.accounts.counts = Counts::default();
-        }
+    /// Makes sums over time, and counts, begin now.
+    pub(super) fn reset_accumulated(&mut self) {
+        self.with_sums(Peaks::reset_accumulated);
+        self.accounts.counts = Counts::default();
     }
 
-    fn with_sums<R>(&mut self, then: impl FnOnce(&mut Peaks) -> R) -> R {
+    /// Does what needs the sums, with all counters settled and all locks held.
+    pub(super) fn with_sums<R>(&mut self, then: impl FnOnce(&mut Peaks) -> R) -> R {
         let Self { caches, accounts: Accounts { counters, .. }, .. } = self;
         let mut guards: SmallVec<[_; 4]> = caches.used().collect();
         let mut peaks = caches.peaks();
         counters.settle(&mut peaks);
-        guards.iter_mut().for_each(|cache| cache.settle(&mut peaks));
+        guards.iter_mut().for_each(|cache| cache.counters().settle(&mut peaks));
         // What one place has less of now another may have more of: peaks show only in the sum of all.
         counters.raise(&mut peaks);
-        guards.iter_mut().for_each(|cache| cache.raise(&mut peaks));
+        guards.iter_mut().for_each(|cache| cache.counters().raise(&mut peaks));
         peaks.raise_all();
         then(&mut peaks)
     }

@@ -38,8 +38,7 @@ struct Ending {
 }
 
 impl State {
-    /// Whether a stream of the block's capture that used it may be another thread's to look at: that
-    /// thread may be capturing on it.
+    /// Whether a stream of the block's capture that used it may be one that another thread is capturing on.
     #[inline(always)]
     fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
         let Self { captures, timelines, .. } = self;
@@ -56,10 +55,9 @@ impl State {
 
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
-    pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
+    pub(super) fn discount(&mut self, block: &LiveBlock) {
         self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
-        let sizes = (block.bytes, block.requested);
-        self.count_out((block.pool, block.heap), sizes, counts);
+        self.count_out((block.pool, block.heap), (block.bytes, block.requested));
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
@@ -98,14 +96,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
-        if stream == block.stream && block.gone.is_none() {
-            block.last = None;
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = None,
-                None => block.uses.push(Use { stream, last: None }),
-            }
-        }
+        block.set_use(stream, None);
         let &mut LiveBlock { number, origin, stream: own, .. } = block;
         match origin {
             Origin::Capture(home) => {
@@ -138,14 +129,7 @@ impl<D: Driver> Locked<'_, D> {
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         let number = block.number;
-        if stream == block.stream {
-            block.last = Some(Box::new(last));
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = Some(Box::new(last)),
-                None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
-            }
-        }
+        block.set_use(stream, Some(Box::new(last)));
         self.state.capture(home.slot).write_journal(Entry::LastUse { block: number, stream });
         Ok(())
     }
@@ -163,13 +147,12 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(());
             }
         }
-        self.state.discount(block, self.config.statistics);
+        self.state.discount(block);
         self.free_counted(block);
         Ok(())
     }
 
-    /// Frees a block that is in the tables and among the live ones' figures no more. What it holds is taken out of it where
-    /// it waits.
+    /// Frees a block that is in the tables and live figures no more. What it holds is taken out of it where it waits.
     fn free_counted(&mut self, block: &mut LiveBlock) {
         if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
@@ -193,9 +176,8 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Makes a block from before a capture under way one of that capture, if all that may use it still is what
-    /// its own stream has launched there: its work outside has completed, no other stream was recorded
-    /// for it, and no other capture knows of it.
+    /// Makes a block from before a capture one of that capture, if nothing but its own stream's work there uses it:
+    /// what that did outside has completed, and no other stream or capture knows of it.
     fn take_input(&mut self, block: &mut LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
@@ -255,8 +237,7 @@ impl<D: Driver> Locked<'_, D> {
         self.forget_graphs(pool);
     }
 
-    /// Does what may let another capture begin to use a block's pool, while the block is freed: its record is to tell
-    /// of the block.
+    /// Does what may bring another capture into a block's pool, whose record is to tell of the block that is freed.
     fn with_listed(&mut self, block: &mut LiveBlock, then: impl FnOnce(&mut Self)) {
         let id = self.state.blocks.insert_left(block.clone());
         then(self);
@@ -295,8 +276,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Looks at every stream that used a block and gathers its free markers; the error names a
-    /// stream whose capture is ruined.
+    /// Looks at the streams that used a block for its free markers; the error is a stream whose capture is ruined.
     fn ending(
         &mut self,
         block: &LiveBlock,
@@ -351,13 +331,7 @@ impl<D: Driver> Locked<'_, D> {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
         let mut users = tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        if self.state.history.is_some() {
-            let (address, _) = self.state.pools.extent(heap, range);
-            let action =
-                if ending.reason.is_none() { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
+        self.record_free(block, ending.reason.is_none());
         if let Some(reason) = ending.reason.take() {
             self.state.pools.free_later(heap, range, number);
             let mut outside = std::mem::take(&mut ending.outside);
@@ -404,17 +378,7 @@ impl<D: Driver> Locked<'_, D> {
         let settled = match self.state.pools.find_counted_heap_mut(heap) {
             Some(row) => {
                 let settled = row.free_pending(range, freed, markers, number);
-                match block.leased {
-                    // Its stream cache counted it.
-                    true => self.state.count_left_over((pool, heap), self.config.statistics),
-                    false => {
-                        self.state.count_released(
-                            (pool, heap),
-                            block.bytes,
-                            self.config.statistics,
-                        );
-                    }
-                }
+                self.state.count_left_over((pool, heap), (!block.leased).then_some(block.bytes));
                 settled
             }
             None => {
@@ -426,6 +390,99 @@ impl<D: Driver> Locked<'_, D> {
         if settled {
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
         }
+    }
+
+    /// Frees a block that no capture under way allocated. If it was handed out outside captures and its stream does not
+    /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
+    /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
+    pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
+        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
+        let &mut LiveBlock { bytes, requested, leased, .. } = block;
+        let gone = block.gone.take();
+        let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
+        let mut streams: SmallVec<[StreamHandle; 2]> =
+            block.uses.iter().map(|used| used.stream).collect();
+        let eager = matches!(origin, Origin::Outside)
+            && users != Users::Graphs
+            && self.state.may_order(pool);
+        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
+        if own.is_none() && gone.is_none() {
+            streams.insert(0, stream);
+        }
+        let now = own.filter(|_| streams.is_empty());
+        self.record_free(block, now.is_some());
+        if let Some(own) = now {
+            let mark = (own.timeline, own.position);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
+            self.state.count_left_over((pool, heap), (!leased).then_some(bytes));
+            return;
+        }
+        self.state.pools.free_later(heap, range, number);
+        // Captures that were under way beside the block's own know nothing of what lay there before
+        // it, or may contain its graph.
+        let captures = match origin {
+            Origin::Outside => SmallVec::new(),
+            _ => self.state.captures.ids_of(pool),
+        };
+        let mut waiting = Wait::new((pool, heap), range, number, users);
+        let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
+        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
+            // A restoration put it where a capture that was never announced may have used memory.
+            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
+        }
+        // Records the events now: the streams need not outlive the block.
+        let free = self.defer(Wait {
+            streams,
+            positions: gone.into_iter().map(|gone| *gone).collect(),
+            captures,
+            own,
+            asked: Some(Asked { requested, stream, frames: block.frames.take() }),
+            ..waiting
+        });
+        if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
+            // So that a memory checker sees at once what touches the block from now on.
+            self.errands.wait();
+        }
+    }
+
+    /// Enters into the history that a block is freed: for good if nothing uses it any more.
+    #[inline]
+    fn record_free(&mut self, block: &LiveBlock, completed: bool) {
+        if self.state.history.is_some() {
+            let &LiveBlock { pool, requested, stream, .. } = block;
+            let (address, _) = self.state.pools.extent(block.heap, block.range);
+            let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
+            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
+            self.state.record_event_from(action, place, Some(stream), pool, frames);
+        }
+    }
+
+    /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
+    /// capture then, even if it does not now.
+    pub(super) fn free_cached(&mut self, block: CachedBlock) {
+        let CachedBlock { number, pool, heap, range, stream } = block;
+        let mark = self.state.timelines.open_mark(stream);
+        if self.state.may_order(pool) {
+            let mark = (mark.timeline, mark.position);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
+            self.state.count_left_over((pool, heap), None);
+            return;
+        }
+        self.state.pools.free_later(heap, range, number);
+        self.state.timelines.fence(self.driver, mark.timeline);
+        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
+        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
+    }
+
+    /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
+        match self.driver.is_capturing(stream) {
+            Ok(false) => {}
+            // The legacy stream while some blocking stream captures: it does not capture itself.
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
+            Ok(_) | Err(_) => return None,
+        }
+        Some(self.state.timelines.open_mark(stream))
     }
 }
 
@@ -514,8 +571,7 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other
-    /// block.
+    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.
     fn record_in_cache(
         &self,
         block: BlockId,
@@ -549,103 +605,5 @@ impl<D: Driver> HostCalls<'_, D> {
         cache.is_some_and(|mut cache| {
             matches!(cache.give(&self.0.driver, block, from, true), Given::Done { .. })
         })
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// Frees a block that no capture under way allocated. If it was handed out outside captures and
-    /// its stream does not capture, the stream may have it back once the other streams that used it
-    /// have completed that. Any other waits for the work of all its streams, and for the captures
-    /// under way in its pool if a graph uses it.
-    pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
-        let &mut LiveBlock { bytes, requested, leased, .. } = block;
-        let LiveBlock { uses, gone, frames, .. } = block;
-        let (gone, frames) = (gone.take(), frames.take());
-        let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
-        let mut streams: SmallVec<[StreamHandle; 2]> =
-            uses.iter().map(|used| used.stream).collect();
-        let eager = matches!(origin, Origin::Outside)
-            && users != Users::Graphs
-            && self.state.may_order(pool);
-        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
-        if own.is_none() && gone.is_none() {
-            streams.insert(0, stream);
-        }
-        let now = own.filter(|_| streams.is_empty());
-        if self.state.history.is_some() {
-            let (address, _) = self.state.pools.extent(heap, range);
-            let action = if now.is_some() { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
-        if let Some(own) = now {
-            let mark = (own.timeline, own.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            let counts = self.config.statistics;
-            match leased {
-                // Its stream cache counted it.
-                true => self.state.count_left_over((pool, heap), counts),
-                false => self.state.count_released((pool, heap), bytes, counts),
-            }
-            return;
-        }
-        self.state.pools.free_later(heap, range, number);
-        // Captures that were under way beside the block's own know nothing of what lay there before
-        // it, or may contain its graph.
-        let captures = match origin {
-            Origin::Outside => SmallVec::new(),
-            _ => self.state.captures.ids_of(pool),
-        };
-        let mut waiting = Wait::new((pool, heap), range, number, users);
-        let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
-        if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
-            // A restoration put it where a capture that was never announced may have used memory.
-            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
-        }
-        // Records the events now: the streams need not outlive the block.
-        let free = self.defer(Wait {
-            streams,
-            positions: gone.into_iter().map(|gone| *gone).collect(),
-            captures,
-            own,
-            asked: Some(Asked { requested, stream, frames }),
-            ..waiting
-        });
-        if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
-            // So that a memory checker sees at once what touches the block from now on.
-            self.errands.wait();
-        }
-    }
-
-    /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
-    /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: CachedBlock) {
-        let CachedBlock { number, pool, heap, range, stream } = block;
-        let timeline = self.state.timelines.of(stream);
-        let mark = Position { timeline, position: self.state.timelines.now(timeline) };
-        if self.state.may_order(pool) {
-            let mark = (timeline, mark.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over((pool, heap), self.config.statistics);
-            return;
-        }
-        self.state.pools.free_later(heap, range, number);
-        self.state.timelines.fence(self.driver, timeline);
-        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
-        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
-    }
-
-    /// Where a stream stands whose own order is enough to have its memory back: one that does not
-    /// capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
-        match self.driver.is_capturing(stream) {
-            Ok(false) => {}
-            // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
-            Ok(_) | Err(_) => return None,
-        }
-        let timeline = self.state.timelines.of(stream);
-        Some(Position { timeline, position: self.state.timelines.now(timeline) })
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::config::setters;
 use super::names::PoolId;
 use super::planned::nanoseconds;
 use super::snapshot::Stacks;
@@ -16,6 +17,7 @@ use super::stream_cache::StreamCache;
 use super::State;
 use crate::driver::{CaptureId, StreamHandle};
 use crate::index::{new_map, Map};
+pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
 /// Where the host's calls came from, innermost first.
@@ -82,18 +84,6 @@ fn replace_given(frames: Option<Arc<Frames>>) -> Option<Arc<Frames>> {
     GIVEN.try_with(|given| given.replace(frames)).ok().flatten()
 }
 
-/// One frame of the host's, with what is known of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostFrame {
-    /// The source file, or empty.
-    pub file: String,
-    /// Its line, or zero.
-    pub line: u32,
-    /// The function, or empty.
-    pub function: String,
-}
-
 impl Frames {
     /// The frames that the host gave for this call.
     #[inline]
@@ -156,16 +146,14 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
     let mut frames = Vec::new();
     for &address in addresses {
         backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
-            let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
+            let name = symbol.name().map(|name| name.to_string()).unwrap_or_default();
             let file = symbol.filename().map(|file| file.display().to_string());
             let line = symbol.lineno().unwrap_or(0);
-            frames.push(HostFrame { file: file.unwrap_or_default(), line, function });
+            frames.push(HostFrame { filename: file.unwrap_or_default(), line, name });
         });
     }
-    let inner = |frame: &HostFrame| {
-        frame.function.starts_with("backtrace::")
-            || frame.function.contains("regraph::engine::")
-            || frame.function.is_empty()
+    let inner = |HostFrame { name, .. }: &HostFrame| {
+        name.starts_with("backtrace::") || name.contains("regraph::engine::") || name.is_empty()
     };
     let own = frames.iter().take_while(|frame| inner(frame)).count();
     frames.split_off(own)
@@ -295,24 +283,15 @@ impl HistoryOptions {
         Self { entries, clear: true, origins: true, snapshots: false, skipped: Vec::new() }
     }
 
-    /// Sets whether what was kept before is forgotten.
-    pub fn clear(self, clear: bool) -> Self {
-        Self { clear, ..self }
-    }
-
-    /// Sets whether events say where calls came from.
-    pub fn origins(self, origins: bool) -> Self {
-        Self { origins, ..self }
-    }
-
-    /// Sets whether snapshots are events too.
-    pub fn snapshots(self, snapshots: bool) -> Self {
-        Self { snapshots, ..self }
-    }
-
-    /// Sets which events are not kept.
-    pub fn skipped(self, skipped: Vec<Shown>) -> Self {
-        Self { skipped, ..self }
+    setters! {
+        /// Sets whether what was kept before is forgotten.
+        clear: bool => clear;
+        /// Sets whether events say where calls came from.
+        origins: bool => origins;
+        /// Sets whether snapshots are events too.
+        snapshots: bool => snapshots;
+        /// Sets which events are not kept.
+        skipped: Vec<Shown> => skipped;
     }
 
     fn keeps(&self) -> Keeps {
@@ -356,7 +335,7 @@ impl Chunk {
     }
 }
 
-/// The latest events of one place.
+/// The latest events of one place. Full chunks are never changed, so snapshots share them.
 ///
 /// Full chunks are never changed, so snapshots share them: to copy a ring takes a step for each chunk.
 #[derive(Debug)]
@@ -369,8 +348,6 @@ pub(super) struct Ring {
     open: Chunk,
     /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// The number of events that are kept.
-    count: usize,
     /// The rows of the open chunk's streams and pools.
     by_origin: Map<(StreamHandle, PoolId), u32>,
     latest: u32,
@@ -404,7 +381,6 @@ impl Ring {
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
-            count: 0,
             by_origin: new_map(),
             latest: 0,
             lost: false,
@@ -415,7 +391,7 @@ impl Ring {
     /// Keeps other events from now on, and of those that are there as many as may stay.
     fn set_keeps(&mut self, keeps: Keeps) {
         self.keeps = keeps;
-        while self.count > keeps.most {
+        while self.count() > keeps.most {
             self.drop_oldest();
         }
     }
@@ -437,16 +413,21 @@ impl Ring {
         let stamp = nanoseconds(self.begun.elapsed());
         let kept = Packed { stamp, address, bytes, origin: self.latest, action };
         self.open.entries.push(kept);
-        self.count += 1;
         if frames.is_some() {
             self.keep_frames(frames);
         }
-        if self.count > self.keeps.most {
+        if self.count() > self.keeps.most {
             self.drop_oldest();
         }
         if self.open.entries.len() == CHUNK {
             self.close();
         }
+    }
+
+    /// The number of events that are kept.
+    #[inline]
+    fn count(&self) -> usize {
+        self.full.len() * CHUNK + self.open.entries.len() - self.dropped
     }
 
     /// The open chunk is full.
@@ -460,7 +441,6 @@ impl Ring {
 
     fn drop_oldest(&mut self) {
         self.lost = true;
-        self.count -= 1;
         let oldest = match self.full.front_mut() {
             // A snapshot may still have it, and what its events have with them.
             Some(oldest) if !oldest.frames.is_empty() => Arc::get_mut(oldest),
@@ -501,7 +481,7 @@ impl Ring {
         Past {
             chunks: self.full.iter().cloned().chain([open]).collect(),
             dropped: self.dropped,
-            full: self.lost || self.count == self.keeps.most,
+            full: self.lost || self.count() == self.keeps.most,
         }
     }
 }
@@ -593,9 +573,7 @@ impl State {
         let action = if begins { EventKind::CaptureBegin } else { EventKind::CaptureEnd };
         self.record_event_from(action, (capture.0, 0), None, pool, None);
     }
-}
 
-impl State {
     /// What the rings have kept, those of the stream caches included; `None` where nothing is kept.
     pub(super) fn pasts<'a>(
         &self,

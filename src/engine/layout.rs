@@ -1,33 +1,24 @@
-//! Serving a capture from a layout.
+//! Serving a capture from a layout, and learning layouts from runs outside captures and from earlier captures
+//! (`design/plans.md`).
 //!
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
-//! markers are proven; a layout that does not fit the capture costs memory, never safety. Block by block: one
-//! that is not as foreseen has a place beside the others, and those that follow theirs.
-//!
-//! Places are in one arena of memory, or among addresses whose memory comes by pages at the capture's end
-//! (`planned`), where less memory does for these.
-//!
-//! # Learning
-//!
-//! What captures will ask for is learned from runs outside captures, and from earlier captures. What was learned is a
-//! *lesson*. A capture that begins as a lesson does follows its layout, block by block, as far as it asks for the same.
-//!
-//! A lesson that the host has not asked for is to cost nothing. Its layout is followed where it takes less than blocks
-//! that are placed as they come. Its arena gets memory in pieces, where a block needs it, so a capture that turns out to
-//! be another one holds the pieces that it used. And the layout is given up after [`GIVEN_UP`] requests in a row that
-//! have no place in it. None of that is a promise: a capture may still hold more than without a lesson.
+//! markers are proven; a layout that does not fit the capture costs memory, never safety. One that the host has not asked
+//! for is to cost nothing: its arena gets memory in pieces, where a block needs it, and it is given up after
+//! [`GIVEN_UP`] requests in a row that have no place in it.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
+use thiserror::Error as ThisError;
 
 use super::allocate::Request;
 use super::captures::CaptureState;
 use super::heard::Hears;
 use super::memory::Amount;
 use super::names::PoolId;
+use super::oom::Work;
 use super::planned::can_plan;
 use super::pools::Arena;
 use super::{Engine, Error, Level, Locked, Plans, State};
@@ -91,12 +82,14 @@ pub struct FellBack {
 }
 
 /// Why a block does not lie where a layout says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Why {
     /// The capture allocates more blocks than there are places.
+    #[error("which is one more than there were the first time")]
     More,
     /// The block is of another size.
+    #[error("which takes {found} bytes and took {planned} the first time")]
     Size {
         /// The place's, in bytes.
         planned: u64,
@@ -104,6 +97,7 @@ pub enum Why {
         found: u64,
     },
     /// The block is for another stream. Both by the order of streams' first blocks.
+    #[error("which is for stream {found} and was for {planned} the first time")]
     Stream {
         /// The place's.
         planned: u32,
@@ -111,46 +105,27 @@ pub enum Why {
         found: u32,
     },
     /// The place is in use, or what used it is not proven to have completed.
+    #[error("whose place is not proven to be free")]
     Taken,
     /// There was no memory for the arena, in one place.
+    #[error("since there was no memory for all of it in one place")]
     NoMemory,
     /// The pool keeps no memory that blocks could share.
+    #[error("since memory caching is turned off")]
     NoCaching,
 }
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::More => write!(f, "which is one more than there were the first time"),
-            Self::Size { planned, found } => {
-                write!(f, "which takes {found} bytes and took {planned} the first time")
-            }
-            Self::Stream { planned, found } => {
-                write!(f, "which is for stream {found} and was for {planned} the first time")
-            }
-            Self::Taken => write!(f, "whose place is not proven to be free"),
-            Self::NoMemory => write!(f, "since there was no memory for all of it in one place"),
-            Self::NoCaching => write!(f, "since memory caching is turned off"),
-        }
-    }
-}
-
-/// So many places before and behind the next one are searched for a request that is not for that one, and
-/// one more for each request since that was for none.
+/// So many places around the next one are searched for a request, and one more for each since that was for none.
 const WINDOW: usize = 4;
 
-/// So many places ahead are kept for those who are still to ask for them: a bound on what a block costs
-/// that cannot have its own.
+/// So many places ahead are kept for their requests: a bound on what a block costs that cannot have its own.
 const AHEAD: usize = 4_096;
 
-/// After so many requests in a row that a layout has no places for the capture is taken to be another one, unless the
-/// host has asked for the layout.
+/// After so many requests in a row without places a layout is given up that the host has not asked for.
 const GIVEN_UP: usize = 16;
-/// A layout that was learned from work outside captures is given up after so many requests in all without their place,
-/// and one more for each [`OF_REQUESTS`].
+/// A heard layout is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
-/// Of so many requests one more may be without its place before a layout that was learned from work outside captures is
-/// given up.
+/// Of so many requests one more may be without its place before a layout that was heard is given up.
 const OF_REQUESTS: usize = 16;
 
 /// An arena gets its memory in so many pieces, as places need it.
@@ -259,8 +234,7 @@ impl Following {
         }
     }
 
-    /// The addresses that blocks are still to have while the block of the latest request is expected to be
-    /// in use, by their begins.
+    /// Begins and ends that blocks are still to have while the latest request's block is expected to be in use.
     fn wanted(&self, why: Why, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
         let until = match why {
@@ -350,8 +324,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` where it
-    /// follows none with such blocks.
+    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` without such blocks.
     pub(super) fn foresee_place(
         &mut self,
         slot: CaptureSlot,
@@ -554,12 +527,117 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pools.get_mut(pool).into_iter().for_each(|pool| pool.set_arena(arena));
         (arena.heap, arena.address)
     }
+
+    /// What was learned for a capture that asks for its first block.
+    fn lesson(&self, request: &Request) -> Option<&Lesson> {
+        let &Request { pool, bytes, .. } = request;
+        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
+        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
+    }
+
+    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
+    /// the request is to be made again for that: nothing of it has been noted yet.
+    #[inline]
+    pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
+        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
+    }
+
+    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
+        let &Request { pool, bytes, .. } = request;
+        let follows = match self.state.captures.slot(capture) {
+            Some(slot) => {
+                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
+                let first = pools.first().is_none_or(|first| *first == pool);
+                let new = following.is_none() && !proof.has_handed_out();
+                new && first && !self.is_planned(slot, pool)
+            }
+            // Its first request makes it known, and then it is planned as all into the pool.
+            None => self.asked_of_all(pool).is_none(),
+        };
+        if follows && self.errands.may_repeat() {
+            let learns = self.config.settings.plan == PlanChoice::Learned;
+            let Lessons { heard, searched, .. } = &self.state.lessons;
+            let unsearched = heard.requests().blocks() > 0 && !searched.contains(&bytes);
+            if learns && (unsearched || self.state.caches.numbers().has_news()) {
+                self.errands.repeat_after(Some(Work::Search(bytes)));
+                return true;
+            }
+            let lesson = self.lesson(request);
+            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
+            if let Some(Lesson { run, .. }) = unmade {
+                let run = Arc::clone(run);
+                self.errands.repeat_after(Some(Work::Layout(run)));
+                return true;
+            }
+        }
+        self.state.lessons.begun = Some(capture);
+        false
+    }
+
+    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
+    #[inline]
+    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
+        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
+    }
+
+    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
+        let capture_state = self.state.captures.get(slot);
+        let begins = !capture_state.proof.has_handed_out()
+            && capture_state.pools.first() == Some(&request.pool);
+        if !begins || self.is_planned(slot, request.pool) {
+            return false;
+        }
+        let Some(lesson) = self.lesson(request) else { return false };
+        let layout = match &lesson.layout {
+            LessonLayout::Made(layout) => layout.clone(),
+            LessonLayout::Vain => return false,
+            LessonLayout::Unmade => {
+                let id = capture_state.id.0;
+                let text = "follows no layout: other runs were learned while one was made for it";
+                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
+                return false;
+            }
+        };
+        let (capture, bytes) = (capture_state.id.0, layout.bytes());
+        let following = Following::new(request.pool, layout, lesson.run.basis());
+        self.state.say_of(request.pool, Level::Info, |pool| {
+            let bytes = Size(bytes);
+            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
+        });
+        self.state.capture(slot).following = Some(Box::new(following));
+        true
+    }
+
+    /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
+    pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
+        let capture_state = self.state.captures.get(slot);
+        let following = capture_state.following.as_ref();
+        let knows = following.is_some_and(|it| it.followed().is_whole());
+        let pool = capture_state.pools.first().copied();
+        let learns = self.config.settings.plan == PlanChoice::Learned
+            && capture_state.proof.has_handed_out();
+        if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
+            return;
+        }
+        let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
+        let mut pattern = Pattern::default();
+        blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
+        let known = |lesson: &Lesson| {
+            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
+            lesson.pattern == pattern && (captured || following.is_none())
+        };
+        if self.state.lessons.known.iter().any(known) {
+            return;
+        }
+        if let Some(record) = self.state.outline_of(slot) {
+            self.errands.learn(Lesson::new(pattern, LearnedFrom::Captured(record)));
+        }
+    }
 }
 
 impl<D: Driver> Engine<D> {
-    /// Refuses a capture if blocks of it that lay over one another are unordered by its edges, and a layout may put them
-    /// over one another again. Where programmatic edges alone are the reason, a layout keeps the blocks apart, and a
-    /// second capture is accepted.
+    /// Refuses a capture if blocks that lay over one another are unordered by its edges, and may lie so again. Where
+    /// programmatic edges alone are the reason, a layout keeps the blocks apart, and a second capture is accepted.
     fn compare(&self, outline: &Outline, journal: &Journal) -> Result<(), Error> {
         if !self.config.settings.check {
             return Ok(());
@@ -575,6 +653,39 @@ impl<D: Driver> Engine<D> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
+    /// The engine's lock is released while the run is searched for.
+    pub(super) fn search_heard(&self, bytes: u64) {
+        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
+        let Ok(mut heard) = heard else { return };
+        let latest = self.caches.take_heard();
+        let changed = !latest.is_empty();
+        latest.into_iter().for_each(|demand| heard.add(demand));
+        heard.keep(HEARD);
+        let run = heard.requests().last_run(bytes);
+        let outline = run.map(|run| run.outline(self.config.settings.reuse));
+        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
+        // Dropped without the lock.
+        let _replaced = self.lock().map(|mut state| {
+            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
+            if changed {
+                searched.clear();
+            }
+            searched.push(bytes);
+            *kept = heard;
+            lesson.and_then(|lesson| state.lessons.keep(lesson))
+        });
+    }
+
+    /// Ends a run that the host has learned from, and returns what was asked for in it.
+    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+        let _locked = self.lock()?;
+        Ok(match self.caches.numbers().keep_all() {
+            true => self.caches.hear(Hears::by(&self.config.settings)),
+            false => Vec::new(),
+        })
     }
 }
 
@@ -592,12 +703,10 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
-        let unread = {
-            let mut state = self.0.lock()?;
-            let slot = state.slot_of(capture, CALL)?;
-            self.0.with(&mut state).last_looks(slot);
-            state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
-        };
+        let unread = self.0.in_capture(capture, CALL, |locked, slot| {
+            locked.last_looks(slot);
+            locked.state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })
+        })?;
         let outline = unread.read(&self.0.config.settings);
         self.0.compare(&outline, unread.journal())?;
         let unit = match self.0.driver.memory_support() {
@@ -637,12 +746,8 @@ impl<D: Driver> Plans<'_, D> {
     /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less
     /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
     /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, "follow_layout")?;
+        self.0.in_capture(capture, "follow_layout", |locked, slot| {
             let pool = locked.state.capture(slot).pools.first().copied();
             let Some(pool) = pool else { return Ok(()) };
             // Without a record of all that was allocated nothing can be planned.
@@ -656,6 +761,56 @@ impl<D: Driver> Plans<'_, D> {
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
+    }
+
+    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
+    /// of the work that is to be captured, from where its capture will begin to where it will end.
+    /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
+    ///
+    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
+    /// begins as it does; this says where the run begins and ends.
+    pub fn learn(&self) -> Result<(), Error> {
+        let _locked = self.0.lock()?;
+        drop(self.0.caches.hear(Hears::All));
+        Ok(())
+    }
+
+    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
+    /// as the first one noted follows a layout for the blocks noted, in its first pool
+    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
+    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
+    /// there were none.
+    ///
+    /// The layout is made at the first such capture's first request, in up to a second where there are
+    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
+    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
+    /// guessed from the blocks that are recorded for more than one of them
+    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    pub fn learned(&self) -> Result<usize, Error> {
+        let mut heard = Heard::default();
+        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        let blocks = heard.requests().blocks();
+        if blocks > 0 {
+            let outline = heard.requests().outline(self.0.config.settings.reuse);
+            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
+            let _replaced = self.0.lock()?.lessons.keep(lesson);
+        }
+        Ok(blocks)
+    }
+
+    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
+    pub fn forget_run(&self) -> Result<(), Error> {
+        self.0.end_run().map(|_| ())
+    }
+
+    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
+    /// that follow a layout already go on.
+    pub fn forget_learned(&self) -> Result<(), Error> {
+        self.forget_run()?;
+        drop(self.0.caches.take_heard());
+        // Dropped without the lock.
+        let _forgotten = std::mem::take(&mut self.0.lock()?.lessons);
+        Ok(())
     }
 }
 
@@ -753,8 +908,7 @@ impl Lessons {
         oldest
     }
 
-    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where that is known no more, or has
-    /// one by now.
+    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.
     pub(super) fn take_layout(
         &mut self,
         of: &Arc<LearnedFrom>,
@@ -770,9 +924,8 @@ impl Lessons {
         }
     }
 
-    /// The lesson for a capture that asks for so many bytes first, into a pool with an arena of so many: the latest that
-    /// begins so; else the least that begins with more and whose layout takes no more than the arena, since a smaller
-    /// batch asks for less.
+    /// The lesson for a capture that asks for so many bytes first, into a pool with such an arena: the latest that
+    /// begins so; else the least that begins with more and fits the arena, since a smaller batch asks for less.
     fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
@@ -783,11 +936,6 @@ impl Lessons {
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })
-    }
-
-    /// Whether what was heard is still to be searched for what a capture may ask for that begins with so many bytes.
-    fn is_unsearched(&self, bytes: u64) -> bool {
-        self.heard.requests().blocks() > 0 && !self.searched.contains(&bytes)
     }
 }
 
@@ -820,8 +968,7 @@ impl State {
         Some(CaptureRecord { journal, addresses })
     }
 
-    /// Address and size of the blocks that a capture under way has allocated so far in its first pool, in order; `None`
-    /// where it keeps no journal.
+    /// Address and size of what a capture has allocated so far in its first pool, in order; `None` without a journal.
     fn blocks_of_first_pool(&self, slot: CaptureSlot) -> Option<Vec<(u64, u64)>> {
         let capture_state = self.captures.get(slot);
         let journal = capture_state.journal.as_ref()?;
@@ -837,211 +984,5 @@ impl State {
             _ => None,
         });
         Some(blocks.collect())
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// What was learned for a capture that asks for its first block.
-    fn lesson(&self, request: &Request) -> Option<&Lesson> {
-        let &Request { pool, bytes, .. } = request;
-        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
-        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
-    }
-
-    /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
-    /// the request is to be made again for that: nothing of it has been noted yet.
-    #[inline]
-    pub(super) fn study(&mut self, capture: CaptureId, request: &Request) -> bool {
-        self.state.lessons.begun != Some(capture) && self.study_first(capture, request)
-    }
-
-    fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
-        let &Request { pool, bytes, .. } = request;
-        let follows = match self.state.captures.slot(capture) {
-            Some(slot) => {
-                let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
-                let first = pools.first().is_none_or(|first| *first == pool);
-                let new = following.is_none() && !proof.has_handed_out();
-                new && first && !self.is_planned(slot, pool)
-            }
-            // Its first request makes it known, and then it is planned as all into the pool.
-            None => self.asked_of_all(pool).is_none(),
-        };
-        if follows && self.errands.may_repeat() {
-            let learns = self.config.settings.plan == PlanChoice::Learned;
-            let unheard = self.state.caches.has_heard() || self.state.lessons.is_unsearched(bytes);
-            if learns && unheard {
-                self.errands.search_and_repeat(bytes);
-                return true;
-            }
-            let lesson = self.lesson(request);
-            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
-            if let Some(Lesson { run, .. }) = unmade {
-                let run = Arc::clone(run);
-                self.errands.plan_and_repeat(run);
-                return true;
-            }
-        }
-        self.state.lessons.begun = Some(capture);
-        false
-    }
-
-    /// Has a capture that asks for its first block follow what was learned, if anything fits. Says whether it does.
-    #[inline]
-    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        !self.state.lessons.known.is_empty() && self.adopt_lesson(slot, request)
-    }
-
-    fn adopt_lesson(&mut self, slot: CaptureSlot, request: &Request) -> bool {
-        let capture_state = self.state.captures.get(slot);
-        let begins = !capture_state.proof.has_handed_out()
-            && capture_state.pools.first() == Some(&request.pool);
-        if !begins || self.is_planned(slot, request.pool) {
-            return false;
-        }
-        let Some(lesson) = self.lesson(request) else { return false };
-        let layout = match &lesson.layout {
-            LessonLayout::Made(layout) => layout.clone(),
-            LessonLayout::Vain => return false,
-            LessonLayout::Unmade => {
-                let id = capture_state.id.0;
-                let text = "follows no layout: other runs were learned while one was made for it";
-                self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
-                return false;
-            }
-        };
-        let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(request.pool, layout, lesson.run.basis());
-        self.state.say_of(request.pool, Level::Info, |pool| {
-            let bytes = Size(bytes);
-            format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
-        });
-        self.state.capture(slot).following = Some(Box::new(following));
-        true
-    }
-
-    /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
-    pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
-        let capture_state = self.state.captures.get(slot);
-        let following = capture_state.following.as_ref();
-        let knows = following.is_some_and(|it| it.followed().is_whole());
-        let pool = capture_state.pools.first().copied();
-        let learns = self.config.settings.plan == PlanChoice::Learned
-            && capture_state.proof.has_handed_out();
-        if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
-            return;
-        }
-        let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
-        let mut pattern = Pattern::default();
-        blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
-        let known = |lesson: &Lesson| {
-            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
-            lesson.pattern == pattern && (captured || following.is_none())
-        };
-        if self.state.lessons.known.iter().any(known) {
-            return;
-        }
-        if let Some(record) = self.state.outline_of(slot) {
-            self.errands.learn(Lesson::new(pattern, LearnedFrom::Captured(record)));
-        }
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
-    /// The engine's lock is released while the run is searched for.
-    pub(super) fn search_heard(&self, bytes: u64) {
-        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
-        let Ok(mut heard) = heard else { return };
-        let latest = self.caches.take_heard();
-        let changed = !latest.is_empty();
-        latest.into_iter().for_each(|demand| heard.add(demand));
-        heard.keep(HEARD);
-        let run = heard.requests().last_run(bytes);
-        let outline = run.map(|run| run.outline(self.config.settings.reuse));
-        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
-        // Dropped without the lock.
-        let _replaced = self.lock().map(|mut state| {
-            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
-            if changed {
-                searched.clear();
-            }
-            searched.push(bytes);
-            *kept = heard;
-            lesson.and_then(|lesson| state.lessons.keep(lesson))
-        });
-    }
-
-    /// Ends a run that the host has learned from, and returns what was asked for in it.
-    fn end_run(&self) -> Result<Vec<Demand>, Error> {
-        let _locked = self.lock()?;
-        Ok(match self.caches.hears_all() {
-            true => self.caches.hear(Hears::by(&self.config.settings)),
-            false => Vec::new(),
-        })
-    }
-}
-
-impl<D: Driver> Plans<'_, D> {
-    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
-    /// of the work that is to be captured, from where its capture will begin to where it will end.
-    /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
-    ///
-    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does; this says where the run begins and ends.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learn(&self) -> Result<(), Error> {
-        let _locked = self.0.lock()?;
-        drop(self.0.caches.hear(Hears::All));
-        Ok(())
-    }
-
-    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
-    /// as the first one noted follows a layout for the blocks noted, in its first pool
-    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
-    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
-    /// there were none.
-    ///
-    /// The layout is made at the first such capture's first request, in up to a second where there are
-    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
-    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
-    /// guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn learned(&self) -> Result<usize, Error> {
-        let mut heard = Heard::default();
-        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
-        let blocks = heard.requests().blocks();
-        if blocks > 0 {
-            let outline = heard.requests().outline(self.0.config.settings.reuse);
-            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
-            let _replaced = self.0.lock()?.lessons.keep(lesson);
-        }
-        Ok(blocks)
-    }
-
-    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn forget_run(&self) -> Result<(), Error> {
-        self.0.end_run().map(|_| ())
-    }
-
-    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
-    /// that follow a layout already go on.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn forget_learned(&self) -> Result<(), Error> {
-        self.forget_run()?;
-        drop(self.0.caches.take_heard());
-        // Dropped without the lock.
-        let _forgotten = std::mem::take(&mut self.0.lock()?.lessons);
-        Ok(())
     }
 }

@@ -1,11 +1,5 @@
-//! Memory of graphs for work outside captures, between their launches.
-//!
-//! What a pool's graphs do not keep ([`kept`](crate::heap)) is nothing while none of them runs. A block that is
-//! *lent* lies there. Its host promises that its stream comes after the latest launch when it is handed out, and
-//! asks before the next one: that is refused while such a block lives, and comes after all that has used one.
-//! [`graphs::Pool`](crate::graphs::Pool) keeps that promise for its host.
-//!
-//! [`Spare`] says who may have what is free in a pool: the driver, other pools, or the pool alone.
+//! Memory of graphs for work outside captures, between their launches (`design/sleep-and-lend.md`); [`Spare`] says who may
+//! have what is free in a pool: the driver, other pools, or the pool alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +19,7 @@ use crate::sync::AtomicBool;
 const CALL: &str = "lend";
 
 impl<D: Driver> Engine<D> {
-    /// Is set while the next launch of a graph of the pool has to [ask](HostCalls::follow_lent), so that launches of
-    /// pools that lend nothing need not.
+    /// Is set while the next launch of a graph of the pool has anything to [ask](HostCalls::follow_lent).
     pub(crate) fn lends(&self, pool: PoolId) -> Arc<AtomicBool> {
         // A poisoned engine lends nothing more, and refuses to be asked.
         let poisoned = || Arc::new(AtomicBool::new(true));
@@ -36,9 +29,6 @@ impl<D: Driver> Engine<D> {
 
     /// Fills what the graphs of a pool do not keep between launches, by a stream that comes after their launches so
     /// far and after all work on what was lent. False where a capture uses the pool: nothing is filled then.
-    ///
-    /// # Errors
-    /// The driver's; [`Error::Poisoned`].
     pub(crate) fn poison(&self, pool: PoolId, stream: StreamHandle) -> Result<bool, Error>
     where
         D: HostApi,
@@ -118,29 +108,18 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Says that a launch was submitted behind all that [`HostCalls::follow_lent`] was asked for, and that later
     /// launches come after it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
-        let mut state = self.0.lock()?;
-        let row = state.pool(pool, "launch")?;
-        row.forget_borrowers();
+        self.0.lock()?.pool(pool, "launch")?.forget_borrowers();
         Ok(())
     }
 
     /// How many graphs a pool has, those included that use other pools too.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
         Ok(self.0.lock()?.pool(pool, "graph_count")?.graphs())
     }
 
     /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
     /// Costs one event record where anything was freed since the last.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), CALL)?;
         self.0.change(|locked| {
@@ -154,173 +133,9 @@ impl<D: Driver> HostCalls<'_, D> {
             Ok(())
         })
     }
-}
 
-impl State {
-    /// Ends the loan of a block that is freed or taken over: the pool's next launch must wait for the streams that used
-    /// it. A block that was taken over before is on loan no more; only its streams are noted.
-    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
-        let marks = self.marks_behind(block);
-        let Some(row) = self.pools.get_mut(block.pool) else { return };
-        if matches!(block.tenure, Tenure::Lent(_)) {
-            row.remove_lent(block.bytes);
-        }
-        for mark in marks {
-            row.launch_behind(mark);
-        }
-    }
-
-    /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
-    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
-        for pool in self.graphs.pools_of(graph) {
-            if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
-                self.adopt_lent_of(pool);
-            }
-        }
-    }
-
-    fn adopt_lent_of(&mut self, pool: PoolId) {
-        let adopted =
-            |block: &LiveBlock| block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree);
-        let blocks = self.blocks.iter().filter(|block| adopted(block));
-        for block in blocks.cloned().collect::<Vec<_>>() {
-            self.note_lent_gone(&block);
-        }
-        for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
-            block.tenure = Tenure::Adopted;
-        }
-    }
-
-    /// Where the streams stand that have used a block, or will when it is freed.
-    fn marks_behind(&mut self, block: &LiveBlock) -> Vec<Position> {
-        let own = match block.gone.as_deref() {
-            Some(&gone) => gone,
-            None => self.open_mark(block.stream),
-        };
-        let others = block.uses.iter().map(|used| self.open_mark(used.stream));
-        others.chain(std::iter::once(own)).collect()
-    }
-
-    /// What a stream holds so far, or will until the next event behind it.
-    fn open_mark(&mut self, stream: StreamHandle) -> Position {
-        let timeline = self.timelines.of(stream);
-        Position { timeline, position: self.timelines.now(timeline) }
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
-        let &Request { pool, stream, bytes, .. } = request;
-        self.state.must_be_awake(pool, CALL)?;
-        if self.capture_of(stream, CALL)?.is_some() {
-            return Ok(None);
-        }
-        // First, as a capture may be found to use the pool by that.
-        self.poll_waits(POLLED);
-        if !self.may_lend(pool)? {
-            return Ok(None);
-        }
-        let timeline = self.state.assign_stream(stream);
-        let requester = Requester::Lent { timeline, lent };
-        let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        if self.state.pool(pool, CALL)?.take_passed() {
-            // The launch came after all who had it, and this stream comes after the launch.
-            for heap in self.state.pools.heaps_of(Some(pool)) {
-                self.state.pools.heap_mut(heap).free_lent();
-            }
-        }
-        let mut found = self.place(requester, homes, bytes);
-        if found.is_none() && self.has_lent(pool) {
-            self.free_completed(Some(pool));
-            if !self.may_lend(pool)? {
-                return Ok(None);
-            }
-            found = self.place(requester, homes, bytes);
-        }
-        Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
-    }
-
-    /// Whether the pool has graphs, and no capture under way, whose record must name what stands in the pool.
-    fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
-        let row = self.state.pool(pool, CALL)?;
-        Ok(row.graphs() > 0 && row.captures() == 0)
-    }
-
-    /// Whether streams have given back something in a pool that is not free for all yet.
-    fn has_lent(&self, pool: PoolId) -> bool {
-        let heaps = self.state.pools.heaps_of(Some(pool)).into_iter();
-        heaps.map(|heap| self.state.pools.heap(heap).unsettled()).sum::<usize>() > 0
-    }
-
-    fn follow_lent(&mut self, pool: PoolId, stream: StreamHandle) -> Result<(), Error>
-    where
-        D: HostApi,
-    {
-        let row = self.state.pool(pool, "launch")?;
-        let (live, _) = row.lent();
-        let behind: Vec<Position> = row.borrowers().to_vec();
-        if live > 0 {
-            let blocks = self.state.lent_blocks(pool);
-            let why = PoolRefusal::BlocksLent { blocks };
-            return Err(self.state.pools.refuse(pool, "launch", why));
-        }
-        let own = self.state.timelines.known(stream);
-        for mark in behind {
-            if own == Some(mark.timeline) {
-                continue;
-            }
-            if !self.state.timelines.lead(self.driver, stream, mark)? {
-                let stream = self.state.timelines.stream(mark.timeline);
-                let why = PoolRefusal::LentWork { stream };
-                return Err(self.state.pools.refuse(pool, "launch", why));
-            }
-        }
-        self.state.pool(pool, "launch")?.set_followed();
-        Ok(())
-    }
-}
-
-/// What becomes of memory that is free in a pool when others could do with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Spare {
-    /// It goes back to the driver when the cache is emptied or memory is short.
-    #[default]
-    GivenBack,
-    /// It stays, until [`HostCalls::empty_pool`], or until the pool itself is short.
-    Kept,
-    /// It stays likewise, but where memory is short, requests outside captures to pools that take offers
-    /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
-    OfferedWhenShort,
-    /// Requests outside captures to pools that take offers get it before these grow; for the rest as
-    /// [`Spare::GivenBack`].
-    Offered,
-}
-
-impl Spare {
-    /// Whether it goes back to the driver for others.
-    pub(super) fn is_given_back(self) -> bool {
-        matches!(self, Self::GivenBack | Self::Offered)
-    }
-}
-
-impl fmt::Display for Spare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::GivenBack => "given back",
-            Self::Kept => "kept",
-            Self::OfferedWhenShort => "offered where memory is short",
-            Self::Offered => "offered",
-        })
-    }
-}
-
-impl<D: Driver> HostCalls<'_, D> {
     /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
     /// the pool's again when they free it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
         self.0.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
@@ -335,9 +150,6 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Gives what is free in a pool back to the driver, even what it keeps, and returns how many
     /// bytes went. With `wait` it first waits for the streams that have given something back to the pool
     /// and are not done; not for others. Other calls go on during the wait.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
         const CALL: &str = "empty_pool";
         if wait {
@@ -378,12 +190,113 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
+impl State {
+    /// Ends the loan of a block that is freed or taken over: the pool's next launch must wait for the streams that used
+    /// it. A block that was taken over before is on loan no more; only its streams are noted.
+    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
+        let Self { pools, timelines, .. } = self;
+        let Some(row) = pools.get_mut(block.pool) else { return };
+        if matches!(block.tenure, Tenure::Lent(_)) {
+            row.remove_lent(block.bytes);
+        }
+        for used in &block.uses {
+            row.launch_behind(timelines.open_mark(used.stream));
+        }
+        let gone = block.gone.as_deref().copied();
+        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));
+    }
+
+    /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
+    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
+        for pool in self.graphs.pools_of(graph) {
+            if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
+                self.adopt_lent_of(pool);
+            }
+        }
+    }
+
+    fn adopt_lent_of(&mut self, pool: PoolId) {
+        let adopted =
+            |block: &LiveBlock| block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree);
+        let blocks = self.blocks.iter().filter(|block| adopted(block));
+        for block in blocks.cloned().collect::<Vec<_>>() {
+            self.note_lent_gone(&block);
+        }
+        for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
+            block.tenure = Tenure::Adopted;
+        }
+    }
+}
+
 impl<D: Driver> Locked<'_, D> {
+    fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
+        let &Request { pool, stream, bytes, .. } = request;
+        self.state.must_be_awake(pool, CALL)?;
+        if self.capture_of(stream, CALL)?.is_some() {
+            return Ok(None);
+        }
+        // First, as a capture may be found to use the pool by that.
+        self.poll_waits(POLLED);
+        if !self.may_lend(pool)? {
+            return Ok(None);
+        }
+        let timeline = self.state.assign_stream(stream);
+        let requester = Requester::Lent { timeline, lent };
+        let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
+        if self.state.pool(pool, CALL)?.take_passed() {
+            // The launch came after all who had it, and this stream comes after the launch.
+            for heap in self.state.pools.heaps_of(Some(pool)) {
+                self.state.pools.heap_mut(heap).free_lent();
+            }
+        }
+        let mut found = self.place(requester, homes, bytes);
+        let heaps = self.state.pools.heaps_of(Some(pool));
+        let given_back = |&heap: &u32| self.state.pools.heap(heap).unsettled() > 0;
+        if found.is_none() && heaps.iter().any(given_back) {
+            self.free_completed(Some(pool));
+            if !self.may_lend(pool)? {
+                return Ok(None);
+            }
+            found = self.place(requester, homes, bytes);
+        }
+        Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
+    }
+
+    /// Whether the pool has graphs, and no capture under way, whose record must name what stands in the pool.
+    fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
+        let row = self.state.pool(pool, CALL)?;
+        Ok(row.graphs() > 0 && row.captures() == 0)
+    }
+
+    fn follow_lent(&mut self, pool: PoolId, stream: StreamHandle) -> Result<(), Error>
+    where
+        D: HostApi,
+    {
+        let row = self.state.pool(pool, "launch")?;
+        let (live, _) = row.lent();
+        let behind: Vec<Position> = row.borrowers().to_vec();
+        if live > 0 {
+            let blocks = self.state.lent_blocks(pool);
+            let why = PoolRefusal::BlocksLent { blocks };
+            return Err(self.state.pools.refuse(pool, "launch", why));
+        }
+        let own = self.state.timelines.known(stream);
+        for mark in behind {
+            if own == Some(mark.timeline) {
+                continue;
+            }
+            if !self.state.timelines.lead(self.driver, stream, mark)? {
+                let stream = self.state.timelines.stream(mark.timeline);
+                let why = PoolRefusal::LentWork { stream };
+                return Err(self.state.pools.refuse(pool, "launch", why));
+            }
+        }
+        self.state.pool(pool, "launch")?.set_followed();
+        Ok(())
+    }
+
     /// A place for work outside captures in a pool that offers what is free in it now, if the pool that
-    /// was asked takes offers.
-    ///
-    /// # Errors
-    /// The driver's, where memory of a pool that offers it is lost: it is suspended now.
+    /// was asked takes offers. The driver's error, where memory of a pool that offers it is lost: it is suspended now.
     pub(super) fn take_offer(
         &mut self,
         request: &Request,
@@ -414,5 +327,33 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         Ok(None)
+    }
+}
+
+/// What becomes of memory that is free in a pool when others could do with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Spare {
+    /// It goes back to the driver when the cache is emptied or memory is short.
+    #[default]
+    GivenBack,
+    /// It stays, until [`HostCalls::empty_pool`], or until the pool itself is short.
+    Kept,
+    /// It stays likewise, but where memory is short, requests outside captures to pools that take offers
+    /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
+    OfferedWhenShort,
+    /// Requests outside captures to pools that take offers get it before these grow; for the rest as
+    /// [`Spare::GivenBack`].
+    Offered,
+}
+
+impl fmt::Display for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GivenBack => "given back",
+            Self::Kept => "kept",
+            Self::OfferedWhenShort => "offered where memory is short",
+            Self::Offered => "offered",
+        })
     }
 }

@@ -136,8 +136,7 @@ pub(super) struct LiveBlock {
 }
 
 impl LiveBlock {
-    /// A new live block, which nothing uses yet, at a range of one of its pool's heaps. `bytes` is the rounded size,
-    /// `requested` what the caller asked for.
+    /// A new live block, at a range of one of its pool's heaps; `bytes` is what it occupies.
     #[inline(always)]
     pub(super) fn new(
         number: BlockNumber,
@@ -160,6 +159,17 @@ impl LiveBlock {
             gone: None,
             leased: false,
             frames: None,
+        }
+    }
+
+    /// Notes that a stream uses the block: for the last time, or until it is freed.
+    pub(super) fn set_use(&mut self, stream: StreamHandle, last: Option<Box<LastUse>>) {
+        if stream == self.stream && self.gone.is_none() {
+            self.last = last;
+        } else if let Some(used) = self.uses.iter_mut().find(|used| used.stream == stream) {
+            used.last = last;
+        } else {
+            self.uses.push(Use { stream, last });
         }
     }
 
@@ -302,8 +312,7 @@ impl Blocks {
         of_pool.map_or(0, |it| it.recent.len() + it.by_address.len())
     }
 
-    /// What the live blocks of a pool occupy in its heaps of small and large blocks, in bytes. The most there is
-    /// where two of them overlap.
+    /// What live blocks occupy in a pool's heaps of small and large blocks, in bytes: the most if any overlap.
     pub(super) fn bytes_of(&self, pool: PoolId) -> u64 {
         let of_pool = self.by_pool.get(pool.row());
         of_pool.map_or(0, |it| if it.overlap { u64::MAX } else { it.bytes })
@@ -367,8 +376,7 @@ impl Blocks {
         }
     }
 
-    /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
-    /// name is worth nothing any more.
+    /// Puts a freed block back until the thread frees it that may look at its streams. Its own name is known no more.
     pub(super) fn insert_left(&mut self, block: LiveBlock) -> BlockId {
         let mut id = self.insert(block);
         id.number |= LEFT;

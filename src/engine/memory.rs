@@ -6,8 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::captures::CaptureState;
-use super::figures::{Reset, Statistics};
+use super::figures::{Peaks, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
+use super::lending::Spare;
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
@@ -16,7 +17,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Change, Heap, RangeId, Surplus, TimelineId};
+use crate::heap::{Change, Heap, Surplus, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -52,14 +53,13 @@ impl fmt::Display for Leak {
             write!(f, ", offered to {pool}")?;
         }
         for frame in &self.origin {
-            write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
+            write!(f, "\n    {} ({}:{})", frame.name, frame.filename, frame.line)?;
         }
         Ok(())
     }
 }
 
-/// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number
-/// is none; [`Settings::validate`] tells.
+/// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number is none.
 pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
     let share = settings.memory_fraction.filter(|share| !share.is_nan()).zip(total);
     let share = share.map(|(share, total)| (total as f64 * share.clamp(0.0, 1.0)) as u64);
@@ -72,14 +72,8 @@ pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
 impl<D: Driver> Engine<D> {
     /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. What
     /// is held already is not given back by this: see [`Engine::trim`].
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.tuning.set_limit(bytes);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.tuning.set_limit(bytes))
     }
 
     /// Sets the most that all pools together may hold, as a share of the device's memory from 0 to 1.
@@ -95,9 +89,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// The most that all pools together may hold, in bytes.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn memory_limit(&self) -> Result<Option<u64>, Error> {
         Ok(self.lock()?.tuning.limit())
     }
@@ -106,9 +97,6 @@ impl<D: Driver> Engine<D> {
     /// running work may still use stays, and so does what graphs use. Where the device has no
     /// virtual memory management, or where segments are fixed and it has none, the driver itself may
     /// wait for the device.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn empty_cache(&self) -> Result<Emptied, Error> {
         self.trim(0)
     }
@@ -150,25 +138,16 @@ impl<D: Driver> Engine<D> {
     }
 
     /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
-        self.change(|locked| Ok(locked.empty(keep)))
+        self.alter(|locked| locked.empty(keep))
     }
 
     /// The figures of all pools.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn statistics(&self) -> Result<Statistics, Error> {
-        self.change(|locked| Ok(locked.state.statistics(None)))
+        self.alter(|locked| locked.state.statistics(None))
     }
 
     /// The figures of a pool.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
         self.change(|locked| {
             locked.state.pool(pool, "statistics_of")?;
@@ -177,9 +156,6 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Figures of a pool, in short.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
         let all = self.statistics_of(pool)?.all;
         let (_, lent) = self.lock()?.pool(pool, "pool_statistics")?.lent();
@@ -197,9 +173,6 @@ impl<D: Driver> Engine<D> {
 
     /// All pools, in the order in which they were created, with the names and tags that messages show. Takes time
     /// for each pool.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn pools(&self) -> Result<Vec<PoolLabel>, Error> {
         let mut pools: Vec<_> = self.lock()?.pools.iter().map(PoolRow::label).collect();
         pools.sort_unstable_by_key(|pool| pool.id);
@@ -208,9 +181,6 @@ impl<D: Driver> Engine<D> {
 
     /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
     /// takes it away. It stands in messages from now on.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
         let mut state = self.lock()?;
         state.pool(pool, "set_pool_name")?;
@@ -219,25 +189,13 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Resets peaks to current values.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn reset_peaks(&self) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.reset(Reset::Peaks);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.with_sums(Peaks::reset_peaks))
     }
 
     /// Resets all sums over time and all counts to zero.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn reset_accumulated(&self) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.reset(Reset::Accumulated);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.reset_accumulated())
     }
 
     /// Marks where a stream stands outside captures, so that what it gave back up to now can be
@@ -247,15 +205,13 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`StreamRefusal::PerThread`].
     pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
-        let stream = one_stream(stream, "mark_stream")?;
-        self.change(|locked| {
+        let stream = one_stream(stream.as_stream(), "mark_stream")?;
+        self.alter(|locked| {
             locked.state.assign_stream(stream);
             locked.take_back(None, |of| of == stream);
             if let Some(timeline) = locked.state.timelines.known(stream) {
                 locked.state.timelines.fence(&self.driver, timeline);
             }
-            Ok(())
         })
     }
 
@@ -266,8 +222,7 @@ impl<D: Driver> Engine<D> {
     /// [`StreamRefusal::InUse`]: the stream must live on, since it captures, or is in a capture that is
     /// under way here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
     pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
-        let stream = one_stream(stream, "retire_stream")?;
+        let stream = one_stream(stream.as_stream(), "retire_stream")?;
         self.change(|locked| locked.retire_stream(stream))
     }
 
@@ -282,9 +237,6 @@ impl<D: Driver> Engine<D> {
 
     /// Every block that has not been freed, in order of addresses. At the engine's end they are
     /// logged as a warning, unless it is dropped in a panic.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
         Ok(self.lock()?.live(|_| true))
     }
@@ -312,21 +264,22 @@ impl<D: Driver> Engine<D> {
         let headline = format!("{} blocks of {bytes} bytes were never freed:", leaks.len());
         self.tell(Level::Warn, || logging::list(&headline, &leaks));
     }
+
+    /// The device's ordinal, as its driver has it.
+    pub fn device(&self) -> u32 {
+        self.driver.device()
+    }
 }
 
 impl<D: Driver> HostCalls<'_, D> {
     /// Waits for the work that streams hold now, as far as they can be waited for, and then gives all memory
     /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
     /// waited for, and no capture is disturbed. Other calls go on during the wait.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             // What stream caches hold is ordered by their streams from then on.
             locked.free_completed(None);
             locked.errands.wait();
-            Ok(())
         })?;
         self.0.empty_cache()
     }
@@ -334,13 +287,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
     /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
     /// stream that another thread named last.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
-        self.0.change(|locked| {
+        self.0.alter(|locked| {
             locked.free_completed(None);
-            Ok(locked.state.timelines.owe_fences(locked.driver))
+            locked.state.timelines.owe_fences(locked.driver)
         })
     }
 
@@ -361,26 +311,46 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
     /// time however many there are.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
     pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "has_blocks")?;
         Ok(state.blocks.count_of(pool) > 0)
     }
+
+    /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
+    /// fixed, else what is mapped around the block without a gap.
+    pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
+        let state = self.0.lock()?;
+        let (&LiveBlock { heap, range, .. }, _) = state.live_block(block, "surroundings_of")?;
+        Ok(match state.pools.find_heap(heap) {
+            Some(row) => row.surroundings(range),
+            None => state.pools.extent(heap, range),
+        })
+    }
+
+    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
+    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
+    pub fn owns(&self, address: u64) -> bool {
+        // A poisoned engine hands nothing out, but what it had it still has.
+        let state = self.0.state.lock();
+        state.pools.owns(address)
+    }
 }
 
 impl State {
-    /// The heap and the range of a live block.
-    fn place_of(&mut self, id: BlockId) -> Option<(u32, RangeId)> {
-        let block = if id.cache == NO_CACHE {
-            self.blocks.get_mut(id)?
+    /// A live block, and what was asked for, in bytes.
+    pub(super) fn live_block(
+        &self,
+        id: BlockId,
+        call: &'static str,
+    ) -> Result<(&LiveBlock, u64), Error> {
+        let found = if id.cache == NO_CACHE {
+            self.blocks.get(id).map(|block| (block, block.requested))
         } else {
-            let row = self.caches.get(id.cache)?.live(id)?;
-            self.blocks.leased(row)?
+            let asked = self.caches.get(id.cache).and_then(|cache| cache.asked(id));
+            asked.and_then(|(row, requested)| Some((self.blocks.leased(row)?, requested)))
         };
-        Some((block.heap, block.range))
+        found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
     }
 
     /// The live blocks of a pool that belong to no graph.
@@ -449,101 +419,7 @@ impl State {
             }
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
-    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        self.state.assign_stream(stream);
-        self.state.caches.of(stream).retire(stream);
-        self.take_back(None, |of| of == stream);
-        // What waits for the stream without an event yet.
-        self.poll_waits(usize::MAX);
-        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
-        let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
-        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
-            || self.state.captures.iter().any(recorded)
-            || self.state.blocks.iter().any(names)
-            || self.state.caches.used().any(|cache| cache.names(stream));
-        if asks {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
-        }
-        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
-        if self.state.blocks.iter().any(mine) {
-            // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self.state.timelines.mark(self.driver, stream).ok_or(Error::Stream {
-                call: "retire_stream",
-                stream,
-                why: StreamRefusal::InUse,
-            })?;
-            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
-                block.gone = Some(Box::new(gone));
-            }
-        }
-        let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
-        if !self.state.timelines.retire(self.driver, timeline) {
-            return Err(Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse });
-        }
-        self.state.caches.of(stream).forget_stream(stream);
-        if self.state.timelines.many_retired() {
-            // What they had ordered is free by now, but for the latest.
-            self.free_completed(None);
-        }
-        Ok(())
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// The device's ordinal, as its driver has it.
-    pub fn device(&self) -> u32 {
-        self.driver.device()
-    }
-}
-
-impl<D: Driver> HostCalls<'_, D> {
-    /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
-    /// fixed, else what is mapped around the block without a gap.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
-        let unknown =
-            || Error::Unknown { call: "surroundings_of", what: Unknown::Block(block.number()) };
-        self.0.change(|locked| {
-            let state = &mut *locked.state;
-            let place = state.place_of(block).filter(|_| block.engine == self.0.number);
-            let (heap, range) = place.ok_or_else(unknown)?;
-            match state.pools.find_heap(heap) {
-                Some(row) => Ok(row.surroundings(range)),
-                None => Ok(state.pools.extent(heap, range)),
-            }
-        })
-    }
-
-    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
-    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
-    pub fn owns(&self, address: u64) -> bool {
-        // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.0.state.lock();
-        state.pools.owns(address)
-    }
-}
-
-/// How much memory is to be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Amount {
-    /// From this pool alone, or from all.
-    pub(super) pool: Option<PoolId>,
-    /// At least so many bytes, if there are as many.
-    pub(super) most: u64,
-    /// The pool that it is for, which has no use for what it keeps then.
-    pub(super) needs: Option<PoolId>,
-}
-
-impl Amount {
-    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
-}
-
-impl State {
     /// Notes in counts and history what a heap got from the driver and gave back.
     pub(super) fn count_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
@@ -553,21 +429,14 @@ impl State {
         let pool = self.pools.pool_of(heap);
         self.say_changes(pool, &changes);
         for Change { mapped, whole, address, bytes, pieces } in changes {
-            let action = if mapped {
-                self.accounts.counts().num_device_alloc += pieces as u64;
-                if whole {
-                    EventKind::Segment
-                } else {
-                    EventKind::Map
-                }
-            } else {
-                self.accounts.counts().num_device_free += pieces as u64;
-                if whole {
-                    EventKind::SegmentBack
-                } else {
-                    EventKind::Unmap
-                }
+            let counts = self.accounts.counts();
+            let (count, action) = match (mapped, whole) {
+                (true, true) => (&mut counts.num_device_alloc, EventKind::Segment),
+                (true, false) => (&mut counts.num_device_alloc, EventKind::Map),
+                (false, true) => (&mut counts.num_device_free, EventKind::SegmentBack),
+                (false, false) => (&mut counts.num_device_free, EventKind::Unmap),
             };
+            *count += pieces as u64;
             if bytes > 0 {
                 self.note_segment(mapped, (address, bytes));
                 self.record_event(action, (address, bytes), None, pool);
@@ -594,8 +463,43 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Takes back what stream caches have cached, of one pool or of all, and of such a stream. Returns whether
-    /// there was any.
+    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        self.state.assign_stream(stream);
+        self.state.caches.of(stream).retire(stream);
+        self.take_back(None, |of| of == stream);
+        // What waits for the stream without an event yet.
+        self.poll_waits(usize::MAX);
+        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
+        let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
+        let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
+            || self.state.captures.iter().any(recorded)
+            || self.state.blocks.iter().any(names)
+            || self.state.caches.used().any(|cache| cache.names(stream));
+        let in_use = || Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse };
+        if asks {
+            return Err(in_use());
+        }
+        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
+        if self.state.blocks.iter().any(mine) {
+            // They are free once it has completed what it holds now, whichever stream has its handle then.
+            let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
+            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
+                block.gone = Some(Box::new(gone));
+            }
+        }
+        let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
+        if !self.state.timelines.retire(self.driver, timeline) {
+            return Err(in_use());
+        }
+        self.state.caches.of(stream).forget_stream(stream);
+        if self.state.timelines.many_retired() {
+            // What they had ordered is free by now, but for the latest.
+            self.free_completed(None);
+        }
+        Ok(())
+    }
+
+    /// Takes back what stream caches have cached of one pool, or of all, for such streams; says whether any was.
     pub(super) fn take_back(
         &mut self,
         pool: Option<PoolId>,
@@ -609,8 +513,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
-    /// Takes back what a stream's own cache has cached for it of one pool, of small or of large blocks. Returns
-    /// whether there was any.
+    /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
     pub(super) fn take_back_own(
         &mut self,
         (pool, stream): (PoolId, StreamHandle),
@@ -634,9 +537,8 @@ impl<D: Driver> Locked<'_, D> {
         any
     }
 
-    /// Asks every stream that has ordered something where it stands, without waiting, and frees
-    /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
-    /// was anything.
+    /// Asks every stream that has ordered something where it stands, without waiting, and frees for everyone what is
+    /// completed: in the heaps of one pool, or of all. Returns whether that was anything.
     pub(super) fn free_completed(&mut self, pool: Option<PoolId>) -> bool {
         let mut freed = self.take_back(pool, |_| true);
         let timelines: Vec<TimelineId> = self.state.timelines.all().collect();
@@ -703,12 +605,11 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether what is free in a heap is for others, or for the pool that asks, and no work uses it.
     fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
         let pool = self.state.pools.pool_of(heap);
-        let is_for_all = || {
-            amount.pool.is_some()
-                || amount.needs == Some(pool)
-                || self.state.pools.get(pool).is_none_or(|row| row.spare().is_given_back())
-        };
-        !self.state.is_settling(pool) && is_for_all()
+        let spare = self.state.pools.get(pool).map(PoolRow::spare);
+        let is_for_all = amount.pool.is_some()
+            || amount.needs == Some(pool)
+            || !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort));
+        is_for_all && !self.state.is_settling(pool)
     }
 
     /// In a heap that caches nothing: gives back what has become free.
@@ -742,4 +643,19 @@ impl<D: Driver> Locked<'_, D> {
         let waiting = waiting.sum::<u64>() + planned.map(|heap| heap.waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
+}
+
+/// How much memory is to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Amount {
+    /// From this pool alone, or from all.
+    pub(super) pool: Option<PoolId>,
+    /// At least so many bytes, if there are as many.
+    pub(super) most: u64,
+    /// The pool that it is for, which has no use for what it keeps then.
+    pub(super) needs: Option<PoolId>,
+}
+
+impl Amount {
+    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
 }

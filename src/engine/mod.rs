@@ -1,38 +1,11 @@
-//! The allocator: pools, blocks, captures.
+//! The allocator: pools, blocks, captures. `design/architecture.md` follows one block through these files.
 //!
-//! What happens in an allocation ([`Engine::allocate`]):
-//!
-//! 1. Outside captures the stream's *cache* may have a block of that very size, which the stream
-//!    itself gave back (`stream_cache`): it is handed out again without the engine's lock.
-//! 2. Else the engine is locked (`Engine::change`, `Engine::repeat`), and the request goes through
-//!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
-//!    stream is looked at, so that the capture's proof knows its latest nodes (`captures`).
-//! 3. What says where the block goes is one match (`Locked::placed_by`): the proof alone, the layout that the capture
-//!    follows (`layout`), or a plan at the capture's end (`planned`).
-//! 4. By the proof alone a heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
-//!    nothing uses any more and those that the stream itself used last; in a capture among ranges
-//!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
-//!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
-//! 5. Without a place, what waits is looked at (`waits`, `streams`), and the pool grows; where
-//!    memory is short, the steps of `oom` are gone through. What takes long is left until the lock is
-//!    released (`Errands`).
-//! 6. The block is entered among the live ones (`live_blocks`), in the journals of captures
-//!    under way that share the pool (`captures`) and in the figures (`figures`).
-//!
-//! A free goes the other way (`free`): into the stream's cache, or back to the heap with its free
-//! markers or its stream's position, or it waits.
-//!
-//! When a capture ends (`end`), the checker judges it on the finished graph, memory that was to come
-//! at its end is mapped (`planned`), and its memory is the graph's. In an end of two steps a thread of
-//! its own judges. What is refused for a programmatic launch may be captured again. `layout` has captures that
-//! follow the places of an earlier one, or of what was asked for before (`heard`).
-//!
-//! The state behind the lock (`State`) is in parts, each with private fields: `pools`, `captures`,
-//! `live_blocks`, `waits`, `streams`, `figures`; `Locked` has the order of calls.
-//! `sharing` is about memory that other processes and devices map.
-//! `suspend` and `checkpoints` are about whole pools, `memory` about all memory,
-//! `report`, `snapshot` and `history` tell about it; `lending` says who may have what is free in a pool, and what its
-//! graphs use between their launches.
+//! The state behind the lock ([`State`]) is in parts, each with private fields in a file of its own; [`Locked`] has the
+//! order of calls. What takes long is left until the lock is released (`oom::Errands`).
+//! `allocate`, `free` and `end` are the calls' ways; `pools`, `live_blocks`, `captures`, `waits`, `streams`,
+//! `stream_cache` and `figures` the tables; `planned`, `layout` and `heard` say where blocks of captures are to lie.
+//! `sharing` is about memory that other processes and devices map, `suspend` and `checkpoints` about whole pools, `memory`
+//! about all memory, `lending` about who may have what is free; `report`, `snapshot` and `history` tell.
 
 mod allocate;
 mod captures;
@@ -101,7 +74,7 @@ use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
 use oom::{Errands, Observers};
-use pools::{Graphs, Owners, Pools};
+use pools::{Graphs, Pools};
 use sharing::Imports;
 use stream_cache::StreamCaches;
 use streams::Timelines;
@@ -203,6 +176,10 @@ impl State {
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or
 /// running work uses; the rest is left to the driver. Blocks that were never freed are reported
 /// ([`Engine::leaks`]).
+///
+/// Every call here, and of [`HostCalls`], [`Plans`] and [`Sharing`], that returns an [`Error`] may return
+/// [`Error::Poisoned`], and [`Error::Unknown`] where a name that it is given names nothing; sections about errors say
+/// what else there is.
 pub struct Engine<D: Driver> {
     driver: D,
     config: Config,
@@ -218,7 +195,6 @@ pub struct Engine<D: Driver> {
     observers: Observers,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
-    owners: Owners,
 }
 
 impl<D: Driver> fmt::Debug for Engine<D> {
@@ -244,27 +220,15 @@ pub struct Sharing<'a, D: Driver>(&'a Engine<D>);
 impl<D: Driver> Engine<D> {
     /// An engine on a driver. Asks the driver for the device's size and nothing else.
     pub fn new(driver: D, config: Config) -> Self {
-        let engine = Self::silent(driver, config);
-        engine.tell(Level::Info, || {
-            let Self { number, config, .. } = &engine;
-            let settings = config.settings.to_string();
-            let settings = if settings.is_empty() { "the default settings" } else { &settings };
-            format!("engine {number} begins with {settings}")
-        });
-        engine
-    }
-
-    fn silent(driver: D, config: Config) -> Self {
         /// Reserved where the driver does not tell how much memory there is, in bytes.
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let caches =
-            Arc::new(StreamCaches::new(number, config.statistics, Hears::by(&config.settings)));
+        let caches = Arc::new(StreamCaches::new(number, Hears::by(&config.settings)));
         let tuning = Tuning::new(config.settings.clone(), total);
         let mut state = State::new(number, Arc::clone(&caches), tuning);
         state.keep_history(&HistoryOptions::latest(config.settings.history));
-        Self {
+        let engine = Self {
             driver,
             rounding: SharedRounding::new(config.settings.rounding),
             config,
@@ -275,8 +239,13 @@ impl<D: Driver> Engine<D> {
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
-            owners: Owners::new(),
-        }
+        };
+        engine.tell(Level::Info, || {
+            let settings = engine.config.settings.to_string();
+            let settings = if settings.is_empty() { "the default settings" } else { &settings };
+            format!("engine {number} begins with {settings}")
+        });
+        engine
     }
 
     /// Tells of something that has happened; no lock of the engine is held.

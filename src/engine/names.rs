@@ -1,9 +1,8 @@
 //! Names of pools, graphs and blocks.
 //!
 //! A name carries the number of its engine and one that the engine gives once. So the name of
-//! something that is gone, or that another engine made, is unknown to the call that receives it,
-//! although its row in the engine's tables may be in use again. Captures have the driver's number,
-//! which is unique in the process: a capture may use pools of several devices' engines.
+//! something that is gone, or that another engine made, is unknown to the call that receives it. Captures have the
+//! driver's number, which is unique in the process: a capture may use pools of several devices' engines.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +19,7 @@ pub struct PoolId {
 }
 
 impl PoolId {
-    /// # Panics
-    /// For the 2^32-th pool of an engine, or that many at once.
+    /// Panics for the 2^32-th pool of an engine, or that many at once.
     pub(super) fn new(engine: u32, number: u64, row: usize) -> Self {
         let number = u32::try_from(number).expect("an engine makes fewer than 2^32 pools");
         let row = u32::try_from(row).expect("tables have fewer than 2^32 rows");
@@ -29,7 +27,6 @@ impl PoolId {
     }
 
     /// Tells the pools of a process apart.
-    #[inline]
     pub(super) const fn name(self) -> u64 {
         self.name
     }
@@ -40,19 +37,16 @@ impl PoolId {
     }
 
     /// The row that the pool has in its engine's tables, as long as it exists.
-    #[inline]
     pub(super) const fn row(self) -> usize {
         self.row as usize
     }
 
     /// The name as numbers, for hosts in other languages. Two zeros name no pool.
-    #[inline]
     pub const fn bits(self) -> [u64; 2] {
         [self.name, self.row as u64]
     }
 
     /// The pool that numbers name. Invalid names are rejected by the call that receives them.
-    #[inline]
     pub const fn from_bits([name, row]: [u64; 2]) -> Self {
         // No table is that long.
         let row = if row > u32::MAX as u64 { u32::MAX } else { row as u32 };
@@ -160,14 +154,12 @@ impl BlockId {
     }
 
     /// The name as numbers, for hosts in other languages.
-    #[inline]
     pub const fn bits(self) -> [u64; 3] {
         let Self { engine, cache, slot, number } = self;
         [(engine as u64) << 32 | cache as u64, slot as u64, number]
     }
 
     /// The block that numbers name. Invalid names are rejected by the call that receives them.
-    #[inline]
     pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
         // No table is that long.
         let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };

@@ -1,18 +1,9 @@
-//! What is tried before a request fails for want of memory, and the report of one that failed.
+//! What is tried before a request fails for want of memory, and the report of one that failed. Nothing is
+//! counted and no observer told before a request has failed in the end ([`Engine::request`]).
 //!
-//! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
-//! counted and no observer told before a request has failed in the end ([`Engine::request`]). A caller
-//! with locks of its own held has observers told when it has released them ([`logging`](crate::logging)).
-//!
-//! # Errands
-//!
-//! What a call leaves to be done once the engine's lock is released: waits for the device, and plans.
-//!
-//! Neither is done with the lock held, since all other calls that need it would stand still meanwhile. A call
-//! that can go on only after that ends without a result, and is made again from its beginning: captures, pools
-//! and memory may have changed in between, so nothing that it had found out before counts. A request that is
-//! made again may find that another thread has taken what it has waited for; it waits again then, at most
-//! [`ROUNDS`] times in all.
+//! *Errands* are what a call leaves to be done once the engine's lock is released: waits for the device, and plans. A call
+//! that can go on only after that is made again from its beginning, at most [`ROUNDS`] times in all: captures, pools
+//! and memory may have changed in between, so nothing that it had found out before counts.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -26,7 +17,7 @@ use super::pools::{with_heap, PoolRow};
 use super::report::{FreeRange, Refusal, View};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::unit;
+use crate::heap::{unit, Heap};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -269,12 +260,6 @@ type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 /// Told of requests that failed for want of memory.
 pub(super) struct Observers(Mutex<Vec<Observer>>);
 
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
-    }
-}
-
 impl Observers {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Rank::Observers, Vec::new()))
@@ -298,9 +283,8 @@ impl Observers {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Runs a request for memory, as [`Engine::repeat`] does; once more if it fails for want of memory and
-    /// `last_resort`, which is called without the engine's lock, gave some back. What fails in the end is
-    /// counted and observers are told.
+    /// Runs a request for memory, once more where it fails for want of it and `last_resort`, which is called without
+    /// the engine's lock, gave some back. What fails in the end is counted and observers are told.
     #[inline]
     pub(super) fn request<R>(
         &self,
@@ -335,13 +319,110 @@ impl<D: Driver> Engine<D> {
     pub(super) fn give_up(&self, error: &Error) {
         if let Some(report) = error.out_of_memory() {
             // A poisoned engine counts nothing any more.
-            let _ = self.change(|locked| {
-                locked.state.count_oom(report);
-                Ok(())
+            let _ = self.alter(|locked| {
+                let &OutOfMemory { requested, stream, device_free, .. } = report;
+                locked.state.accounts.counts().num_ooms += 1;
+                let (place, pool) = ((device_free.unwrap_or(0), requested), report.pool.id);
+                locked.state.record_event(EventKind::OutOfMemory, place, Some(stream), pool);
             });
             self.tell(Level::Info, || report.to_string());
             self.dump_first(report);
             self.observers.tell(report);
+        }
+    }
+
+    /// Runs a call with the engine's lock held, counts what that came to, and then does what it has left.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.run(Errands::LAST, change)
+    }
+
+    /// As [`Engine::change`], for a change that nothing refuses.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn alter<R>(
+        &self,
+        change: impl FnOnce(&mut Locked<'_, D>) -> R,
+    ) -> Result<R, Error> {
+        self.change(|locked| Ok(change(locked)))
+    }
+
+    /// As [`Engine::change`]; what was left is done, and the call made again, as long as it returns `None`.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    pub(super) fn repeat<R>(
+        &self,
+        mut call: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut round = 0;
+        loop {
+            if let Some(done) = self.run(Errands { round, ..Errands::default() }, &mut call)? {
+                return Ok(done);
+            }
+            round += 1;
+        }
+    }
+
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    fn run<R>(
+        &self,
+        errands: Errands,
+        call: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.lock()?;
+        let mut locked = Locked { errands, ..self.with(&mut state) };
+        let result = call(&mut locked);
+        let Errands { waits, work, .. } = locked.errands;
+        let awaited = if waits { state.timelines.pending() } else { None };
+        self.leave(state);
+        if let Some(awaited) = awaited {
+            awaited.wait(&self.driver);
+            // A poisoned engine hands nothing out any more.
+            if let Ok(mut state) = self.lock() {
+                let mut locked = self.with(&mut state);
+                locked.state.timelines.end_wait(locked.driver, awaited);
+                locked.poll_waits(usize::MAX);
+                self.leave(state);
+            }
+        }
+        if let Some(work) = work {
+            self.work_out(work);
+        }
+        result
+    }
+
+    /// Counts what has changed, releases the lock, and tells what was said under it.
+    #[cfg_attr(debug_assertions, track_caller)]
+    #[inline]
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.account();
+        let messages = state.messages.take();
+        drop(state);
+        if let Some(messages) = messages {
+            messages.tell(self.driver.device());
+        }
+    }
+
+    /// Works something out, and takes it in if it is still of use.
+    #[cold]
+    fn work_out(&self, work: Work) {
+        let settings = &self.config.settings;
+        // What these return is dropped here, without the lock, and may be large.
+        match work {
+            Work::Layout(run) => {
+                let unit = unit(self.driver.memory_support());
+                let layout = run.layout(unit, settings);
+                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
+            }
+            Work::Search(bytes) => self.search_heard(bytes),
+            Work::Lesson(lesson) => {
+                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
+            }
         }
     }
 }
@@ -356,11 +437,6 @@ impl State {
     pub(super) fn room_of_all(&self) -> u64 {
         let limit = self.tuning.limit();
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
-    }
-
-    /// Whether it is the pool's own limit that stands in the way of `bytes` more.
-    fn is_pool_full(&self, pool: PoolId, bytes: u64) -> bool {
-        self.pools.room(pool) < bytes && self.room_of_all() >= bytes
     }
 
     /// The pools that hold the most.
@@ -378,13 +454,6 @@ impl State {
             Holder { pool, reserved, allocated, graphs }
         };
         holders.into_iter().filter(|(_, reserved, _)| *reserved > 0).map(held).collect()
-    }
-
-    fn count_oom(&mut self, report: &OutOfMemory) {
-        let &OutOfMemory { requested, stream, device_free, .. } = report;
-        self.accounts.counts().num_ooms += 1;
-        let place = (device_free.unwrap_or(0), requested);
-        self.record_event(EventKind::OutOfMemory, place, Some(stream), report.pool.id);
     }
 }
 
@@ -418,7 +487,7 @@ impl<D: Driver> Locked<'_, D> {
         if !is_short(&result) {
             return result;
         }
-        if self.errands.is_first() {
+        if self.errands.round == 0 {
             self.state.accounts.counts().num_alloc_retries += 1;
             self.state.say_of(pool, Level::Info, |pool| {
                 let bytes = Size(bytes);
@@ -430,7 +499,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Some(offered));
         }
         for most in [bytes, u64::MAX] {
-            let full = self.state.is_pool_full(pool, bytes);
+            // Where the pool's own limit stands in the way, what others have is of no use.
+            let full = self.state.pools.room(pool) < bytes && self.state.room_of_all() >= bytes;
             let gone = self.give_back(Amount { pool: full.then_some(pool), most, needs });
             // Other programs may have given memory back as well, so one that cannot wait tries again.
             if gone > 0 || most == u64::MAX && !waits {
@@ -444,7 +514,8 @@ impl<D: Driver> Locked<'_, D> {
             return result;
         }
         if self.errands.may_repeat() && self.state.timelines.is_pending() {
-            self.errands.wait_and_repeat();
+            self.errands.wait();
+            self.errands.repeat_after(None);
             return Ok(None);
         }
         self.free_completed(None);
@@ -468,7 +539,8 @@ impl<D: Driver> Locked<'_, D> {
     fn collect_garbage(&mut self, bytes: u64, of: Option<PoolId>) -> Result<(), DriverError> {
         let Some(allowed) = self.garbage_threshold() else { return Ok(()) };
         // What is spare goes at the end anyway.
-        let held = self.state.pools.reserved_by_all() - self.state.premapped_bytes();
+        let premapped: u64 = self.state.pools.heaps().map(Heap::premapped).sum();
+        let held = self.state.pools.reserved_by_all() - premapped;
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
             self.drop_premapped_of_all(of)?;
@@ -483,8 +555,7 @@ impl<D: Driver> Locked<'_, D> {
         of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all())
     }
 
-    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
-    /// memory.
+    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's memory.
     pub(super) fn capacity_of_all(&mut self) -> u64 {
         let tuning = &mut self.state.tuning;
         let of_device = tuning.device_bytes(self.driver);
@@ -513,7 +584,7 @@ impl<D: Driver> Locked<'_, D> {
         waits.sort_by_key(|range| (Reverse(range.bytes), range.address));
         waits.truncate(NAMED);
         let info = self.driver.memory_info().ok();
-        self.state.account(self.config.statistics);
+        self.state.account();
         let of_pool = self.state.statistics(Some(pool)).all;
         let of_all = self.state.statistics(None).all;
         let suspended =
@@ -574,7 +645,7 @@ pub(super) struct Errands {
 
 /// What is worked out from copies.
 #[derive(Debug)]
-enum Work {
+pub(super) enum Work {
     /// The layout of a lesson.
     Layout(Arc<LearnedFrom>),
     /// A lesson from what was asked for outside captures, for a capture that begins with so many bytes.
@@ -586,11 +657,6 @@ enum Work {
 impl Errands {
     /// The last round of a call, which is not made again.
     const LAST: Self = Self { round: ROUNDS, again: false, waits: false, work: None };
-
-    /// Whether the call is made for the first time.
-    pub(super) fn is_first(&self) -> bool {
-        self.round == 0
-    }
 
     /// Whether the call may be made again.
     pub(super) fn may_repeat(&self) -> bool {
@@ -607,112 +673,13 @@ impl Errands {
         self.waits = true;
     }
 
-    /// Has the host wait and make the call again.
-    pub(super) fn wait_and_repeat(&mut self) {
-        (self.waits, self.again) = (true, true);
-    }
-
-    /// Has a layout made and the call made again.
-    pub(super) fn plan_and_repeat(&mut self, run: Arc<LearnedFrom>) {
-        (self.work, self.again) = (Some(Work::Layout(run)), true);
-    }
-
-    /// Has what was asked for outside captures searched for a run that begins with so many bytes, and the call made
-    /// again.
-    pub(super) fn search_and_repeat(&mut self, bytes: u64) {
-        (self.work, self.again) = (Some(Work::Search(bytes)), true);
+    /// Has the call made again after this, and after the host has waited if it does.
+    pub(super) fn repeat_after(&mut self, work: Option<Work>) {
+        (self.work, self.again) = (work, true);
     }
 
     /// Has a lesson kept.
     pub(super) fn learn(&mut self, lesson: Lesson) {
         self.work = Some(Work::Lesson(Box::new(lesson)));
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Runs a call with the engine's lock held, counts what that came to, and then does what it has left.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    pub(super) fn change<R>(
-        &self,
-        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.run(Errands::LAST, change)
-    }
-
-    /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
-    /// as long as it returns `None`.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    pub(super) fn repeat<R>(
-        &self,
-        mut call: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
-    ) -> Result<R, Error> {
-        let mut round = 0;
-        loop {
-            if let Some(done) = self.run(Errands { round, ..Errands::default() }, &mut call)? {
-                return Ok(done);
-            }
-            round += 1;
-        }
-    }
-
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    fn run<R>(
-        &self,
-        errands: Errands,
-        call: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut state = self.lock()?;
-        let mut locked = Locked { errands, ..self.with(&mut state) };
-        let result = call(&mut locked);
-        let Errands { waits, work, .. } = locked.errands;
-        let awaited = if waits { state.timelines.pending() } else { None };
-        self.leave(state);
-        if let Some(awaited) = awaited {
-            awaited.wait(&self.driver);
-            // A poisoned engine hands nothing out any more.
-            if let Ok(mut state) = self.lock() {
-                let mut locked = self.with(&mut state);
-                locked.state.timelines.end_wait(locked.driver, awaited);
-                locked.poll_waits(usize::MAX);
-                self.leave(state);
-            }
-        }
-        if let Some(work) = work {
-            self.work_out(work);
-        }
-        result
-    }
-
-    /// Counts what has changed, releases the lock, and tells what was said under it.
-    #[cfg_attr(debug_assertions, track_caller)]
-    #[inline]
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
-        state.account(self.config.statistics);
-        let messages = state.messages.take();
-        drop(state);
-        if let Some(messages) = messages {
-            messages.tell(self.driver.device());
-        }
-    }
-
-    /// Works something out, and takes it in if it is still of use.
-    #[cold]
-    fn work_out(&self, work: Work) {
-        let settings = &self.config.settings;
-        // What these return is dropped here, without the lock, and may be large.
-        match work {
-            Work::Layout(run) => {
-                let unit = unit(self.driver.memory_support());
-                let layout = run.layout(unit, settings);
-                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
-            }
-            Work::Search(bytes) => self.search_heard(bytes),
-            Work::Lesson(lesson) => {
-                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
-            }
-        }
     }
 }

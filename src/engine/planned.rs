@@ -1,28 +1,17 @@
-//! Captures whose memory comes at their end.
+//! Captures whose memory comes at their end, and memory that captures map ahead.
 //!
 //! Large blocks of such a capture get addresses of their own (`heap/planned`). At its end a plan is
 //! made from its journal, the checker judges the capture with what the plan puts where, and only then
 //! is memory mapped: a plan that was not judged hands nothing out.
 //!
-//! # Premapped memory
-//!
-//! A heap may exchange a piece only while every block ever placed in it is one of captures under way
-//! and nothing outside them uses it; see `heap/grow.rs`. So premapped memory goes, or is kept, before
-//!
-//! * a capture of its pool ends: only from then on may a graph with such blocks run;
-//! * work outside captures is handed a place in its pool;
-//! * a use of such a block outside its capture is recorded.
-//!
-//! It goes as well where memory is short.
-//!
-//! While a piece is exchanged its addresses are mapped nowhere for a moment, and a copy that another
-//! thread captures just then would fail. So it is done only where every stream of every capture of
-//! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
+//! Premapped memory goes, or is kept, before a capture of its pool ends, before work outside captures is handed a place in
+//! its pool, and before a use of such a block outside its capture is recorded (`design/safety.md`, "Exchanged pieces").
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use super::allocate::Request;
 use super::captures::{CaptureState, Planning};
@@ -31,12 +20,12 @@ use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
 use super::oom::{Need, Purpose, Remedy};
-use super::pools::Homes;
+use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{
-    Asker, CaptureSlot, Heap, Others, Placed, Placement, Prepared, RangeId, Requester, Sharable,
+    Asker, CaptureSlot, Others, Placed, Placement, Prepared, RangeId, Requester, Sharable,
 };
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
@@ -71,8 +60,7 @@ impl State {
         !self.unbound(slot).is_empty()
     }
 
-    /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
-    /// Returns whether it has any.
+    /// A capture has a graph from now on, with memory or scratch memory behind its blocks; says whether it has any.
     pub(super) fn keep_planned(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
         let heaps = self.planned_of(pools);
         heaps
@@ -82,6 +70,48 @@ impl State {
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
         pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
+    }
+
+    /// The heaps of a pool that hold premapped memory.
+    fn premapped_heaps(&self, pool: PoolId) -> SmallVec<[u32; 2]> {
+        let heaps = self.pools.get(pool).map(PoolRow::heaps).into_iter().flatten();
+        heaps.filter(|&heap| self.pools.heap(heap).premapped() > 0).collect()
+    }
+
+    /// Whether no thread but this one can be at work in captures of a pool, but for one.
+    fn is_mine_alone(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
+        let mut others = self
+            .captures
+            .with_slots()
+            .filter(|(slot, other)| but != Some(*slot) && other.pools.contains(&pool));
+        others.all(|(_, other)| other.streams().all(|it| self.timelines.is_mine(it)))
+    }
+
+    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run already.
+    fn may_exchange(&self, pool: PoolId) -> bool {
+        let mut captures = self.captures.iter();
+        captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
+    }
+
+    /// Whether a pool holds premapped memory that may be exchanged now, as far as captures but one are concerned.
+    fn may_drop_premapped(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
+        !self.premapped_heaps(pool).is_empty()
+            && self.may_exchange(pool)
+            && self.is_mine_alone(pool, but)
+    }
+
+    fn keep_premapped(&mut self, pool: PoolId) {
+        for heap in self.premapped_heaps(pool) {
+            self.pools.heap_mut(heap).keep_premapped(None);
+        }
+    }
+
+    /// Makes the premapped memory of the piece that a range lies in idle.
+    pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
+        if self.pools.find_heap(heap).is_some_and(|heap| heap.premapped() > 0) {
+            let heap = self.pools.heap_mut(heap);
+            heap.keep_premapped(Some(heap.extent(range)));
+        }
     }
 }
 
@@ -221,8 +251,7 @@ impl<D: Driver> Locked<'_, D> {
         mapped && can_plan(self.driver, self.config)
     }
 
-    /// Whether limits and device have room for a block of `bytes` and all that the capture has live
-    /// without memory. Blocks that are live at one time share none.
+    /// Whether there is room for `bytes` more than a capture has live without memory: blocks live at once share none.
     fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
         let capture_state = self.state.capture(slot);
         let (capture, pools) = (capture_state.id, capture_state.pools.clone());
@@ -279,8 +308,7 @@ impl<D: Driver> Locked<'_, D> {
                 Entry::Allocate { address, .. } if row.is_to_be_bound(id, address) => Some(address),
                 _ => None,
             });
-            // One of the captures beside it may contain this one, so nothing is known to be theirs in
-            // turn.
+            // One of the captures beside it may contain this one, so nothing is known to be theirs in turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
             Unplanned { heap, pool, unbound: unbound.collect(), options, sharable, is_last }
@@ -288,8 +316,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.unbound(slot).into_iter().map(unplanned).collect()
     }
 
-    /// Has a capture's record tell of all live blocks in a heap of blocks that get their memory later: the plan may
-    /// bring the capture's to where theirs is.
+    /// Has a capture's record tell of all live blocks in a planned heap: the plan may bring its own to where they are.
     fn tell_all_in(&mut self, slot: CaptureSlot, heap: u32) {
         let State { pools, captures, blocks, .. } = &mut *self.state;
         let pool = pools.pool_of(heap);
@@ -300,8 +327,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
-    /// checker.
+    /// Makes the plans of a capture that ends, and writes what they put where into its record, for the checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
         let id = self.state.capture(slot).id;
         let mut ready = Vec::new();
@@ -336,10 +362,7 @@ impl<D: Driver> Locked<'_, D> {
         ready
     }
 
-    /// Carries the plans of a capture out that the checker has accepted.
-    ///
-    /// # Errors
-    /// [`Error::PlanOutOfMemory`], or the driver's: the capture cannot stand.
+    /// Carries the plans of a capture out that the checker has accepted. After an error the capture cannot stand.
     pub(super) fn bind_plans(
         &mut self,
         slot: CaptureSlot,
@@ -395,11 +418,10 @@ impl<D: Driver> Locked<'_, D> {
         Ok(all)
     }
 
-    /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
+    /// A graph, or a capture that has become none, is over: its blocks in planned heaps go.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
-            let heap = self.state.pools.planned_mut(heap);
-            heap.end_graph(capture);
+            self.state.pools.planned_mut(heap).end_graph(capture);
         }
         for &pool in pools {
             self.release_planned(Some(pool));
@@ -419,6 +441,102 @@ impl<D: Driver> Locked<'_, D> {
             gone += before - self.state.pools.planned(heap).reserved();
         }
         gone
+    }
+
+    /// How much growth for a requester may map at once ahead of what is asked for, in bytes.
+    pub(super) fn step(&self, pool: PoolId, requester: Requester) -> u64 {
+        match requester {
+            // Else it could not be released.
+            Requester::Capture { capture, .. }
+                if self.state.is_mine_alone(pool, Some(capture))
+                    && self.state.may_exchange(pool)
+                    // Above the threshold it would be given back before the next growth.
+                    && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
+            {
+                self.state.captures.get(capture).step
+            }
+            _ => 0,
+        }
+    }
+
+    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle memory.
+    pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
+        if self.state.may_drop_premapped(pool, Some(capture)) {
+            // Whom a loss concerns is told at its capture's end.
+            let _ = self.drop_premapped(pool);
+        }
+        self.state.keep_premapped(pool);
+    }
+
+    /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
+    /// cannot go is kept as idle memory. After the driver's error memory of the pool is lost: it is suspended now.
+    pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        if self.state.may_drop_premapped(pool, None) {
+            self.drop_premapped(pool)?;
+        }
+        self.state.keep_premapped(pool);
+        Ok(())
+    }
+
+    /// Gives back what premapped memory may be exchanged now, of all pools. Returns whether there was
+    /// any; the driver's error, where memory of the pool that is named is lost: it is suspended now.
+    pub(super) fn drop_premapped_of_all(
+        &mut self,
+        of: Option<PoolId>,
+    ) -> Result<bool, DriverError> {
+        let mut released = false;
+        let mut result = Ok(());
+        for pool in self.state.pools.ids() {
+            if self.state.may_drop_premapped(pool, None) {
+                released = true;
+                let done = self.drop_premapped(pool);
+                if of == Some(pool) {
+                    result = done;
+                }
+            }
+        }
+        result.map(|()| released)
+    }
+
+    fn drop_premapped(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        let mut result = Ok(());
+        for heap in self.state.premapped_heaps(pool) {
+            let limit = self.state.room(pool);
+            self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
+            // Both pieces are held for a moment: peaks are to show it.
+            self.state.account_heap(heap);
+            self.state.note_peaks();
+            result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
+        }
+        if let Err(error) = &result {
+            self.lose(pool, error);
+        }
+        result
+    }
+
+    /// A pool has lost memory: nothing more of it is handed out, and no capture under way that uses it can stand.
+    fn lose(&mut self, pool: PoolId, error: &DriverError) {
+        self.state.keep_premapped(pool);
+        self.shut(pool);
+        for CaptureState { lost, .. } in self.state.captures.of(pool) {
+            lost.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    /// Notes that a stream is about to be recorded for a block of a capture: if the stream is not
+    /// known to be in the capture, the piece that the block lies in stays as it is.
+    pub(super) fn keep_piece_in_use(
+        &mut self,
+        capture: CaptureSlot,
+        (heap, range): (u32, RangeId),
+        stream: StreamHandle,
+    ) {
+        if self.state.pools.find_heap(heap).is_none_or(|heap| heap.premapped() == 0) {
+            return;
+        }
+        if !matches!(self.look_in(capture, stream), Ok(Some(_))) {
+            self.state.keep_piece(heap, range);
+        }
     }
 }
 
@@ -464,14 +582,11 @@ impl<D: Driver> Plans<'_, D> {
     /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
     /// management, and where no journal is kept and the capture has allocated or freed blocks already.
     pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
-        const CALL: &str = "plan_capture";
-        self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
-            if options.is_some() && !can_plan(&self.0.driver, &self.0.config) {
-                return Err(Error::CannotPlan { capture });
-            }
+        self.0.in_capture(capture, "plan_capture", |locked, slot| {
             // Without a record of all that was allocated nothing can be planned.
-            if options.is_some() && !locked.begin_journal(slot) {
+            let mut possible =
+                || can_plan(&self.0.driver, &self.0.config) && locked.begin_journal(slot);
+            if options.is_some() && !possible() {
                 return Err(Error::CannotPlan { capture });
             }
             locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
@@ -484,13 +599,8 @@ impl<D: Driver> Plans<'_, D> {
     /// time to call [`Plans::plan_capture`] again with other bounds.
     ///
     /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
-        const CALL: &str = "preview_plan";
-        let (unplanned, journal) = self.0.change(|locked| {
-            let slot = locked.state.slot_of(capture, CALL)?;
+        let (unplanned, journal) = self.0.in_capture(capture, "preview_plan", |locked, slot| {
             locked.last_looks(slot);
             let unplanned = locked.unplanned(slot);
             let journal = &locked.state.capture(slot).journal;
@@ -541,10 +651,7 @@ impl PlanReport {
             excess_bytes: plan.excess_bytes,
             pieces: plan.pieces.len(),
             mappings: plan.mappings.len(),
-            scratch_mappings: 0,
-            capturing_ns: 0,
-            planning_ns: 0,
-            binding_ns: 0,
+            ..Self::default()
         }
     }
 
@@ -586,181 +693,6 @@ impl PlanReport {
             capturing_ns: self.capturing_ns.max(other.capturing_ns),
             planning_ns: self.planning_ns + other.planning_ns,
             binding_ns: self.binding_ns + other.binding_ns,
-        }
-    }
-}
-
-impl State {
-    /// Bytes that all heaps hold premapped.
-    pub(super) fn premapped_bytes(&self) -> u64 {
-        self.pools.heaps().map(Heap::premapped).sum()
-    }
-
-    fn has_premapped(&self, pool: PoolId) -> bool {
-        let Some(row) = self.pools.get(pool) else { return false };
-        row.heaps().into_iter().any(|heap| self.pools.heap(heap).premapped() > 0)
-    }
-
-    /// Whether no thread but this one can be at work in captures of a pool, but for one.
-    fn is_mine_alone(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
-        let mut others = self
-            .captures
-            .with_slots()
-            .filter(|(slot, other)| but != Some(*slot) && other.pools.contains(&pool));
-        others.all(|(_, other)| other.streams().all(|it| self.timelines.is_mine(it)))
-    }
-
-    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run
-    /// already.
-    fn may_exchange(&self, pool: PoolId) -> bool {
-        let mut captures = self.captures.iter();
-        captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
-    }
-
-    fn keep_premapped(&mut self, pool: PoolId) {
-        let Some(row) = self.pools.get(pool) else { return };
-        for heap in row.heaps() {
-            if self.pools.heap(heap).premapped() > 0 {
-                self.pools.heap_mut(heap).keep_premapped(None);
-            }
-        }
-    }
-
-    /// Makes the premapped memory of the piece that a range lies in idle.
-    pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.pools.find_heap(heap).is_some_and(|heap| heap.premapped() > 0) {
-            let heap = self.pools.heap_mut(heap);
-            heap.keep_premapped(Some(heap.extent(range)));
-        }
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// How much growth for a requester may map at once ahead of what is asked for, in bytes.
-    pub(super) fn step(&self, pool: PoolId, requester: Requester) -> u64 {
-        match requester {
-            // Else it could not be released.
-            Requester::Capture { capture, .. }
-                if self.state.is_mine_alone(pool, Some(capture))
-                    && self.state.may_exchange(pool)
-                    && !self.is_over_threshold() =>
-            {
-                self.state.captures.get(capture).step
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether what is premapped would be given back before the next growth.
-    fn is_over_threshold(&self) -> bool {
-        let allowed = self.garbage_threshold();
-        allowed.is_some_and(|allowed| self.state.pools.reserved_by_all() > allowed)
-    }
-
-    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle
-    /// memory.
-    pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
-        let may = self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture));
-        if self.state.has_premapped(pool) && may {
-            // Whom a loss concerns is told at its capture's end.
-            let _ = self.drop_premapped(pool);
-        }
-        self.state.keep_premapped(pool);
-    }
-
-    /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
-    /// cannot go is kept as idle memory.
-    ///
-    /// # Errors
-    /// The driver's, where memory of the pool is lost: it is suspended now.
-    pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        if self.state.has_premapped(pool)
-            && self.state.may_exchange(pool)
-            && self.state.is_mine_alone(pool, None)
-        {
-            self.drop_premapped(pool)?;
-        }
-        self.state.keep_premapped(pool);
-        Ok(())
-    }
-
-    /// Gives back what premapped memory may be exchanged now, of all pools. Returns whether there was
-    /// any.
-    ///
-    /// # Errors
-    /// The driver's, where memory of the pool that is named is lost: it is suspended now.
-    pub(super) fn drop_premapped_of_all(
-        &mut self,
-        of: Option<PoolId>,
-    ) -> Result<bool, DriverError> {
-        let mut released = false;
-        let mut result = Ok(());
-        for pool in self.state.pools.ids() {
-            if self.state.has_premapped(pool)
-                && self.state.may_exchange(pool)
-                && self.state.is_mine_alone(pool, None)
-            {
-                released = true;
-                let done = self.drop_premapped(pool);
-                result =
-                    result.and(done.or_else(
-                        |error| {
-                            if of == Some(pool) {
-                                Err(error)
-                            } else {
-                                Ok(())
-                            }
-                        },
-                    ));
-            }
-        }
-        result.map(|()| released)
-    }
-
-    fn drop_premapped(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        let Some(row) = self.state.pools.get(pool) else { return Ok(()) };
-        let heaps = row.heaps();
-        let mut result = Ok(());
-        for heap in heaps {
-            if self.state.pools.heap(heap).premapped() == 0 {
-                continue;
-            }
-            let limit = self.state.room(pool);
-            self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
-            // Both pieces are held for a moment: peaks are to show it.
-            self.state.account_heap(heap, self.config.statistics);
-            self.state.note_peaks();
-            result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
-        }
-        if let Err(error) = &result {
-            self.lose(pool, error);
-        }
-        result
-    }
-
-    /// A pool has lost memory: nothing more of it is handed out, and no capture under way that
-    /// uses it can stand.
-    fn lose(&mut self, pool: PoolId, error: &DriverError) {
-        self.state.keep_premapped(pool);
-        self.shut(pool);
-        for CaptureState { lost, .. } in self.state.captures.of(pool) {
-            lost.get_or_insert_with(|| error.clone());
-        }
-    }
-
-    /// Notes that a stream is about to be recorded for a block of a capture: if the stream is not
-    /// known to be in the capture, the piece that the block lies in stays as it is.
-    pub(super) fn keep_piece_in_use(
-        &mut self,
-        capture: CaptureSlot,
-        (heap, range): (u32, RangeId),
-        stream: StreamHandle,
-    ) {
-        if self.state.pools.find_heap(heap).is_none_or(|heap| heap.premapped() == 0) {
-            return;
-        }
-        if !matches!(self.look_in(capture, stream), Ok(Some(_))) {
-            self.state.keep_piece(heap, range);
         }
     }
 }

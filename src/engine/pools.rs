@@ -1,6 +1,4 @@
-//! Pools and their heaps.
-//!
-//! A pool has a heap for small blocks, one for large blocks, and one for blocks whose memory comes at
+//! Pools and their heaps: one for small blocks, one for large blocks, and one for blocks whose memory comes at
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
 
@@ -26,7 +24,7 @@ use crate::heap::{
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::plan::Options;
-use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
 const HEAPS: usize = 3;
@@ -78,8 +76,7 @@ pub(super) struct PoolRow {
     arena: Option<Arena>,
     /// Who may have what is free here.
     spare: Spare,
-    /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
-    /// free memory is for later users of the pool alone.
+    /// What is to be completed before memory goes to others than users of the pool, one mark for a timeline at most.
     settling: SmallVec<[Position; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
@@ -87,8 +84,8 @@ pub(super) struct PoolRow {
     moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,
-    /// Whether it has an owner, which orders the launches of its graphs.
-    owned: bool,
+    /// Who orders the launches of its graphs; `Some(None)` where that is gone.
+    owner: Option<Option<Owner>>,
 }
 
 /// What a pool lends of its graphs' memory between their launches.
@@ -98,9 +95,8 @@ struct Loans {
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
     behind: SmallVec<[Position; 2]>,
-    /// How many marks there ever were, and how many of them the launch under way comes after.
-    marks: u64,
-    followed: u64,
+    /// Whether some of that came after the launch under way has asked.
+    unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
     /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
@@ -244,21 +240,12 @@ impl PoolRow {
 
     /// Keeps free memory in the pool until these marks are reached.
     pub(super) fn settle_behind(&mut self, marks: &[Position]) {
-        for &mark in marks {
-            match self.settling.iter_mut().find(|it| it.timeline == mark.timeline) {
-                Some(known) => known.position = known.position.max(mark.position),
-                None => self.settling.push(mark),
-            }
-        }
+        marks.iter().for_each(|&mark| raise(&mut self.settling, mark));
     }
 
     /// Whether it has an owner, or had one.
     pub(super) fn is_owned(&self) -> bool {
-        self.owned
-    }
-
-    pub(super) fn set_owned(&mut self) {
-        self.owned = true;
+        self.owner.is_some()
     }
 
     /// Live blocks in memory that is lent: how many, and their bytes.
@@ -290,22 +277,18 @@ impl PoolRow {
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Position) {
         self.lending.asks.store(true, Ordering::Relaxed);
-        self.lending.marks += 1;
-        let behind = &mut self.lending.behind;
-        match behind.iter_mut().find(|it| it.timeline == mark.timeline) {
-            Some(known) => known.position = known.position.max(mark.position),
-            None => behind.push(mark),
-        }
+        self.lending.unfollowed = true;
+        raise(&mut self.lending.behind, mark);
     }
 
     /// A launch comes after all marks so far.
     pub(super) fn set_followed(&mut self) {
-        self.lending.followed = self.lending.marks;
+        self.lending.unfollowed = false;
     }
 
     /// The launch that [`PoolRow::set_followed`] was called for is submitted.
     pub(super) fn forget_borrowers(&mut self) {
-        if self.lending.followed < self.lending.marks {
+        if self.lending.unfollowed {
             // A block has been freed since then: the next launch comes after all of them once more.
             return;
         }
@@ -324,6 +307,14 @@ impl PoolRow {
         let asks = Arc::clone(&self.lending.asks);
         asks.store(false, Ordering::Relaxed);
         self.lending = Loans { asks, ..Loans::default() };
+    }
+}
+
+/// Adds a mark to those of which each timeline has at most one, the latest.
+fn raise(marks: &mut SmallVec<[Position; 2]>, mark: Position) {
+    match marks.iter_mut().find(|it| it.timeline == mark.timeline) {
+        Some(known) => known.position = known.position.max(mark.position),
+        None => marks.push(mark),
     }
 }
 
@@ -360,13 +351,11 @@ impl Pools {
     }
 
     /// Whether a heap is its pool's of small blocks.
-    #[inline]
     pub(super) fn is_small(heap: u32) -> bool {
         heap as usize % HEAPS == SMALL
     }
 
     /// Whether a heap is its pool's of blocks that get their memory later.
-    #[inline]
     pub(super) fn is_planned(heap: u32) -> bool {
         heap as usize % HEAPS == PLANNED
     }
@@ -407,7 +396,7 @@ impl Pools {
             asleep,
             moving: false,
             lending: Loans::default(),
-            owned: false,
+            owner: None,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
@@ -456,7 +445,6 @@ impl Pools {
     }
 
     /// The pools that lend what is free in them.
-    #[inline]
     pub(super) fn offering(&self) -> &[PoolId] {
         &self.offering
     }
@@ -555,7 +543,7 @@ impl Pools {
         self.heaps[heap as usize].as_mut().expect(GONE)
     }
 
-    /// Notes that a heap is to be counted at the end of the call. [`Pools::heap_mut`] and its like do this by themselves.
+    /// Has a heap counted at the end of the call, as [`Pools::heap_mut`] and its like do.
     #[inline]
     pub(super) fn change(&mut self, heap: u32) {
         let (list, marks) = &mut self.changed;
@@ -794,26 +782,13 @@ impl Graphs {
 
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
-/// Owners by their pools.
-pub(super) struct Owners(Mutex<BTreeMap<PoolId, Owner>>);
-
-impl Owners {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Owners, BTreeMap::new()))
-    }
-}
-
 impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
     pub fn create_pool(&self, config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
-        /// Captures may come to share it for large ones.
         const SMALL_RESERVE: u64 = 16 << 30;
         // What a poisoned engine has may be anywhere.
-        let _ = self.change(|locked| {
-            locked.destroy_leaving();
-            Ok(())
-        });
+        let _ = self.alter(|locked| locked.destroy_leaving());
         let mut state = self.state.lock();
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
@@ -867,27 +842,25 @@ impl<D: Driver> Engine<D> {
 
     /// Notes whose a pool is, until [`Engine::let_pool_go`].
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
-        self.owners.0.lock().insert(pool, owner);
-        let mut state = self.state.lock();
-        if let Some(row) = state.pools.get_mut(pool) {
-            row.set_owned();
+        if let Some(row) = self.state.lock().pools.get_mut(pool) {
+            row.owner = Some(Some(owner));
         }
     }
 
-    /// Whose a pool is; `None` for one that was only ever named.
+    /// Whose a pool is; `None` for one that was only ever named, and for one whose owner is gone.
     pub(crate) fn owner_of(&self, pool: PoolId) -> Option<Owner> {
-        self.owners.0.lock().get(&pool).cloned()
+        self.state.lock().pools.get(pool)?.owner.clone().flatten()
     }
 
-    /// Destroys a pool that its owner has given up: now, or when nothing uses it any more and another
-    /// pool is made or the cache is emptied.
+    /// Destroys a pool whose owner is gone: now, or when another pool is made or the cache is emptied.
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
-        self.owners.0.lock().remove(&pool);
         // A poisoned engine keeps what it has.
-        let _ = self.change(|locked| {
+        let _ = self.alter(|locked| {
+            if let Some(row) = locked.state.pools.get_mut(pool) {
+                row.owner = Some(None);
+            }
             locked.state.leaving.push(pool);
             locked.destroy_leaving();
-            Ok(())
         });
     }
 }

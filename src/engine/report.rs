@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use thiserror::Error as ThisError;
+
 use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
@@ -229,11 +231,15 @@ impl fmt::Display for FreeRange {
 }
 
 /// Why a stream may not take a free range.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// This node must be completed first, and no path of edges that prove it leads from it to the
-    /// stream's terminals.
+    /// This node must be completed first, and no path of edges that prove it leads from it to the stream's terminals.
+    #[error(
+        "{} is behind the block's last use on {owner} and not proven to have completed: make the stream that asks wait \
+         for an event that was recorded on {owner} after it",
+        Named(node, kernel)
+    )]
     Marker {
         /// The free marker that is missing.
         node: NodeHandle,
@@ -245,6 +251,11 @@ pub enum Refusal {
     /// This node must be completed first. It precedes the stream's next work, but that may start before
     /// it is completed: the setting `programmatic` is `lag`, or `auto` and the stream launched so when
     /// the work was captured before.
+    #[error(
+        "{} is behind the block's last use on {owner}, and the stream's next launch may start before it has completed: \
+         it is free after one more launch, or if the setting `programmatic` is trust",
+        Named(node, kernel)
+    )]
     EarlyLaunch {
         /// The free marker.
         node: NodeHandle,
@@ -254,115 +265,74 @@ pub enum Refusal {
         kernel: Option<String>,
     },
     /// The policy gives it to its own stream only.
+    #[error("the setting `reuse` gives it to its own {owner} alone")]
     OwnStreamOnly {
         /// The stream that owned the block.
         owner: StreamHandle,
     },
     /// It is held back until a capture ends or outside work has completed.
+    #[error("{0}")]
     Waiting(WaitReason),
-    /// This stream gave it back outside captures: it may take it at once, others when its work has
-    /// completed.
+    /// This stream gave it back outside captures: it may take it at once, others when its work has completed.
+    #[error("{owner} freed it, and may still run work that uses it")]
     Ordered {
         /// The stream.
         owner: StreamHandle,
     },
     /// It belongs to another capture that is under way.
+    #[error("it belongs to another capture that is under way")]
     OtherCapture,
     /// A graph of the pool uses it, and the stream is not capturing.
+    #[error("a graph of the pool uses it: release the graph, or use another pool")]
     UsedByGraph,
     /// Its pool is suspended: there is no memory behind it.
+    #[error("its pool is suspended: resume it")]
     Suspended,
     /// It was mapped ahead for captures under way: their growth takes it before more is mapped, and
     /// what is left goes back to the driver.
+    #[error("it is premapped for growth in captures")]
     Ahead,
 }
 
 /// Why a freed block is held back from everyone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum WaitReason {
     /// A stream that is not in the block's capture uses it.
+    #[error(
+        "{0} uses it and is not in its capture: join the stream to the capture, by an event of it, or record the use on \
+         a stream that is in it"
+    )]
     OutsideStream(StreamHandle),
     /// A stream that used it was set back, or went on behind an edge that proves nothing: its
     /// users may escape the free markers.
+    #[error(
+        "{0} was set back, or went on behind an edge that proves nothing, while it used the block: join the stream \
+         before the free"
+    )]
     Untrusted(StreamHandle),
     /// A younger capture of the same pool is under way; it may be the body of a conditional node.
+    #[error("capture {} of the same pool began since and may be a part of it", .0.0)]
     NestedCapture(CaptureId),
     /// The policy holds blocks that several streams used until the capture's end.
+    #[error("the setting `reuse` holds blocks of several streams until the capture ends")]
     Policy,
     /// A capture that was under way beside it.
+    #[error("capture {} has not ended", .0.0)]
     Capture(CaptureId),
     /// Work of this stream, outside captures, that has not completed.
+    #[error("work of {0} that has not completed may use it")]
     OutsideWork(StreamHandle),
 }
 
-impl fmt::Display for Refusal {
+/// A node in messages, with its kernel's name where that is known.
+struct Named<'a>(&'a NodeHandle, &'a Option<String>);
+
+impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::EarlyLaunch { node, owner, kernel } => {
-                write_node(f, *node, kernel.as_deref())?;
-                write!(
-                    f,
-                    " is behind the block's last use on {owner}, and the stream's next launch may start \
-                     before it has completed: it is free after one more launch, or if the setting \
-                     `programmatic` is trust"
-                )
-            }
-            Self::Marker { node, owner, kernel } => {
-                write_node(f, *node, kernel.as_deref())?;
-                write!(
-                    f,
-                    " is behind the block's last use on {owner} and not proven to have completed: make \
-                     the stream that asks wait for an event that was recorded on {owner} after it"
-                )
-            }
-            Self::OwnStreamOnly { owner } => {
-                write!(f, "the setting `reuse` gives it to its own {owner} alone")
-            }
-            Self::Waiting(reason) => reason.fmt(f),
-            Self::Ordered { owner } => {
-                write!(f, "{owner} freed it, and may still run work that uses it")
-            }
-            Self::OtherCapture => write!(f, "it belongs to another capture that is under way"),
-            Self::UsedByGraph => {
-                write!(f, "a graph of the pool uses it: release the graph, or use another pool")
-            }
-            Self::Suspended => write!(f, "its pool is suspended: resume it"),
-            Self::Ahead => write!(f, "it is premapped for growth in captures"),
-        }
-    }
-}
-
-fn write_node(f: &mut fmt::Formatter<'_>, node: NodeHandle, kernel: Option<&str>) -> fmt::Result {
-    match kernel {
-        Some(kernel) => write!(f, "kernel {kernel}, {node:?}"),
-        None => write!(f, "{node:?}"),
-    }
-}
-
-impl fmt::Display for WaitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutsideStream(stream) => write!(
-                f,
-                "{stream} uses it and is not in its capture: join the stream to the capture, by an event \
-                 of it, or record the use on a stream that is in it"
-            ),
-            Self::Untrusted(stream) => write!(
-                f,
-                "{stream} was set back, or went on behind an edge that proves nothing, while it used \
-                 the block: join the stream before the free"
-            ),
-            Self::NestedCapture(capture) => {
-                write!(f, "capture {} of the same pool began since and may be a part of it", capture.0)
-            }
-            Self::Policy => {
-                write!(f, "the setting `reuse` holds blocks of several streams until the capture ends")
-            }
-            Self::Capture(capture) => write!(f, "capture {} has not ended", capture.0),
-            Self::OutsideWork(stream) => {
-                write!(f, "work of {stream} that has not completed may use it")
-            }
+            Self(node, Some(kernel)) => write!(f, "kernel {kernel}, {node:?}"),
+            Self(node, None) => write!(f, "{node:?}"),
         }
     }
 }
@@ -392,8 +362,7 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, in address order within each heap's table, with
-    /// the reason why the stream may not take it.
+    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it.
     pub(super) fn free_ranges(&self, pool: PoolId, view: View) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();

@@ -1,50 +1,36 @@
 //! Memory that other processes and other devices map, and memory of theirs that is mapped here.
 //!
-//! The engine sees no work of other processes. Who shares a block keeps it until that work has
-//! completed, as with work that the engine was not told of: its addresses and its physical memory
-//! may be another block's afterwards. The physical memory itself stays for as long as another process
-//! maps it, also after it has gone here.
+//! The engine sees no work of other processes: who shares a block keeps it until that work has completed. The physical
+//! memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
-use super::names::{BlockId, NO_CACHE};
-use super::{Error, Locked, Sharing, Unknown};
+use thiserror::Error as ThisError;
+
+use super::live_blocks::LiveBlock;
+use super::names::BlockId;
+use super::{Error, Locked, Sharing};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
 /// Why a block cannot be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum WhyNotShared {
     /// Its memory was not made for that.
+    #[error(
+        "its memory was not made for other processes; set exportable:True before it is allocated"
+    )]
     NotExportable,
     /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
+    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
     Planned,
     /// Its memory comes from a source of the host's.
+    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
     FromSource,
     /// There is no memory behind it now.
+    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
     Suspended,
-}
-
-impl fmt::Display for WhyNotShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotExportable => {
-                "its memory was not made for other processes; set exportable:True before it is \
-                 allocated"
-            }
-            Self::Planned => {
-                "its capture gets its memory at its end; set plan:none for captures whose blocks are \
-                 shared"
-            }
-            Self::FromSource => {
-                "its pool has memory of a source of the host's, which alone knows how to share it"
-            }
-            Self::Suspended => "its pool is suspended; resume it first (HostCalls::resume_pool)",
-        })
-    }
 }
 
 /// Memory that [`Sharing::import`] has mapped.
@@ -72,8 +58,7 @@ impl<D: Driver> Sharing<'_, D> {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
-        let mine = block.engine == self.0.number;
-        self.0.change(|locked| locked.share(block, mine))
+        self.0.change(|locked| locked.share(block))
     }
 
     /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
@@ -139,18 +124,8 @@ impl<D: Driver> Sharing<'_, D> {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    fn share(&mut self, id: BlockId, mine: bool) -> Result<Shared, Error> {
-        let unknown = || Error::Unknown { call: "share", what: Unknown::Block(id.number()) };
-        let leased = mine && id.cache != NO_CACHE;
-        let block = if leased {
-            let caches = Arc::clone(&self.state.caches);
-            let row = caches.get(id.cache).and_then(|cache| cache.live(id));
-            row.and_then(|row| self.state.blocks.leased(row))
-        } else {
-            self.state.blocks.get_mut(id).map(|block| &*block)
-        };
-        let block = block.ok_or_else(unknown)?;
-        let (heap, range) = (block.heap, block.range);
+    fn share(&mut self, id: BlockId) -> Result<Shared, Error> {
+        let (&LiveBlock { heap, range, .. }, _) = self.state.live_block(id, "share")?;
         let not_shared = |why| Error::NotShared { block: id.number(), why };
         // Its piece stays as it is from now on, which may show in the figures.
         let Some(heap) = self.state.pools.find_heap_mut(heap) else {

@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
-use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
+use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::BlockReport;
 use super::report::WaitReason;
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, HostCalls, Level, Locked, State, Unknown};
+use super::{Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, RangeState};
@@ -35,61 +35,16 @@ impl<D: Driver> Engine<D> {
     ///
     /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for
     /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let rows = self.change(|locked| Ok(locked.rows()))?;
-        Ok(rows.format())
+        Ok(self.alter(|locked| locked.rows())?.format())
     }
 
     /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
     /// was kept before is forgotten if they say so.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
-        self.change(|locked| {
-            locked.state.keep_history(options);
-            Ok(())
-        })
+        self.alter(|locked| locked.state.keep_history(options))
     }
-}
 
-impl<D: Driver> HostCalls<'_, D> {
-    /// What is known of a live block.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Poisoned`].
-    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
-        let state = self.0.lock()?;
-        let report = |found: &LiveBlock, requested| BlockReport {
-            pool: found.pool,
-            address: state.pools.extent(found.heap, found.range).0,
-            requested,
-            bytes: found.bytes,
-            stream: found.stream,
-        };
-        let found = if block.cache == NO_CACHE {
-            state.blocks.get(block).map(|found| report(found, found.requested))
-        } else {
-            let cache = self.0.caches.get(block.cache).filter(|_| block.engine == self.0.number);
-            let asked = cache.and_then(|cache| cache.asked(block));
-            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
-        };
-        found.ok_or(Error::Unknown { call: "block_report", what: Unknown::Block(block.number()) })
-    }
-}
-
-/// What is written of a request that failed: a snapshot, with what it was about.
-#[derive(Serialize)]
-struct Dump {
-    out_of_memory: Value,
-    #[serde(flatten)]
-    snapshot: Snapshot,
-}
-
-impl<D: Driver> Engine<D> {
     /// Writes what memory holds when a request has failed for the first time, where the settings name a file.
     pub(super) fn dump_first(&self, report: &OutOfMemory) {
         let Some(path) = self.config.settings.oom_dump.as_deref() else { return };
@@ -140,15 +95,12 @@ impl<D: Driver> Engine<D> {
         const BLOCKS: usize = 32;
         let blocks = self.lock()?.largest_blocks(BLOCKS);
         let blocks = blocks.iter().map(|block| {
-            let frames = block.origin.iter();
             json!({
                 "pool": label(&block.pool),
                 "address": block.address,
                 "bytes": block.bytes,
                 "stream": block.stream.bits(),
-                "frames": frames
-                    .map(|it| json!({"filename": it.file, "line": it.line, "name": it.function}))
-                    .collect::<Vec<_>>(),
+                "frames": block.origin,
             })
         });
         let waits = report.waits.iter().map(|range| {
@@ -182,6 +134,25 @@ impl<D: Driver> Engine<D> {
     }
 }
 
+impl<D: Driver> HostCalls<'_, D> {
+    /// What is known of a live block.
+    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
+        let state = self.0.lock()?;
+        let (found, requested) = state.live_block(block, "block_report")?;
+        let &LiveBlock { pool, bytes, stream, .. } = found;
+        let (address, _) = state.pools.extent(found.heap, found.range);
+        Ok(BlockReport { pool, address, requested, bytes, stream })
+    }
+}
+
+/// What is written of a request that failed: a snapshot, with what it was about.
+#[derive(Serialize)]
+struct Dump {
+    out_of_memory: Value,
+    #[serde(flatten)]
+    snapshot: Snapshot,
+}
+
 /// What is known of a range that is in a block, or was.
 pub(super) struct Occupant {
     pub(super) requested: u64,
@@ -197,13 +168,7 @@ pub(super) struct Stacks(BTreeMap<usize, Vec<Frame>>);
 impl Stacks {
     pub(super) fn of(&mut self, frames: Option<&Arc<Frames>>) -> Vec<Frame> {
         let Some(frames) = frames else { return Vec::new() };
-        let resolved = self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| {
-            let frames = frames.resolve().into_iter();
-            frames
-                .map(|frame| Frame { filename: frame.file, line: frame.line, name: frame.function })
-                .collect()
-        });
-        resolved.clone()
+        self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| frames.resolve()).clone()
     }
 }
 
@@ -262,6 +227,31 @@ impl State {
                 Waits::Markers(owner, markers.iter().map(node).collect())
             }
             _ => Waits::Nothing,
+        }
+    }
+
+    fn heap_rows(&self, number: u32) -> HeapRows {
+        let heap = self.pools.find_heap(number);
+        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
+        let ranges = if shut {
+            Vec::new()
+        } else {
+            with_heap!(self.pools, number, |heap| {
+                let ranges = heap.mapped();
+                let waits = |id| self.waits(heap.state(id), heap.markers(id));
+                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
+            })
+        };
+        HeapRows {
+            number,
+            pool: self.pools.pool_of(number),
+            small: heap.is_some_and(Heap::is_small),
+            growable: heap.map(Heap::growable).unwrap_or_default(),
+            ranges,
+            still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
+            premapped: heap.filter(|_| !shut).map_or_else(Vec::new, |heap| {
+                heap.premapped_ranges().map(|(place, _)| place).collect()
+            }),
         }
     }
 }
@@ -358,33 +348,6 @@ impl<D: Driver> Locked<'_, D> {
     }
 }
 
-impl State {
-    fn heap_rows(&self, number: u32) -> HeapRows {
-        let heap = self.pools.find_heap(number);
-        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
-        let ranges = if shut {
-            Vec::new()
-        } else {
-            with_heap!(self.pools, number, |heap| {
-                let ranges = heap.mapped();
-                let waits = |id| self.waits(heap.state(id), heap.markers(id));
-                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
-            })
-        };
-        HeapRows {
-            number,
-            pool: self.pools.pool_of(number),
-            small: heap.is_some_and(Heap::is_small),
-            growable: heap.map(Heap::growable).unwrap_or_default(),
-            ranges,
-            still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
-            premapped: heap.filter(|_| !shut).map_or_else(Vec::new, |heap| {
-                heap.premapped_ranges().map(|(place, _)| place).collect()
-            }),
-        }
-    }
-}
-
 impl Rows {
     fn format(self) -> Snapshot {
         let mut stacks = Stacks::default();
@@ -435,19 +398,18 @@ impl HeapRows {
             context: None,
             blocks: Vec::new(),
         };
-        segments.extend(self.still_held.iter().map(|&((address, size), number)| {
-            let (state, requested_size) = (BlockState::Inactive, 0);
-            let (frames, waiting) = (Vec::new(), None);
-            let block = SegmentBlock {
-                address,
-                size,
-                requested_size,
-                state,
-                frames,
-                context: None,
-                waiting,
-            };
-            Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
+        let unused = |(address, size): (u64, u64)| SegmentBlock {
+            address,
+            size,
+            requested_size: 0,
+            state: BlockState::Inactive,
+            frames: Vec::new(),
+            context: None,
+            waiting: None,
+        };
+        segments.extend(self.still_held.iter().map(|&(place, number)| {
+            let blocks = vec![unused(place)];
+            Segment { total_size: place.1, blocks, ..empty(place.0, number) }
         }));
         self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
         let mut open: Option<(usize, u64)> = None;
@@ -480,20 +442,15 @@ impl HeapRows {
             let frames = stacks.of(origin);
             let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };
-            let size = bytes;
-            let block =
-                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
+            let block = unused((address, bytes));
+            let block = SegmentBlock { requested_size, state, frames, context, waiting, ..block };
             segment.blocks.push(block);
         }
         for (address, size) in self.premapped {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;
-            let (state, frames) = (BlockState::Inactive, Vec::new());
-            let (requested_size, context, waiting) = (0, None, None);
-            let premapped =
-                SegmentBlock { address, size, requested_size, state, frames, context, waiting };
-            segment.blocks.push(premapped);
+            segment.blocks.push(unused((address, size)));
         }
     }
 }

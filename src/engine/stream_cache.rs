@@ -1,25 +1,21 @@
-//! Stream caches: blocks that a stream gets back at once, without the engine's lock.
-//!
-//! Outside captures a block that only its own stream used may serve that stream again as soon as it
-//! is freed: work that the stream submits from now on comes after all that it submitted before.
-//! This is the one rule by which a stream cache hands out memory, and it asks for nothing else:
+//! Stream caches: blocks that a stream gets back at once, without the engine's lock. What is freed goes on the list of
+//! its exact size, and is handed out again from there under a new name. This is the one rule, and it asks for no more:
 //!
 //! 1. the block was handed out to this stream, and no other was recorded for it;
 //! 2. the stream did not capture when the block was freed, so no graph holds its use;
 //! 3. the stream does not capture now, so the new work is submitted, not recorded.
 //!
 //! A stream cache *leases* places from the engine's tables: there a leased block stays allocated, under
-//! one number, until the stream cache gives it back. What is freed goes on the list of its exact size and
-//! is handed out again from there under a new name. All else (another size, another stream, a
-//! capture, events) is the business of the state behind the engine's lock, which takes leases back
-//! when it is asked for something that a stream cache has no block for.
+//! one number, until the stream cache gives it back.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use super::figures::Amounts;
 use super::figures::{row, CacheCounter, Counters, Peaks};
-use super::heard::{Hearing, Hears, Turns};
+use super::heard::{Hearing, Hears, Numbers};
 use super::history::{EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::report::Block;
@@ -91,8 +87,7 @@ struct LeaseRow {
     lease: u32,
     /// Whether its stream was retired: the key then names it no more.
     retired: bool,
-    /// Whether it may not be handed out again from here: its stream was retired, or its pool was
-    /// suspended.
+    /// Whether it may not be handed out again from here: its stream was retired, or its pool was suspended.
     barred: bool,
     /// Streams that were recorded for it.
     uses: SmallVec<[StreamHandle; 2]>,
@@ -118,20 +113,9 @@ pub(super) struct StreamCache {
     /// The rows of the pools that have touched buckets, and perhaps of others.
     touched: Vec<u32>,
     counted: Counters<CacheCounter>,
-    /// Whether figures are kept at all.
-    counts: bool,
     next: u64,
     hearing: Hearing,
     pub(super) history: Option<Box<Ring>>,
-}
-
-/// What a stream cache could do.
-#[derive(Debug)]
-pub(super) enum Taken {
-    /// A block; `may_peak` says that the allowance is exceeded.
-    Block { block: Block, may_peak: bool },
-    /// It has none.
-    Nothing,
 }
 
 /// What became of a block that was freed.
@@ -172,7 +156,7 @@ pub(super) struct LiveLease {
 }
 
 impl StreamCache {
-    fn new(engine: u32, number: u32, counts: bool, hearing: Hearing) -> Self {
+    fn new(engine: u32, number: u32, hearing: Hearing) -> Self {
         Self {
             engine,
             number,
@@ -186,7 +170,6 @@ impl StreamCache {
             latest: 0,
             touched: Vec::new(),
             counted: Counters::default(),
-            counts,
             next: 0,
             hearing,
             history: None,
@@ -197,8 +180,8 @@ impl StreamCache {
         self.number
     }
 
-    /// Hands out a block that the stream gave back, if there is one of this size. With `within` only what is
-    /// no new peak.
+    /// Hands out a block that the stream gave back, if there is one of this size, and says whether there may be a new
+    /// peak by that. With `within` only what is no new peak.
     #[inline]
     pub(super) fn take<D: Driver + ?Sized>(
         &mut self,
@@ -207,22 +190,20 @@ impl StreamCache {
         (bytes, requested): (u64, u64),
         frames: Option<Arc<Frames>>,
         within: bool,
-    ) -> Taken {
-        let Some(number) = self.bucket(Key { stream, pool: pool.name(), bytes }) else {
-            return Taken::Nothing;
-        };
+    ) -> Option<(Block, bool)> {
+        let number = self.bucket(Key { stream, pool: pool.name(), bytes })?;
         let bucket = &mut self.buckets[number as usize];
-        let Some(&slot) = bucket.cached.last() else { return Taken::Nothing };
+        let slot = *bucket.cached.last()?;
         if bucket.thread != this_thread() {
             // The engine is to learn that the stream has passed to another thread.
-            return Taken::Nothing;
+            return None;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted.get(count).can_take(bytes, requested) {
-            return Taken::Nothing;
+        if within && !self.counted.get(count).can_take(bytes, requested) {
+            return None;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
-            return Taken::Nothing;
+            return None;
         }
         bucket.cached.pop();
         self.next += 1;
@@ -239,8 +220,7 @@ impl StreamCache {
             let place = (block.address, requested);
             history.push(EventKind::Allocate, place, stream, pool, row.frames.clone());
         }
-        let within = !self.counts || self.counted.rise(count).take(bytes, requested);
-        Taken::Block { block, may_peak: !within }
+        Some((block, !self.counted.rise(count).take(bytes, requested)))
     }
 
     /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
@@ -266,7 +246,7 @@ impl StreamCache {
             return Given::Undecided;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted.get(count).can_give(bytes) {
+        if within && !self.counted.get(count).can_give(bytes) {
             return Given::Undecided;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -290,7 +270,7 @@ impl StreamCache {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let within = !self.counts || self.counted.rise(count).give(bytes, row.requested);
+        let within = self.counted.rise(count).give(bytes, row.requested);
         Given::Done { may_peak: !within }
     }
 
@@ -333,8 +313,8 @@ impl StreamCache {
     /// The engine's row of a live block.
     pub(super) fn live(&self, id: BlockId) -> Option<u32> {
         let row = self.rows.get(id.slot as usize)?;
-        let named = row.state == RowState::Live && id.number == name(self.number, row.number);
-        named.then_some(row.lease)
+        let named = id.engine == self.engine && id.number == name(self.number, row.number);
+        (named && row.state == RowState::Live).then_some(row.lease)
     }
 
     /// Takes a place on lease, for a block that is handed out now, and names it.
@@ -373,9 +353,7 @@ impl StreamCache {
             }
         };
         let count = self.buckets[bucket as usize].count;
-        if self.counts {
-            self.counted.rise(count).enter(bytes, requested);
-        }
+        self.counted.rise(count).enter(bytes, requested);
         let id = self.id(slot, self.next);
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         id
@@ -384,18 +362,12 @@ impl StreamCache {
     /// Asks for what is missing of its allowance after a block was just handed out, taken on lease or taken
     /// back, and for more where there is any. False where there may be a new peak.
     pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
-        let latest = &self.buckets[self.latest as usize];
-        !self.counts || self.counted.allow(latest.count, peaks)
+        self.counted.allow(self.buckets[self.latest as usize].count, peaks)
     }
 
-    /// Settles what it counts: see [`Counters::settle`].
-    pub(super) fn settle(&mut self, peaks: &mut Peaks) {
-        self.counted.settle(peaks);
-    }
-
-    /// Notes new peaks, once everything is settled.
-    pub(super) fn raise(&mut self, peaks: &mut Peaks) {
-        self.counted.raise(peaks);
+    /// What it counts.
+    pub(super) fn counters(&mut self) -> &mut Counters<CacheCounter> {
+        &mut self.counted
     }
 
     /// Lets no live block of a stream be handed out again from here: the stream is about to go.
@@ -411,8 +383,7 @@ impl StreamCache {
         self.drop_empty(|key| key.stream == stream);
     }
 
-    /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken back: the pool
-    /// is about to be suspended.
+    /// Hands nothing of a pool out again, but for what is cached now: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: PoolId) {
         for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
             row.barred |= self.buckets[row.bucket as usize].pool == pool;
@@ -425,9 +396,7 @@ impl StreamCache {
         let row = &self.rows[id.slot as usize];
         let bucket = &self.buckets[row.bucket as usize];
         let (count, bytes, requested) = (bucket.count, bucket.key.bytes, row.requested);
-        if self.counts {
-            self.counted.change(count).leave(bytes, requested);
-        }
+        self.counted.change(count).leave(bytes, requested);
         let (number, retired) = (row.bucket, row.retired);
         self.hearing.note(Demand::Free { block: id.number() });
         let lease = self.drop_row(id.slot);
@@ -477,7 +446,11 @@ impl StreamCache {
                 self.touched = touched;
             }
         }
-        self.drop_buckets();
+        if self.by_key.len() > self.most_sizes {
+            self.drop_empty(|_| true);
+            // As many come before the next search as this one has met: it costs each of them a constant.
+            self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
+        }
     }
 
     fn drain_pool(
@@ -495,10 +468,8 @@ impl StreamCache {
                 return true;
             }
             bucket.touched = false;
-            if self.counts {
-                let cached = bucket.cached.len() as u64;
-                self.counted.change(bucket.count).drop_cached(cached, bytes);
-            }
+            let cached = bucket.cached.len() as u64;
+            self.counted.change(bucket.count).drop_cached(cached, bytes);
             while let Some(slot) = self.buckets[number as usize].cached.pop() {
                 leases.push(self.drop_row(slot));
             }
@@ -524,15 +495,6 @@ impl StreamCache {
         self.vacant_buckets.extend(numbers);
         self.latest = u32::MAX;
         self.counted.forget_pool(pool, &mut peaks());
-    }
-
-    /// Forgets sizes that nothing is left of, where there are many.
-    fn drop_buckets(&mut self) {
-        if self.by_key.len() > self.most_sizes {
-            self.drop_empty(|_| true);
-            // As many come before the next search as this one has met: it costs each of them a constant.
-            self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
-        }
     }
 
     /// Forgets such keys of which nothing is left.
@@ -633,19 +595,6 @@ impl StreamCache {
     }
 }
 
-/// A leased block, for [`verify`](super::verify).
-#[cfg(debug_assertions)]
-#[derive(Debug)]
-pub(super) struct Leased {
-    /// The engine's row.
-    pub(super) row: u32,
-    pub(super) pool: PoolId,
-    pub(super) bytes: u64,
-    /// None where its stream was retired.
-    pub(super) stream: Option<StreamHandle>,
-    pub(super) cached: bool,
-}
-
 #[cfg(debug_assertions)]
 impl StreamCache {
     /// What [`verify`](super::verify) says of a stream cache itself.
@@ -706,36 +655,27 @@ impl StreamCache {
             let met = of_pool.listed || of_pool.touched.is_empty();
             holds!(right && met, "row {row} of pools is listed {listed} times: {of_pool:?}");
         }
-        for (row, expected) in counted.iter().enumerate().filter(|_| self.counts) {
+        for (row, expected) in counted.iter().enumerate() {
             let found = self.counted.get(row).figures();
             holds!(found == *expected, "counter {row} has {found:?}, rows come to {expected:?}");
         }
         Ok(())
     }
 
-    /// What is counted here.
-    pub(super) fn counters(&self) -> &Counters<CacheCounter> {
-        &self.counted
+    /// What [`verify`](super::verify) says of what it counts: see [`Counters::verify`].
+    pub(super) fn verify_counters(&self, sums: &mut Vec<Amounts>) -> Verdict {
+        self.counted.verify(sums)
     }
 
-    /// Everything leased.
-    pub(super) fn each_lease(&self) -> impl Iterator<Item = Leased> + '_ {
-        let rows = self.rows.iter().filter(|row| row.state != RowState::Vacant);
-        rows.map(|row| {
-            let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
-            Leased {
-                row: row.lease,
-                pool,
-                bytes: key.bytes,
-                stream: (!row.retired).then_some(key.stream),
-                cached: row.state == RowState::Cached,
-            }
-        })
+    /// The pool, bytes and stream that a leased row was entered with; no stream where that was retired.
+    pub(super) fn entered(&self, lease: &LiveLease) -> (PoolId, u64, Option<StreamHandle>) {
+        let row = &self.rows[lease.id.slot as usize];
+        let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
+        (pool, key.bytes, (!row.retired).then_some(key.stream))
     }
 }
 
-/// A name that no other block of the process's engine has: numbers of blocks that no stream cache handed
-/// out stay far below.
+/// A name that no other block of the engine has: other blocks' numbers stay far below.
 #[inline]
 fn name(cache: u32, number: u64) -> u64 {
     (u64::from(cache) + 1) << 48 | number
@@ -756,7 +696,7 @@ pub(super) struct StreamCaches {
     /// By stream cache: the handle of the stream that was last seen in a capture which has not ended
     /// since. One that is out of date costs time alone: the stream is served behind the engine's lock.
     capturing: Box<[AtomicUsize]>,
-    turns: Arc<Turns>,
+    numbers: Arc<Numbers>,
     peaks: Mutex<Peaks>,
 }
 
@@ -766,18 +706,18 @@ pub(super) struct StreamCaches {
 struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
-    pub(super) fn new(engine: u32, counts: bool, hears: Hears) -> Self {
-        let turns = Arc::new(Turns::new(hears));
+    pub(super) fn new(engine: u32, hears: Hears) -> Self {
+        let numbers = Arc::new(Numbers::new(hears));
         let cache = |number| {
-            let hearing = Hearing::new(Arc::clone(&turns));
-            let cache = StreamCache::new(engine, number, counts, hearing);
+            let hearing = Hearing::new(Arc::clone(&numbers));
+            let cache = StreamCache::new(engine, number, hearing);
             Padded(Mutex::new(Rank::StreamCache, cache))
         };
         Self {
             rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
             capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
-            turns,
+            numbers,
             peaks: Mutex::new(Rank::Peaks, Peaks::default()),
         }
     }
@@ -787,37 +727,31 @@ impl StreamCaches {
         self.peaks.lock()
     }
 
-    /// Whether anything was asked for outside captures since [`StreamCaches::take_heard`].
-    #[inline]
-    pub(super) fn has_heard(&self) -> bool {
-        self.turns.has_news()
+    /// What is kept of what is asked for outside captures, and whether there is anything new.
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
     pub(super) fn take_heard(&self) -> Vec<Demand> {
         // Before: what is noted meanwhile in a stream cache that was looked at is heard the next time.
-        self.turns.set_taken();
-        let mut turns: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
-        turns.sort_by_key(|turn| turn.0);
-        turns.into_iter().flat_map(|turn| turn.1).collect()
+        self.numbers.set_taken();
+        let mut asked: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
+        asked.sort_by_key(|asked| asked.0);
+        asked.into_iter().map(|asked| asked.1).collect()
     }
 
     /// Keeps this of what is asked for outside captures from now on. Returns what was kept so far.
     pub(super) fn hear(&self, hears: Hears) -> Vec<Demand> {
         let heard = self.take_heard();
-        self.turns.keep(hears);
+        self.numbers.keep(hears);
         heard
-    }
-
-    /// Whether all that is asked for outside captures is kept.
-    pub(super) fn hears_all(&self) -> bool {
-        self.turns.keep_all()
     }
 
     /// Notes a request about a block of a stream that no stream cache has on lease.
     #[inline]
     pub(super) fn note(&self, stream: StreamHandle, asked: Demand) {
-        if self.turns.keep_any() {
+        if self.numbers.keep_any() {
             self.of(stream).hearing.note(asked);
         }
     }
@@ -831,9 +765,7 @@ impl StreamCaches {
     /// The cache of a stream, unless the stream was last seen in a capture: the cache has no block for it then.
     #[inline]
     pub(super) fn outside(&self, stream: StreamHandle) -> Option<MutexGuard<'_, StreamCache>> {
-        let number = number(stream);
-        let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
-        (!captures).then(|| self.lock(number))
+        self.number_outside(stream).map(|number| self.lock(number))
     }
 
     /// The cache of a stream outside captures, unless another thread holds its lock.
@@ -842,12 +774,14 @@ impl StreamCaches {
         &self,
         stream: StreamHandle,
     ) -> Option<MutexGuard<'_, StreamCache>> {
+        self.get_at_once(self.number_outside(stream)?)
+    }
+
+    #[inline]
+    fn number_outside(&self, stream: StreamHandle) -> Option<u32> {
         let number = number(stream);
         let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
-        if captures {
-            return None;
-        }
-        self.get_at_once(number)
+        (!captures).then_some(number)
     }
 
     /// Notes that a stream was seen in a capture.

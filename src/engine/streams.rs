@@ -1,22 +1,9 @@
-//! Streams outside captures, and what of their work has completed.
+//! Streams outside captures, and what of their work has completed: timelines, positions and fences, as
+//! `design/allocator.md` has them ("Streams outside captures").
 //!
-//! A *timeline* is a stream as the engine knows it outside captures. Its work completes in order, so
-//! time on it is counted in *positions*: the engine now and then records an event, a *fence*, which
-//! closes the position that is open; when the event has completed, so has everything that was submitted
-//! in that position and before. Memory freed in a position is free for everyone once it is completed.
-//!
-//! No event is recorded while the timeline's stream captures: it would become a part of the graph. The
-//! timeline then *owes* a fence, which is recorded when the capture is over. It comes after all that was
-//! submitted before the capture, so it covers that too.
-//!
-//! Nor is one recorded on a stream that another thread may be about to capture on: between the
-//! question whether it captures and the record it may begin, and the driver's captures are not
-//! thread-safe. A timeline belongs to the thread that named its stream last; others leave it owing, and
-//! ask no more of it than whether it captures.
-//!
-//! A stream may belong to another device than the engine's. An event is recorded on streams of its
-//! own device alone, so each timeline learns its device before its first fence, and owes it as long as
-//! its device is unknown.
+//! No event is recorded while the timeline's stream captures: it would become a part of the graph. Nor is one on a stream
+//! that another thread named last, which may begin to capture between the question and the record, nor on one of an
+//! unknown device. The timeline then *owes* a fence; one that is recorded later covers all that was submitted before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -75,8 +62,7 @@ struct Timeline {
     thread: Option<Weak<()>>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
-    /// The last capture of this stream that has ended here, with its age; the driver may still report the stream as
-    /// being in it.
+    /// The last capture of this stream that has ended here, with its age; the driver may still report it.
     ended: Option<(u64, CaptureId)>,
 }
 
@@ -125,8 +111,6 @@ pub(super) struct Timelines {
     by_stream: Map<StreamHandle, TimelineId>,
     recent: Recent<TimelineId, 32>,
     vacant: Vec<TimelineId>,
-    /// The number of streams that are [`Life::Retired`].
-    retired: usize,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
@@ -151,7 +135,6 @@ impl Timelines {
             by_stream: new_map(),
             recent: Recent::default(),
             vacant: Vec::new(),
-            retired: 0,
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
             synchronized: 0,
@@ -202,8 +185,7 @@ impl Timelines {
         timeline
     }
 
-    /// The timeline of a stream that the calling thread has named: it is this thread's from now on.
-    /// Says whether it was not before.
+    /// The timeline of a stream that is the calling thread's from now on. Says whether it was not before.
     pub(super) fn assign(&mut self, stream: StreamHandle) -> (TimelineId, bool) {
         let timeline = self.of(stream);
         let named = self.rows[timeline.index()].thread.as_ref();
@@ -218,7 +200,6 @@ impl Timelines {
     }
 
     /// A number that stays the same as long as every stream stays with its thread.
-    #[inline]
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -275,9 +256,8 @@ impl Timelines {
         (0..self.rows.len()).map(TimelineId::new)
     }
 
-    /// Notes that a capture has ended here that was seen on a stream. A stream is in one capture until
-    /// that ends in the driver, and captures are told apart by their age, so the youngest is the only
-    /// one that the driver may still report. Those before are forgotten.
+    /// Notes that a capture has ended here that was seen on a stream. The driver can still report the youngest alone: a
+    /// stream is in one capture until that ends in the driver.
     pub(super) fn set_ended(&mut self, stream: StreamHandle, age: u64, capture: CaptureId) {
         let timeline = self.of(stream);
         let ended = &mut self.rows[timeline.index()].ended;
@@ -303,6 +283,12 @@ impl Timelines {
         row.open
     }
 
+    /// What a stream holds so far, or will until the next event behind it.
+    pub(super) fn open_mark(&mut self, stream: StreamHandle) -> Position {
+        let timeline = self.of(stream);
+        Position { timeline, position: self.now(timeline) }
+    }
+
     pub(super) fn completed(&self, timeline: TimelineId) -> u64 {
         self.rows[timeline.index()].completed
     }
@@ -311,8 +297,7 @@ impl Timelines {
         self.completed(mark.timeline) >= mark.position
     }
 
-    /// A mark behind everything that a stream holds now; `None` where no event can be recorded on
-    /// it.
+    /// A mark behind everything that a stream holds now; `None` where no event can be recorded on it.
     pub(super) fn mark<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -323,8 +308,7 @@ impl Timelines {
         self.record(driver, timeline).then_some(Position { timeline, position })
     }
 
-    /// Makes what a stream is given from now on come after a mark; false where no event can be recorded behind
-    /// that now.
+    /// Has what a stream is given come after a mark; false where no event can be recorded behind that now.
     pub(super) fn lead<D: HostApi>(
         &mut self,
         driver: &D,
@@ -363,10 +347,9 @@ impl Timelines {
         driver: &D,
         stream: StreamHandle,
     ) -> Position {
-        let timeline = self.of(stream);
-        let position = self.now(timeline);
-        self.fence(driver, timeline);
-        Position { timeline, position }
+        let mark = self.open_mark(stream);
+        self.fence(driver, mark.timeline);
+        mark
     }
 
     /// Marks where a stream stands that is about to capture. A mark from before counts no more.
@@ -383,8 +366,7 @@ impl Timelines {
         Some(Position { timeline, position })
     }
 
-    /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything
-    /// waits for it.
+    /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything waits for it.
     pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let row = &self.rows[timeline.index()];
         if row.wanted && !row.owes && row.life == Life::Used && !self.record(driver, timeline) {
@@ -401,7 +383,10 @@ impl Timelines {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };
-        let event = match self.take_spare(device) {
+        // One that has completed and that no call waits for.
+        let spare = self.spare.entry(device).or_default();
+        let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1);
+        let event = match row.map(|row| spare.swap_remove(row)) {
             Some(event) => event,
             None => match driver.create_event_on(device) {
                 Ok(event) => Arc::new(event),
@@ -420,13 +405,6 @@ impl Timelines {
         (row.wanted, row.owes) = (false, false);
         self.set_busy(timeline);
         true
-    }
-
-    /// A completed event of a device that no call waits for.
-    fn take_spare(&mut self, device: u32) -> Option<Event> {
-        let spare = self.spare.get_mut(&device)?;
-        let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1)?;
-        Some(spare.swap_remove(row))
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.
@@ -458,8 +436,7 @@ impl Timelines {
         self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
     }
 
-    /// Looks at up to `most` timelines with open questions, without waiting for any, and gives the
-    /// numbers back that wait no longer.
+    /// Looks at up to `most` timelines with open questions, and gives the numbers back that wait no longer.
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -606,8 +583,7 @@ impl Timelines {
         }
     }
 
-    /// Forgets a stream that is about to be destroyed. False where its work cannot be told from
-    /// now on, because no event can be recorded on it.
+    /// Forgets a stream that is about to go. False where no event can be recorded on it, which could tell of its work.
     pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
         if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
@@ -619,7 +595,6 @@ impl Timelines {
         let row = &mut self.rows[timeline.index()];
         (row.life, row.ended) = (Life::Retired, None);
         let stream = row.stream;
-        self.retired += 1;
         self.by_stream.remove(&stream);
         self.recent.forget(stream_key(stream));
         true
@@ -631,20 +606,22 @@ impl Timelines {
         row.life == Life::Retired && row.fences.is_empty() && !row.owes && !row.wanted
     }
 
-    /// Lets a timeline that is over be used for another stream. No range is ordered by it now; one that waits may be later,
-    /// by a position that is completed.
+    /// Lets a timeline that is over be another stream's. What waits may still be ordered by a completed position of it.
     pub(super) fn recycle(&mut self, timeline: TimelineId) {
         self.rows[timeline.index()].life = Life::Vacant;
-        self.retired -= 1;
         self.vacant.push(timeline);
     }
 
-    /// Whether so many streams are gone, beside those in use, that a look at all of them is worth it. They are few
-    /// for each such look.
+    /// Whether so many streams are gone that a look at all timelines is worth it.
     pub(super) fn many_retired(&self) -> bool {
         /// Fewer are left to calls that look at all streams anyway.
         const FEW: usize = 64;
-        self.retired > FEW.max(self.rows.len() / 2)
+        self.retired() > FEW.max(self.rows.len() / 2)
+    }
+
+    /// The number of streams that are [`Life::Retired`].
+    fn retired(&self) -> usize {
+        self.rows.len() - self.by_stream.len() - self.vacant.len()
     }
 
     /// Makes every timeline the calling thread's: there is no other in the engine.
@@ -700,7 +677,7 @@ impl Timelines {
             let known = row.fences.is_empty() || row.device.is_some();
             holds!(known, "{timeline:?} has events of no device: {row:?}");
         }
-        let counted = (self.by_stream.len(), self.retired);
+        let counted = (self.by_stream.len(), self.retired());
         holds!(
             (used, retired) == counted,
             "streams in use and retired {counted:?}: {used}, {retired}"

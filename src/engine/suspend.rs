@@ -1,11 +1,8 @@
 //! Suspending pools: their memory goes back to the driver while blocks and graphs keep their
 //! addresses.
 //!
-//! A suspended pool is shut: no door hands anything of it out. Stream caches keep nothing of it and get
-//! nothing back, the heaps refuse every request, and what gives memory back by range finds none. Blocks
-//! of it can be freed; that changes tables and no memory.
-//!
-//! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
+//! A suspended pool is shut: no door hands anything of it out. Blocks of it can be freed; that changes tables and no
+//! memory. A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
 //! exchanged: it is shut likewise, but what its live blocks hold is kept, even if more calls of the driver fail.
 
 use std::collections::BTreeMap;
@@ -47,33 +44,21 @@ impl By {
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
     /// Of which pool the pieces are that go and come from now on; a hold of the engine's lock begins.
-    fn turn_to(&mut self, pool: PoolId);
+    fn turn_to(&mut self, _pool: PoolId) {}
 
     /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
-    /// piece goes after, and begins those of the pieces that came.
-    ///
-    /// # Errors
-    /// The driver's.
-    fn advance(&mut self) -> Result<(), DriverError>;
-
-    /// Waits until nothing is read or written any more, with no lock of the engine's held.
-    ///
-    /// # Errors
-    /// The driver's. What came is not whole then.
-    fn finish(&mut self) -> Result<(), DriverError>;
-}
-
-impl Contents for NothingKept {
-    fn turn_to(&mut self, _: PoolId) {}
-
+    /// piece goes after, and begins those of the pieces that came. Nothing, where nothing is copied.
     fn advance(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
 
+    /// Waits until nothing is read or written any more, with no lock held. After an error what came is not whole.
     fn finish(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
 }
+
+impl Contents for NothingKept {}
 
 /// So many pieces go or come in one hold of the engine's lock: each takes the driver some 25 to 75 us.
 const PIECES: u32 = 8;
@@ -115,14 +100,6 @@ impl Keeper for Back {
 impl Contents for Back {
     fn turn_to(&mut self, _: PoolId) {
         self.0.begin();
-    }
-
-    fn advance(&mut self) -> Result<(), DriverError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), DriverError> {
-        Ok(())
     }
 }
 
@@ -174,20 +151,13 @@ impl<D: Driver> Engine<D> {
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
             let missing = locked.missing_of(&[pool]);
-            match locked.get_back(&[pool], &mut NothingKept, by.call) {
-                Ok(Some(Came::All | Came::Part)) => {}
-                Ok(Some(Came::Short(need))) => {
-                    locked.send_back(pool, by.call);
-                    return Err(locked.report_short(need, &[pool]));
-                }
-                Ok(None) => {
-                    locked.send_back(pool, by.call);
-                    return Ok(None);
-                }
-                Err(error) => {
-                    locked.send_back(pool, by.call);
-                    return Err(error);
-                }
+            let came = locked.get_back(&[pool], &mut NothingKept, by.call);
+            if !matches!(came, Ok(Some(Came::All | Came::Part))) {
+                locked.send_back(pool, by.call);
+                return match came? {
+                    Some(Came::Short(need)) => Err(locked.report_short(need, &[pool])),
+                    _ => Ok(None),
+                };
             }
             locked.reopen(pool);
             locked.state.say_of(pool, Level::Info, |pool| {
@@ -229,12 +199,9 @@ impl<D: Driver> Engine<D> {
     /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as it
     /// was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of those
     /// pools all of whose memory is there. `None`, and nothing has changed, where another pool of the regions has memory
-    /// that is not asleep.
+    /// that is not asleep. After an error ([`HostCalls::suspend_discarding_all`] names them) nothing has changed.
     ///
     /// All work that uses the pools must have completed.
-    ///
-    /// # Errors
-    /// As [`HostCalls::suspend_discarding_all`]; then nothing has changed.
     pub(crate) fn shut_pools<'a>(
         &'a self,
         pools: &[PoolId],
@@ -277,9 +244,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Has those of the pools come back that sleep: their memory comes with [`Movement::come`].
-    ///
-    /// # Errors
+    /// Has those of the pools come back that sleep: their memory comes with [`Movement::come`]. Refuses with
     /// [`PoolRefusal::Asleep`] where another keeps what they hold; then nothing has changed.
     pub(crate) fn wake_pools<'a>(
         &'a self,
@@ -304,31 +269,23 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Lets pools be destroyed or used again that were moving when what kept their contents ended: no copies are under
-    /// way any more.
+    /// Ends the movement of pools that were moving when what kept their contents ended: no copies are under way.
     pub(crate) fn end_movements(&self, by: u64) {
         // A poisoned engine lets nothing go.
-        let _ = self.change(|locked| {
-            let pools = locked.state.pools.ids();
-            let kept = pools.into_iter().filter(|&it| locked.state.pools.keeper_of(it) == Some(by));
-            let kept: Vec<PoolId> = kept.collect();
+        let _ = self.alter(|locked| {
+            let mut kept = locked.state.pools.ids();
+            kept.retain(|&it| locked.state.pools.keeper_of(it) == Some(by));
             locked.end_movement(&kept);
-            Ok(())
         });
     }
 
     /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
     /// created while they sleep, are marked asleep or awake too.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub(crate) fn set_asleep(&self, tags: &[Arc<str>], by: u64, asleep: bool) -> Result<(), Error> {
-        self.lock()?.set_asleep(tags, by, asleep);
-        Ok(())
+        self.lock().map(|mut state| state.set_asleep(tags, by, asleep))
     }
 
-    /// Forgets that regions sleep which have no pools, as far as who keeps what they held, by number, has no use
-    /// for that.
+    /// Forgets that regions without pools sleep, as far as who keeps what they held has no use for that.
     pub(crate) fn keep_asleep(&self, by: u64, wanted: impl Fn(&str) -> bool) {
         // A poisoned engine wakes none.
         let _ = self.lock().map(|mut state| state.pools.keep_asleep(by, wanted));
@@ -475,9 +432,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
     /// handed out before [`HostCalls::resume_pool`].
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_suspended")?;
@@ -495,9 +449,6 @@ impl<D: Driver> HostCalls<'_, D> {
 
     /// Whether a pool is short of a part of its memory, because the driver refused to give back what had
     /// been exchanged. Unlike those of a suspended pool its live blocks keep what they hold.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_short")?;
@@ -566,11 +517,8 @@ impl State {
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        heaps
-            .iter()
-            .copied()
-            .map(|heap| with_heap!(self.pools, heap, |heap| heap.suspended()))
-            .sum()
+        let missing = |&heap: &u32| with_heap!(self.pools, heap, |heap| heap.suspended());
+        heaps.iter().map(missing).sum()
     }
 
     /// Says the same of what all heaps of a pool have.
@@ -588,7 +536,11 @@ impl State {
                 // The history shows memory before what lies in it.
                 self.count_changes(heap);
             }
-            self.record_return(heaps);
+            // To the history the blocks are new.
+            self.record_occupants(heaps, |state| match state {
+                BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
+                _ => &[EventKind::Allocate],
+            });
         }
     }
 
@@ -618,19 +570,7 @@ impl State {
         live
     }
 
-    /// To the history the blocks of a suspended pool are gone, with all that they held.
-    fn record_leaving(&mut self, heaps: &[u32]) {
-        self.record_occupants(heaps, |_| &[EventKind::FreeCompleted]);
-    }
-
-    /// And they are new when it is resumed.
-    fn record_return(&mut self, heaps: &[u32]) {
-        self.record_occupants(heaps, |state| match state {
-            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
-            _ => &[EventKind::Allocate],
-        });
-    }
-
+    /// Enters into the history what becomes of all blocks in heaps.
     fn record_occupants(
         &mut self,
         heaps: &[u32],
@@ -728,8 +668,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Gives the memory of a pool that is shut back to the driver, as far as `contents` lets it. Returns whether all has
-    /// gone.
+    /// Gives the memory of a shut pool back to the driver, as far as `contents` lets it; says whether all has gone.
     fn give_away(
         &mut self,
         pool: PoolId,
@@ -816,8 +755,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Refuses a pool that a capture uses, or that has freed memory which work may still use;
     /// first takes back what stream caches have and asks every stream how far it is.
     fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
-        /// How often events are asked about: one that was recorded by the first look, on a stream that
-        /// is idle, takes the device a moment.
+        /// How often events are asked about: one that is recorded on an idle stream takes the device a moment.
         const LOOKS: usize = 256;
         // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
         // from there after this.
@@ -849,15 +787,13 @@ impl<D: Driver> Locked<'_, D> {
         self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         self.take_back(Some(pool), |_| true);
         if !self.state.pools.is_shut(pool) {
-            self.state.record_leaving(&heaps);
+            // To the history the blocks are gone, with all that they held.
+            self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);
         }
         self.state.set_presence(&heaps, Presence::shut);
     }
 
     /// Gets memory for pools that are shut, as far as `contents` lets it. `None` where the call is to be made again.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], the driver's.
     fn get_back(
         &mut self,
         pools: &[PoolId],
@@ -965,19 +901,16 @@ impl<D: Driver> Movement<'_, D> {
             return;
         }
         // A poisoned engine opens nothing.
-        let _ = self.engine.change(|locked| {
+        let _ = self.engine.alter(|locked| {
             self.pools.iter().for_each(|&pool| locked.reopen(pool));
             locked.state.set_asleep(&self.turned, self.by, false);
             locked.end_movement(&self.pools);
-            Ok(())
         });
     }
 
     /// Gives the memory of the pools back to the driver, as soon as `contents` has what is to be kept, some pieces in each
-    /// hold of the engine's lock. Returns how many bytes went.
-    ///
-    /// # Errors
-    /// The driver's. What had gone by then is gone: pools of which anything has are asleep in part, and the others are open.
+    /// hold of the engine's lock. Returns how many bytes went. After the driver's error what had gone by then is gone: pools
+    /// of which anything has are asleep in part, and the others are open.
     pub(crate) fn leave(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         for &pool in &self.pools {
             if let Err(error) = self.give_away(pool, contents) {
@@ -998,10 +931,7 @@ impl<D: Driver> Movement<'_, D> {
     }
 
     /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's lock:
-    /// of all, or of none. Returns how many bytes came.
-    ///
-    /// # Errors
-    /// As [`HostCalls::resume_pool`].
+    /// of all, or of none. Returns how many bytes came; fails as [`HostCalls::resume_pool`] does.
     pub(crate) fn come(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         let came = self.get_back(contents);
         let finished = contents.finish();
@@ -1052,11 +982,8 @@ impl<D: Driver> Movement<'_, D> {
 
     /// Gets the pools' memory; returns what is missing where there is none.
     fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<Need>, Error> {
-        self.engine.change(|locked| {
-            for &pool in &self.pools {
-                locked.tell_there(pool, contents);
-            }
-            Ok(())
+        self.engine.alter(|locked| {
+            self.pools.iter().for_each(|&pool| locked.tell_there(pool, contents));
         })?;
         contents.advance()?;
         loop {

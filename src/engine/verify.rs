@@ -1,12 +1,8 @@
 //! What holds of an engine's state between calls: the page to read before any of its tables is changed.
 //!
-//! Each function below says what holds of one of them, in the order in which they build on each other, and finds what
-//! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
-//! theirs in `heap/verify.rs` and `heap/planned/mod.rs`.
-//!
-//! [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it: the random programs of `crates/testing` after every step. It costs a look at each
-//! row of each table. An engine without one of its safety rules
-//! ([`Flaw`](super::config::Flaw)) need not hold to it.
+//! Each function below says what holds of one of them, and finds what does not; a table with private fields is checked in
+//! its own file, and said here. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at the cost of a
+//! look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not hold to it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.
@@ -32,8 +28,6 @@ struct Page<'a> {
     state: &'a State,
     /// Those that were ever used.
     caches: &'a [MutexGuard<'a, StreamCache>],
-    /// Whether figures of blocks are kept.
-    counts: bool,
 }
 
 /// What a range is to others than its heap: in a block, or waiting.
@@ -47,7 +41,7 @@ pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
     // After a panic with its lock held an engine hands nothing out: its books may be wrong.
     let Ok(state) = engine.lock() else { return Ok(()) };
     let caches: Vec<_> = engine.caches.used().collect();
-    let page = Page { state: &state, caches: &caches, counts: engine.config.statistics };
+    let page = Page { state: &state, caches: &caches };
     page.pools_and_heaps()?;
     page.addresses_are_apart()?;
     page.live_blocks()?;
@@ -126,16 +120,17 @@ impl Page<'_> {
         let mut leases = Vec::new();
         for cache in self.caches {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
-            for lease in cache.each_lease() {
-                let block = blocks.leased(lease.row).filter(|block| {
+            for lease in cache.leases() {
+                let (pool, bytes, stream) = cache.entered(&lease);
+                let block = blocks.leased(lease.lease).filter(|block| {
                     let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
-                    let streams = lease.stream.is_none_or(|stream| stream == block.stream);
-                    let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
+                    let streams = stream.is_none_or(|stream| stream == block.stream);
+                    let same = (block.pool, block.bytes) == (pool, bytes) && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)
                 });
-                let shut = lease.cached && self.state.pools.is_shut(lease.pool);
+                let shut = lease.cached && self.state.pools.is_shut(pool);
                 holds!(block.is_some() && !shut, "a lease of no block: {lease:?}");
-                leases.push(lease.row);
+                leases.push(lease.lease);
             }
         }
         leases.sort_unstable();
@@ -375,7 +370,7 @@ impl Page<'_> {
         let mut sums: Vec<Amounts> = Vec::new();
         accounts.counters().verify(&mut sums)?;
         for cache in self.caches {
-            let counters = cache.counters().verify(&mut sums);
+            let counters = cache.verify_counters(&mut sums);
             counters.map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
         }
         caches.peaks().verify(&sums)?;
@@ -427,13 +422,6 @@ impl Page<'_> {
                 expected[ACTIVE] += heap.waiting().0 as u64;
                 expected[ACTIVE_BYTES] += heap.waiting().1;
             });
-        }
-        if !self.counts {
-            for kind in
-                [ALLOCATIONS, ALLOCATED, REQUESTED, ACTIVE, ACTIVE_BYTES, SPLIT, SPLIT_BYTES]
-            {
-                expected[kind] = 0;
-            }
         }
         let counted = accounts.counters().amounts(row(pool.label().id, small));
         holds!(counted == expected, "{counted:?} is counted, {expected:?} is so");

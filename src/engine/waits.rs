@@ -1,10 +1,5 @@
 //! Freed memory that waits for something outside the proof: a capture's end, or work that was
-//! submitted outside captures.
-//!
-//! Such a range is free once the captures it waits for have ended, none of its streams captures
-//! any more, and an event recorded on each of them since has completed. A stream that captures
-//! when the block is freed gets its event after that: what is submitted to it then comes after
-//! what was submitted before the capture, so the event covers both.
+//! submitted outside captures (`design/safety.md`, "What waits, and until when").
 //!
 //! Only captures that run at the free can use the block. One that was not announced is detected by the look at
 //! the block's streams at the free, never later; later looks find out when the streams have left their captures.
@@ -47,8 +42,7 @@ pub(super) struct Wait {
     pub(super) looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) used_in: SmallVec<[CaptureId; 1]>,
-    /// Its own stream, where that was no reason to wait: what it submits comes after all that it
-    /// did with the block, which it had done by this mark.
+    /// Where its own stream had done with the block, if that was no reason to wait.
     pub(super) own: Option<Position>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
     pub(super) asked: Option<Asked>,
@@ -178,11 +172,6 @@ impl Wait {
         }
     }
 
-    /// Makes it the memory of a graph, which is no loan.
-    pub(super) fn give_to_graph(&mut self) {
-        self.users = Users::Graphs;
-    }
-
     /// The pool has no graph any more, and no capture that may become one.
     pub(super) fn forget_graphs(&mut self) {
         self.users = Users::Eager;
@@ -219,8 +208,7 @@ impl Wait {
 pub(super) struct WaitTable {
     rows: Vec<Option<Wait>>,
     vacant: Vec<u32>,
-    /// Those that must be looked at, in the order in which that happens next; the rest is parked
-    /// at a timeline, or held by a capture.
+    /// Those to be looked at, in this order; the rest is parked at a timeline, or held by a capture.
     polled: VecDeque<u32>,
 }
 
@@ -274,18 +262,11 @@ impl WaitTable {
         self.rows[number as usize] = Some(wait);
     }
 
-    /// Lets a number that was taken out be used again.
-    fn forget(&mut self, number: u32) {
-        self.vacant.push(number);
-    }
-
     /// The number of the one that a range is.
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
-        let mut rows = self.rows.iter();
-        let row = rows.position(|row| {
-            row.as_ref().is_some_and(|waiting| waiting.heap == heap && waiting.range == range)
-        });
-        row.map(|row| row as u32)
+        let is_it = |wait: &Wait| wait.heap == heap && wait.range == range;
+        let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
+        Some(row as u32)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Wait> {
@@ -299,8 +280,7 @@ impl WaitTable {
 
 #[cfg(debug_assertions)]
 impl WaitTable {
-    /// What [`verify`](super::verify) says of the table itself, with the numbers that timelines have parked and those that
-    /// captures hold.
+    /// What [`verify`](super::verify) says of the table, given what timelines have parked and captures hold.
     pub(super) fn verify(
         &self,
         parked: impl Iterator<Item = (Position, u32)>,
@@ -334,16 +314,13 @@ impl WaitTable {
 }
 
 impl State {
-    /// Whether what a stream gives back in this pool may be kept for the stream's own order. While
-    /// a capture uses the pool its record must name everything that stands there, so nothing may
-    /// be merged.
+    /// Whether what a stream gives back in this pool may be kept for the stream's own order. While a capture uses the
+    /// pool its record must name everything that stands there, so nothing may be merged.
     pub(super) fn may_order(&self, pool: PoolId) -> bool {
         let Some(row) = self.pools.get(pool) else { return false };
         row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
     }
-}
 
-impl State {
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
     /// what is left goes on waiting for the same. Returns whose the memory is.
     pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
@@ -368,7 +345,7 @@ impl State {
                     self.timelines.unpark(mark, number);
                 }
                 self.waiting.polled.retain(|&it| it != number);
-                self.waiting.forget(number);
+                self.waiting.vacant.push(number);
             }
         }
         users
@@ -439,7 +416,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         if free {
-            self.state.waiting.forget(number);
+            self.state.waiting.vacant.push(number);
             self.release_waiting(waiting);
             return true;
         }

@@ -100,11 +100,10 @@ fn a_live_capture_becomes_a_trace() {
 fn a_traces_blocks_have_the_frames_that_the_host_gave() {
     let b = bench(Config::default());
     let [s] = b.streams();
-    let frame = |function: &str, line| {
-        let mut frame = HostFrame::default();
-        (frame.file, frame.line, frame.function) =
-            ("model.py".to_owned(), line, function.to_owned());
-        frame
+    let frame = |function: &str, line| HostFrame {
+        filename: "model.py".to_owned(),
+        line,
+        name: function.to_owned(),
     };
     let traced = |names: &[Option<(&str, u32)>]| {
         let capture = b.begin(s);

@@ -255,8 +255,7 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
     set_host_context(Some(b.context(1)));
     let first = b.engine.allocate(b.pool, BYTES, b.stream).unwrap();
     // What is given with a call counts in that call.
-    let mut frame = HostFrame::default();
-    frame.function = "inner".to_owned();
+    let frame = HostFrame { name: "inner".to_owned(), ..HostFrame::default() };
     let second = with_frames(vec![frame], || b.engine.allocate(b.pool, BYTES, b.stream).unwrap());
     b.engine.free(first.id).unwrap();
     set_host_context(None);
@@ -268,8 +267,7 @@ fn a_context_that_was_set_holds_until_it_is_taken_away() {
     assert_eq!(b.trace().last().unwrap().frames[0].name, "inner");
     // Unless it is to be remembered beside it.
     set_host_context(Some(b.context(3)));
-    let mut frame = HostFrame::default();
-    frame.function = "beside".to_owned();
+    let frame = HostFrame { name: "beside".to_owned(), ..HostFrame::default() };
     let third =
         with_frames_beside(vec![frame], || b.engine.allocate(b.pool, BYTES, b.stream).unwrap());
     let allocated = b.trace().last().unwrap().clone();

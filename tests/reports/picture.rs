@@ -156,5 +156,5 @@ fn stacks_name_the_function_that_asked() {
     );
     let leaks = engine.leaks().expect("the engine is sound");
     assert_eq!(leaks.len(), 1);
-    assert!(leaks[0].origin.iter().any(|frame| frame.function.contains("stacks_name")));
+    assert!(leaks[0].origin.iter().any(|frame| frame.name.contains("stacks_name")));
 }

@@ -106,9 +106,9 @@ fn what_a_thread_has_let_go_of_is_forgotten() {
 #[test]
 fn the_driver_is_called_with_no_lock_held_that_says_so() {
     refusal(|| {
-        let owners = Mutex::new(Rank::Owners, ());
+        let peaks = Mutex::new(Rank::Peaks, ());
         let driver = SimDriver::new(SimConfig::default());
-        let _owners = owners.lock();
+        let _peaks = peaks.lock();
         let _ = driver.create_stream();
     });
 }

@@ -8,8 +8,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A use that is recorded after a stream's last use takes back that it was the last.",
         file: "src/engine/free.rs",
         edits: &[
-            ("block.last = None;", ""),
-            ("Some(used) => used.last = None,", "Some(_) => {}"),
+            (
+                "block.set_use(stream, None);",
+                "if stream != block.stream && block.uses.iter().all(|used| used.stream != stream) {
+            block.set_use(stream, None);
+        }",
+            ),
             // What the record says of the stream is as ever.
             (
                 "ending.worked |= last.worked;",
@@ -23,11 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "verdict",
         rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
         file: "src/engine/end.rs",
-        edits: &[(
-            "Verification::Judging(judging) => judging.wait(),",
-            "Verification::Judging(_) if true => return Ok(report),
-            Verification::Judging(judging) => judging.wait(),",
-        )],
+        edits: &[("judging.wait()", "return Ok(report)")],
         test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {
@@ -195,16 +195,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "mine-alone",
         rule: "Memory that is mapped ahead stays while another thread captures into the pool.",
         file: "src/engine/planned.rs",
-        edits: &[("self.state.has_premapped(pool)
-            && self.state.may_exchange(pool)
-            && self.state.is_mine_alone(pool, None)", "true")],
+        edits: &[("self.is_mine_alone(pool, but)", "true")],
         test: "blocks::growth::another_thread_s_capture_is_not_pulled_from_under_it",
     },
     Mutant {
         name: "may-exchange",
         rule: "Memory that is mapped ahead stays behind the blocks of a capture that may run.",
         file: "src/engine/planned.rs",
-        edits: &[("self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture))", "self.state.is_mine_alone(pool, Some(capture))")],
+        edits: &[("self.may_exchange(pool)", "true")],
         test: "blocks::growth::a_capture_that_may_run_keeps_what_is_behind_its_blocks",
     },
     Mutant {
@@ -222,7 +220,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "use-after-foreign-last-use",
         rule: "A use that is recorded after another stream's last use takes back that it was the last.",
         file: "src/engine/free.rs",
-        edits: &[("Some(used) => used.last = None,", "Some(_) => {}")],
+        edits: &[(
+            "block.set_use(stream, None);",
+            "if block.uses.iter().all(|used| used.stream != stream) {
+            block.set_use(stream, None);
+        }",
+        )],
         test: "rules::of_captures",
     },
     Mutant {
@@ -233,7 +236,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let used_in = waiting.used_in.len();
             waiting.used_in.retain(|&mut capture| capture != id);
             if accepted && waiting.used_in.len() < used_in {
-                waiting.give_to_graph();
+                waiting.users = Users::Graphs;
             }
         }", "")],
         test: "rules::of_captures",

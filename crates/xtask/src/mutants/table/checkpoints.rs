@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "restored-discounted",
         rule: "What a restoration ends is counted no more.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("self.state.discount(&block, self.config.statistics);", "")],
+        edits: &[("self.state.discount(&block);", "")],
         test: "rules::of_lending",
     },
     Mutant {

@@ -24,18 +24,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "heard-order",
         rule: "Requests that streams' caches note apart are heard in the order of the host's calls.",
         file: "src/engine/stream_cache.rs",
-        edits: &[("turns.sort_by_key(|turn| turn.0);", "turns.sort_by_key(|_| 0);")],
+        edits: &[("asked.sort_by_key(|asked| asked.0);", "asked.sort_by_key(|_| 0);")],
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
-    },
-    Mutant {
-        name: "heard-whole",
-        rule: "A run that the host marks is heard whole, however many threads ask in turns.",
-        file: "src/engine/heard.rs",
-        edits: &[(
-            "let may_rest = self.turns.most() != Hears::All.most();",
-            "let may_rest = true;",
-        )],
-        test: "plans::heard::a_run_that_the_host_marks_is_heard_whole_from_all_threads",
     },
     Mutant {
         name: "heard-forgotten",
@@ -64,13 +54,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/layout.rs",
         edits: &[("elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS", "false")],
         test: "plans::heard::another_work_that_begins_as_a_lesson_takes_little_more",
-    },
-    Mutant {
-        name: "heard-since",
-        rule: "What was heard before the latest forgetting alone is forgotten.",
-        file: "src/engine/heard.rs",
-        edits: &[("next.1 <= self.forgotten", "true")],
-        test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },
     Mutant {
         name: "heard-nothing",

@@ -41,8 +41,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "kept-used",
         rule: "Graphs keep a lent block that a capture used until it was freed.",
-        file: "src/engine/waits.rs",
-        edits: &[("self.users = Users::Graphs;", "self.users = self.users.or_graphs(true);")],
+        file: "src/engine/end.rs",
+        edits: &[("waiting.users = Users::Graphs;", "waiting.users = waiting.users.or_graphs(true);")],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
@@ -76,8 +76,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on the lent block's own stream.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "None => self.open_mark(block.stream),",
-            "None => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "gone.into_iter().for_each(|gone| row.launch_behind(gone));",
         )],
         test: "rules::of_lending",
     },
@@ -86,8 +86,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on other streams that were recorded for the lent block.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "block.uses.iter().map(|used| self.open_mark(used.stream));",
-            "block.uses[..0].iter().map(|used| self.open_mark(used.stream));",
+            "row.launch_behind(timelines.open_mark(used.stream));",
+            "let _ = used;",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
@@ -96,8 +96,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on a stream that was retired before the lent block was freed.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "Some(&gone) => gone,",
-            "Some(_) => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "if gone.is_none() {
+            row.launch_behind(timelines.open_mark(block.stream));
+        }",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
@@ -160,9 +162,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch has not come after work that was marked after it asked.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.forget_borrowers();",
-            "row.set_followed();
-        row.forget_borrowers();",
+            "self.0.lock()?.pool(pool, \"launch\")?.forget_borrowers();",
+            "self.0.lock()?.pool(pool, \"launch\")?.set_followed();
+        self.0.lock()?.pool(pool, \"launch\")?.forget_borrowers();",
         )],
         test: "rules::of_lending",
     },
@@ -171,9 +173,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A capture takes lent blocks over once it is accepted, not when it is closed.",
         file: "src/engine/end.rs",
         edits: &[(
-            "self.state.verdicts.add_accepted(report);",
+            "self.state.verdicts.add(report, evidence);",
             "self.state.adopt_lent(report.graph);
-                self.state.verdicts.add_accepted(report);",
+        self.state.verdicts.add(report, evidence);",
         )],
         test: "lending::launches::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
     },

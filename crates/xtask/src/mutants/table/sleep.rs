@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "asleep-history",
         rule: "To the history what a suspended pool's blocks held is gone.",
         file: "src/engine/suspend.rs",
-        edits: &[("self.record_occupants(heaps, |_| &[EventKind::FreeCompleted]);", "")],
+        edits: &[("self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);", "")],
         test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
     },
     Mutant {
