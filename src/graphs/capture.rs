@@ -264,7 +264,7 @@ impl<D: HostApi> Capture<D> {
 }
 
 /// A refusal with the names of kernels added; the graph must still exist.
-fn named<D: HostApi>(error: Error, driver: &D) -> Error {
+fn named(error: Error, driver: &impl HostApi) -> Error {
     match error {
         Error::Refused(violation) => Error::Refused(Box::new(violation.name_kernels(driver))),
         error => error,

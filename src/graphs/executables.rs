@@ -109,8 +109,8 @@ pub(super) struct Captured {
 
 impl Captured {
     /// Makes the executable, unless it comes with the first launch: then the shape is read.
-    pub(super) fn new<D: HostApi>(
-        driver: &D,
+    pub(super) fn new(
+        driver: &impl HostApi,
         graph: GraphHandle,
         lazily: bool,
     ) -> Result<Self, DriverError> {
@@ -125,9 +125,9 @@ impl Captured {
     }
 
     /// Puts on the device what the executable needs there.
-    pub(super) fn upload<D: HostApi>(
+    pub(super) fn upload(
         &mut self,
-        driver: &D,
+        driver: &impl HostApi,
         stream: StreamHandle,
         nodes: usize,
     ) -> Result<(), DriverError> {
@@ -138,12 +138,12 @@ impl Captured {
         Ok(())
     }
 
-    pub(super) fn discard<D: HostApi>(&self, driver: &D) {
+    pub(super) fn discard(&self, driver: &impl HostApi) {
         self.discard_executable(driver);
         let _ = driver.destroy_graph(self.graph);
     }
 
-    pub(super) fn discard_executable<D: HostApi>(&self, driver: &D) {
+    pub(super) fn discard_executable(&self, driver: &impl HostApi) {
         if let Some(executable) = self.executable {
             let _ = driver.destroy_executable(executable);
         }
@@ -155,12 +155,12 @@ impl Captured {
 }
 
 /// What is free of the device, in bytes, where it tells that.
-fn free<D: HostApi>(driver: &D) -> Option<u64> {
+fn free(driver: &impl HostApi) -> Option<u64> {
     driver.memory_info().ok().map(|info| info.free)
 }
 
 /// By how much the device's free memory has become less since `before`, in bytes; 0 where the device does not tell.
-fn taken<D: HostApi>(driver: &D, before: Option<u64>) -> u64 {
+fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
     before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
@@ -289,7 +289,7 @@ impl Executables {
     }
 
     /// Takes a graph in.
-    pub(super) fn add<D: HostApi>(&mut self, driver: &D, captured: Captured) -> Member {
+    pub(super) fn add(&mut self, driver: &impl HostApi, captured: Captured) -> Member {
         self.clock += 1;
         let member = Member(self.clock);
         let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
@@ -584,7 +584,7 @@ impl Executables {
 
 impl Sharer {
     /// The graph's shape, which is read when it is first needed.
-    fn shape_by<D: HostApi>(&mut self, driver: &D) -> Result<Arc<GraphShape>, Error> {
+    fn shape_by(&mut self, driver: &impl HostApi) -> Result<Arc<GraphShape>, Error> {
         if let Some(shape) = &self.shape {
             return Ok(shape.clone());
         }

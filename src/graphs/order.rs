@@ -67,7 +67,7 @@ pub(super) struct Launched {
 
 impl Launched {
     /// A stream that does not capture, as the driver knows it.
-    pub(super) fn on<D: HostApi>(driver: &D, stream: impl AsStream) -> Result<Self, Error> {
+    pub(super) fn on(driver: &impl HostApi, stream: impl AsStream) -> Result<Self, Error> {
         let stream = one_stream(stream.as_stream(), "launch")?;
         if driver.is_capturing(stream)? {
             let why = StreamRefusal::LaunchWhileCapturing;

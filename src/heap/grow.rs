@@ -80,9 +80,9 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. The heap is then as it was.
-    pub(crate) fn grow<D: Driver + ?Sized>(
+    pub(crate) fn grow(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         wanted: Wanted,
         requester: Requester,
         proof: Proof<'_>,
@@ -244,9 +244,9 @@ impl Heap {
 
     /// Maps what is missing at a site, but for what is premapped there, and returns the range that it
     /// makes.
-    fn map_at<D: Driver + ?Sized>(
+    fn map_at(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         Site { missing, spot, .. }: Site,
         bounds: Bounds,
         unit: u64,
@@ -262,9 +262,9 @@ impl Heap {
     }
 
     /// Maps a part of a hole as one piece, and returns the idle range that it makes, joined with none beside it.
-    fn fill_hole<D: Driver + ?Sized>(
+    fn fill_hole(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         hole: RangeId,
         (address, bytes): (u64, u64),
     ) -> Result<RangeId, DriverError> {
@@ -300,9 +300,9 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. The heap is then as it was.
-    pub(crate) fn open_arena<D: Driver + ?Sized>(
+    pub(crate) fn open_arena(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
@@ -344,9 +344,9 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. What came before is there.
-    pub(crate) fn fill<D: Driver + ?Sized>(
+    pub(crate) fn fill(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (base, step): (u64, u64),
         (address, bytes): (u64, u64),
         mut limit: u64,
@@ -385,125 +385,7 @@ impl Heap {
         self.list(id);
         id
     }
-}
 
-/// A piece that was mapped into a segment.
-fn mapping(address: u64, bytes: u64) -> Change {
-    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
-}
-
-/// What growth may ask the driver for, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// The most of all.
-    pub(crate) limit: u64,
-    /// The most at once for the sake of what may come; zero for nothing but what is missing.
-    pub(crate) step: u64,
-}
-
-/// What became of a piece that was to be exchanged.
-enum Exchanged {
-    /// It is as large as what is in use now.
-    Done,
-    /// It is as it was.
-    Kept,
-    /// It is mapped no more, or the device has no access: what stands for it, and why.
-    Lost(Absent, DriverError),
-}
-
-impl HeapSegment {
-    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
-    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
-        let used_until = self.address + self.mapped;
-        let end = used_until + self.premapped;
-        let (&address, &piece) =
-            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
-        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
-        Some((address, piece, used_until - address))
-    }
-
-    /// Exchanges the piece that ends in premapped memory for one without. Of a handle that could not be
-    /// released the `orphans` take care.
-    fn exchange<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        orphans: &mut Vec<MemoryHandle>,
-    ) -> Exchanged {
-        let Some((address, old, used)) = self.premapped_piece() else { return Exchanged::Kept };
-        let replacement = self.replacement.take();
-        if driver.unmap(address, old.bytes).is_err() {
-            drop_handles(driver, replacement, orphans);
-            return Exchanged::Kept;
-        }
-        self.remove_piece(address);
-        let memory = match replacement {
-            Some(memory) => memory,
-            // There is no room for both at once.
-            None if driver.release(old.memory).is_ok() => match self.create(driver, used) {
-                Ok(memory) => return self.put(driver, address, Piece { bytes: used, memory }),
-                Err(error) => return Exchanged::Lost(Absent::gone(used), error),
-            },
-            None => return self.put_back(driver, address, old, None),
-        };
-        let new = Piece { bytes: used, memory };
-        let error = match driver.map(address, used, memory) {
-            Ok(()) => match driver.set_access(address, used) {
-                Ok(()) => {
-                    self.pieces.insert(address, new);
-                    drop_handles(driver, [old.memory], orphans);
-                    return Exchanged::Done;
-                }
-                Err(error) => {
-                    if driver.unmap(address, used).is_err() {
-                        drop_handles(driver, [old.memory], orphans);
-                        return Exchanged::Lost(Absent::at(new, AbsentStage::Mapped), error);
-                    }
-                    error
-                }
-            },
-            Err(error) => error,
-        };
-        drop_handles(driver, [memory], orphans);
-        self.put_back(driver, address, old, Some(error))
-    }
-
-    /// Maps a piece where nothing is mapped, as the new one.
-    fn put<D: Driver + ?Sized>(&mut self, driver: &D, address: u64, new: Piece) -> Exchanged {
-        match self.put_back(driver, address, new, None) {
-            Exchanged::Kept => Exchanged::Done,
-            lost => lost,
-        }
-    }
-
-    /// Maps a piece again that was unmapped; `cause` is why, for the report.
-    fn put_back<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        address: u64,
-        old: Piece,
-        cause: Option<DriverError>,
-    ) -> Exchanged {
-        if let Err(error) = driver.map(address, old.bytes, old.memory) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Unmapped), cause.unwrap_or(error));
-        }
-        if let Err(error) = driver.set_access(address, old.bytes) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Mapped), cause.unwrap_or(error));
-        }
-        self.pieces.insert(address, old);
-        Exchanged::Kept
-    }
-}
-
-/// Releases handles that are mapped nowhere; what the driver does not take is kept.
-fn drop_handles<D: Driver + ?Sized>(
-    driver: &D,
-    handles: impl IntoIterator<Item = MemoryHandle>,
-    orphans: &mut Vec<MemoryHandle>,
-) {
-    orphans.extend(handles.into_iter().filter(|&memory| driver.release(memory).is_err()));
-}
-
-impl Heap {
     /// Bytes that are held and lie in no range.
     #[inline]
     pub(crate) fn premapped(&self) -> u64 {
@@ -529,9 +411,9 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. Nothing has changed then.
-    pub(super) fn extend<D: Driver + ?Sized>(
+    pub(super) fn extend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
         Bounds { limit, step }: Bounds,
@@ -605,7 +487,7 @@ impl Heap {
 
     /// Gets the memory of the pieces that [`Heap::release_premapped`] would exchange others for, as far
     /// as the driver gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved.
-    pub(crate) fn create_replacements<D: Driver + ?Sized>(&mut self, driver: &D, mut limit: u64) {
+    pub(crate) fn create_replacements(&mut self, driver: &impl Driver, mut limit: u64) {
         for segment in self.segments.iter_mut().flatten() {
             let Some((_, _, used)) = segment.premapped_piece() else { continue };
             if used == 0 || used > limit || segment.replacement.is_some() {
@@ -625,10 +507,7 @@ impl Heap {
     /// # Errors
     /// The driver's, where a piece is lost: the heap is not [whole](Heap::is_whole) any more, and its
     /// pool must be shut. What is lost comes back as after a suspension.
-    pub(crate) fn release_premapped<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-    ) -> Result<(), DriverError> {
+    pub(crate) fn release_premapped(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         for number in 0..self.segments.len() {
             let Some(row) = self.segments[number].as_mut() else { continue };
@@ -676,4 +555,116 @@ impl Heap {
         self.grown = 0;
         self.exact = false;
     }
+}
+
+/// A piece that was mapped into a segment.
+fn mapping(address: u64, bytes: u64) -> Change {
+    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
+}
+
+/// What growth may ask the driver for, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The most of all.
+    pub(crate) limit: u64,
+    /// The most at once for the sake of what may come; zero for nothing but what is missing.
+    pub(crate) step: u64,
+}
+
+/// What became of a piece that was to be exchanged.
+enum Exchanged {
+    /// It is as large as what is in use now.
+    Done,
+    /// It is as it was.
+    Kept,
+    /// It is mapped no more, or the device has no access: what stands for it, and why.
+    Lost(Absent, DriverError),
+}
+
+impl HeapSegment {
+    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
+    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
+        let used_until = self.address + self.mapped;
+        let end = used_until + self.premapped;
+        let (&address, &piece) =
+            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
+        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
+        Some((address, piece, used_until - address))
+    }
+
+    /// Exchanges the piece that ends in premapped memory for one without. Of a handle that could not be
+    /// released the `orphans` take care.
+    fn exchange(&mut self, driver: &impl Driver, orphans: &mut Vec<MemoryHandle>) -> Exchanged {
+        let Some((address, old, used)) = self.premapped_piece() else { return Exchanged::Kept };
+        let replacement = self.replacement.take();
+        if driver.unmap(address, old.bytes).is_err() {
+            drop_handles(driver, replacement, orphans);
+            return Exchanged::Kept;
+        }
+        self.remove_piece(address);
+        let memory = match replacement {
+            Some(memory) => memory,
+            // There is no room for both at once.
+            None if driver.release(old.memory).is_ok() => match self.create(driver, used) {
+                Ok(memory) => return self.put(driver, address, Piece { bytes: used, memory }),
+                Err(error) => return Exchanged::Lost(Absent::gone(used), error),
+            },
+            None => return self.put_back(driver, address, old, None),
+        };
+        let new = Piece { bytes: used, memory };
+        let error = match driver.map(address, used, memory) {
+            Ok(()) => match driver.set_access(address, used) {
+                Ok(()) => {
+                    self.pieces.insert(address, new);
+                    drop_handles(driver, [old.memory], orphans);
+                    return Exchanged::Done;
+                }
+                Err(error) => {
+                    if driver.unmap(address, used).is_err() {
+                        drop_handles(driver, [old.memory], orphans);
+                        return Exchanged::Lost(Absent::at(new, AbsentStage::Mapped), error);
+                    }
+                    error
+                }
+            },
+            Err(error) => error,
+        };
+        drop_handles(driver, [memory], orphans);
+        self.put_back(driver, address, old, Some(error))
+    }
+
+    /// Maps a piece where nothing is mapped, as the new one.
+    fn put(&mut self, driver: &impl Driver, address: u64, new: Piece) -> Exchanged {
+        match self.put_back(driver, address, new, None) {
+            Exchanged::Kept => Exchanged::Done,
+            lost => lost,
+        }
+    }
+
+    /// Maps a piece again that was unmapped; `cause` is why, for the report.
+    fn put_back(
+        &mut self,
+        driver: &impl Driver,
+        address: u64,
+        old: Piece,
+        cause: Option<DriverError>,
+    ) -> Exchanged {
+        if let Err(error) = driver.map(address, old.bytes, old.memory) {
+            return Exchanged::Lost(Absent::at(old, AbsentStage::Unmapped), cause.unwrap_or(error));
+        }
+        if let Err(error) = driver.set_access(address, old.bytes) {
+            return Exchanged::Lost(Absent::at(old, AbsentStage::Mapped), cause.unwrap_or(error));
+        }
+        self.pieces.insert(address, old);
+        Exchanged::Kept
+    }
+}
+
+/// Releases handles that are mapped nowhere; what the driver does not take is kept.
+fn drop_handles(
+    driver: &impl Driver,
+    handles: impl IntoIterator<Item = MemoryHandle>,
+    orphans: &mut Vec<MemoryHandle>,
+) {
+    orphans.extend(handles.into_iter().filter(|&memory| driver.release(memory).is_err()));
 }

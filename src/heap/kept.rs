@@ -104,45 +104,7 @@ impl Heap {
             self.merge(part);
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::Kept;
-
-    #[test]
-    fn stretches_unite_and_tell_where_they_end() {
-        let mut kept = Kept::default();
-        kept.insert((10, 20));
-        kept.insert((30, 40));
-        assert_eq!(kept.at(5), (false, 10));
-        assert_eq!(kept.at(10), (true, 20));
-        assert_eq!(kept.at(20), (false, 30));
-        assert_eq!(kept.at(40), (false, u64::MAX));
-        assert!(kept.touches((0, 11)) && !kept.touches((20, 30)) && kept.touches((39, 50)));
-        kept.insert((20, 25));
-        assert_eq!(kept.at(12), (true, 25));
-        kept.insert((5, 60));
-        assert_eq!((kept.at(5), kept.0.len()), ((true, 60), 1));
-    }
-}
-
-/// So many closed ranges, the lowest, are looked at.
-const LOOKED_AT: usize = 256;
-
-/// Closed neighbours that a block would reach into.
-#[derive(Clone, Copy, Debug)]
-struct Opening {
-    /// How much of them must be opened, in bytes.
-    missing: u64,
-    /// Where the first of them begins.
-    address: u64,
-    first_closed: RangeId,
-    /// The first free range that the block covers.
-    first: RangeId,
-}
-
-impl Heap {
     /// Closes what is idle, if that is all there is: a capture begins, and no other is under way.
     pub(crate) fn close_idle(&mut self) {
         if self.in_blocks + self.waiting.1 > 0 || self.plan.whole {
@@ -172,9 +134,9 @@ impl Heap {
 
     /// Carves a block out of closed memory and of the free ranges before it, where the least must
     /// be opened; of equals where it is lowest.
-    pub(crate) fn open<D: Driver + ?Sized>(
+    pub(crate) fn open(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
@@ -243,4 +205,40 @@ impl Heap {
     fn is_closed(&self, id: RangeId) -> bool {
         matches!(self.ranges[id].state, RangeState::Closed { .. })
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kept;
+
+    #[test]
+    fn stretches_unite_and_tell_where_they_end() {
+        let mut kept = Kept::default();
+        kept.insert((10, 20));
+        kept.insert((30, 40));
+        assert_eq!(kept.at(5), (false, 10));
+        assert_eq!(kept.at(10), (true, 20));
+        assert_eq!(kept.at(20), (false, 30));
+        assert_eq!(kept.at(40), (false, u64::MAX));
+        assert!(kept.touches((0, 11)) && !kept.touches((20, 30)) && kept.touches((39, 50)));
+        kept.insert((20, 25));
+        assert_eq!(kept.at(12), (true, 25));
+        kept.insert((5, 60));
+        assert_eq!((kept.at(5), kept.0.len()), ((true, 60), 1));
+    }
+}
+
+/// So many closed ranges, the lowest, are looked at.
+const LOOKED_AT: usize = 256;
+
+/// Closed neighbours that a block would reach into.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    /// How much of them must be opened, in bytes.
+    missing: u64,
+    /// Where the first of them begins.
+    address: u64,
+    first_closed: RangeId,
+    /// The first free range that the block covers.
+    first: RangeId,
 }

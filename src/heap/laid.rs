@@ -125,31 +125,7 @@ impl Heap {
         }
         self.place_at(found?, bytes, requester, proof)
     }
-}
 
-/// A place that was taken.
-#[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) range: RangeId,
-    /// Eager, or graphs where a finished graph uses any of it.
-    pub(crate) users: Users,
-    /// The waiting ranges that it has taken, or a part of.
-    pub(crate) cuts: Vec<Cut>,
-}
-
-/// What became of a waiting range of which a place took a part, or all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    pub(crate) from: RangeId,
-    /// Address and size that it had before.
-    pub(crate) place: (u64, u64),
-    /// Whether its row still stands, for what lies below the place.
-    pub(crate) below: bool,
-    /// What lies above the place, and goes on waiting.
-    pub(crate) above: Option<RangeId>,
-}
-
-impl Heap {
     /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
     /// blocks were given back: memory is missing there, or a place before reaches into it.
     pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
@@ -275,4 +251,26 @@ impl Heap {
         }
         rest
     }
+}
+
+/// A place that was taken.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) range: RangeId,
+    /// Eager, or graphs where a finished graph uses any of it.
+    pub(crate) users: Users,
+    /// The waiting ranges that it has taken, or a part of.
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// What became of a waiting range of which a place took a part, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) from: RangeId,
+    /// Address and size that it had before.
+    pub(crate) place: (u64, u64),
+    /// Whether its row still stands, for what lies below the place.
+    pub(crate) below: bool,
+    /// What lies above the place, and goes on waiting.
+    pub(crate) above: Option<RangeId>,
 }

@@ -477,7 +477,7 @@ impl Heap {
     }
 
     /// Gives everything back to the driver.
-    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));

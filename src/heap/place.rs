@@ -265,19 +265,7 @@ impl Heap {
             takes && range.bytes >= bytes && range.bytes < bytes + slack
         })
     }
-}
 
-/// The requester's row among searches that were in vain.
-#[inline]
-fn number(requester: Requester) -> Option<usize> {
-    match requester {
-        Requester::Capture { stream, .. } => Some(stream.index()),
-        Requester::Outside { timeline } => Some(timeline?.index()),
-        Requester::Lent { timeline, .. } => Some(timeline.index()),
-    }
-}
-
-impl Heap {
     /// Cuts a block out of the low end of a range and of as many behind it as it needs, all of them
     /// free and the requester's to take. The block's range knows the markers of all that it covers.
     pub(super) fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
@@ -318,14 +306,7 @@ impl Heap {
         self.runs.cut(run, (address, bytes), after);
         Placed { range, address, bytes, users }
     }
-}
 
-/// Whose memory a block is in what a free range holds.
-fn users_of(state: RangeState) -> Users {
-    state.users().map_or(Users::Eager, Users::of_block)
-}
-
-impl Heap {
     /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
@@ -459,9 +440,7 @@ impl Heap {
         }
         usable.min(bytes)
     }
-}
 
-impl Heap {
     /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits
     /// from now on, and for all streams once the timeline has completed the position; what was [`Users::Lent`] for
     /// work that borrows, and for graphs.
@@ -610,4 +589,19 @@ impl Heap {
         }
         held
     }
+}
+
+/// The requester's row among searches that were in vain.
+#[inline]
+fn number(requester: Requester) -> Option<usize> {
+    match requester {
+        Requester::Capture { stream, .. } => Some(stream.index()),
+        Requester::Outside { timeline } => Some(timeline?.index()),
+        Requester::Lent { timeline, .. } => Some(timeline.index()),
+    }
+}
+
+/// Whose memory a block is in what a free range holds.
+fn users_of(state: RangeState) -> Users {
+    state.users().map_or(Users::Eager, Users::of_block)
 }

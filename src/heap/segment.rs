@@ -78,8 +78,8 @@ pub(crate) fn unit(support: MemorySupport) -> u64 {
 }
 
 /// Gets memory for a piece.
-pub(super) fn create<D: Driver + ?Sized>(
-    driver: &D,
+pub(super) fn create(
+    driver: &impl Driver,
     exportable: bool,
     bytes: u64,
 ) -> Result<MemoryHandle, DriverError> {
@@ -113,7 +113,7 @@ impl HeapSegment {
     }
 
     /// Gives an allocation back.
-    fn free<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    fn free(&self, driver: &impl Driver) -> Result<(), DriverError> {
         match &self.given {
             Some((source, bytes)) => source.free(self.address, *bytes),
             None => driver.free(self.address),
@@ -142,8 +142,8 @@ impl HeapSegment {
     }
 
     /// A segment that can hold at least `bytes`. One that can grow is empty at first.
-    pub(crate) fn open<D: Driver + ?Sized>(
-        driver: &D,
+    pub(crate) fn open(
+        driver: &impl Driver,
         bytes: u64,
         shape: SegmentShape,
         exportable: bool,
@@ -209,20 +209,16 @@ impl HeapSegment {
 
     /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
     /// has changed.
-    pub(crate) fn extend<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+    pub(crate) fn extend(&mut self, driver: &impl Driver, bytes: u64) -> Result<(), DriverError> {
         self.map(driver, self.address + self.mapped, bytes)?;
         self.mapped += bytes;
         Ok(())
     }
 
     /// Gets memory for a piece.
-    pub(super) fn create<D: Driver + ?Sized>(
+    pub(super) fn create(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         bytes: u64,
     ) -> Result<MemoryHandle, DriverError> {
         create(driver, self.exportable, bytes)
@@ -252,9 +248,9 @@ impl HeapSegment {
 
     /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has
     /// changed.
-    pub(crate) fn map<D: Driver + ?Sized>(
+    pub(crate) fn map(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
         bytes: u64,
     ) -> Result<(), DriverError> {
@@ -270,9 +266,9 @@ impl HeapSegment {
 
     /// Maps memory at an address of the segment where nothing is mapped. On failure the memory is
     /// released, and nothing else has changed.
-    pub(super) fn attach<D: Driver + ?Sized>(
+    pub(super) fn attach(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
         bytes: u64,
         memory: MemoryHandle,
@@ -293,7 +289,7 @@ impl HeapSegment {
 
     /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time, and
     /// why it does not is returned.
-    pub(super) fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<DriverError> {
+    pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
         let mut refused = None;
         self.stuck.retain(|&(address, Piece { bytes, memory })| {
             if let Err(error) = driver.unmap(address, bytes) {
@@ -326,9 +322,9 @@ impl HeapSegment {
     /// could not be released among the `orphans`.
     ///
     /// No work may use the memory any more.
-    pub(crate) fn unmap<D: Driver + ?Sized>(
+    pub(crate) fn unmap(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (start, end): (u64, u64),
         most: u64,
         orphans: &mut Vec<MemoryHandle>,
@@ -353,9 +349,9 @@ impl HeapSegment {
     }
 
     /// Gives a segment that was had whole back to the driver. On failure nothing has changed.
-    pub(crate) fn dismantle<D: Driver + ?Sized>(
+    pub(crate) fn dismantle(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         orphans: &mut Vec<MemoryHandle>,
     ) -> Result<(), DriverError> {
         if self.allocated {
@@ -370,7 +366,7 @@ impl HeapSegment {
     }
 
     /// Gives everything back to the driver. Goes on after an error and returns the first.
-    pub(crate) fn close<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close(&self, driver: &impl Driver) -> Result<(), DriverError> {
         if self.allocated {
             return self.free(driver);
         }

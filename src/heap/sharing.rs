@@ -98,8 +98,8 @@ pub(crate) struct Imported(HeapSegment);
 
 impl Imported {
     /// Maps pieces one behind the other. On failure nothing has changed.
-    pub(crate) fn map<D: Driver + ?Sized>(
-        driver: &D,
+    pub(crate) fn map(
+        driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
         let unit = match driver.memory_support() {
@@ -130,15 +130,12 @@ impl Imported {
         self.0.address
     }
 
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.0.grant(driver)
     }
 
-    /// Unmaps all of it. No work may use it any more.
-    ///
-    /// # Errors
-    /// The driver's, the first; what it refused is lost.
-    pub(crate) fn unmap<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    /// Unmaps all of it. No work may use it any more. Returns the driver's first error; what it refused is lost.
+    pub(crate) fn unmap(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.0.close(driver)
     }
 }
@@ -161,9 +158,9 @@ pub(crate) enum Unshared {
 }
 
 impl HeapSegment {
-    fn share<D: Driver + ?Sized>(
+    fn share(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (address, bytes): (u64, u64),
     ) -> Result<Shared, Unshared> {
         if self.is_given() {
@@ -220,7 +217,7 @@ impl HeapSegment {
         whole
     }
 
-    fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.pieces.iter().try_for_each(|(&address, piece)| driver.set_access(address, piece.bytes))
     }
 }
@@ -228,9 +225,9 @@ impl HeapSegment {
 impl Heap {
     /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others
     /// from now on.
-    pub(crate) fn share<D: Driver + ?Sized>(
+    pub(crate) fn share(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         range: RangeId,
     ) -> Result<Shared, Unshared> {
         if self.presence().is_shut() {
@@ -262,18 +259,16 @@ impl Heap {
         self.segments.iter().flatten().any(|segment| !segment.staying.is_empty())
     }
 
-    /// Gives the devices that the driver was told of access to all that is mapped.
-    ///
-    /// # Errors
-    /// The driver's. Then some of it may have been given.
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    /// Gives the devices that the driver was told of access to all that is mapped. After an error of the driver's some
+    /// of it may have been given.
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.segments.iter().flatten().try_for_each(|segment| segment.grant(driver))
     }
 }
 
 impl PlannedHeap {
     /// As [`Heap::grant`].
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.laid().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }

@@ -118,9 +118,9 @@ impl Absent {
     }
 
     /// Gives its memory back. Returns whether there was any.
-    pub(super) fn lower<D: Driver + ?Sized>(
+    pub(super) fn lower(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
     ) -> Result<bool, DriverError> {
         if let AbsentStage::Mapped(memory) = self.stage {
@@ -134,9 +134,9 @@ impl Absent {
     }
 
     /// Gets memory for it.
-    fn raise<D: Driver + ?Sized>(
+    fn raise(
         &mut self,
-        (driver, exportable): (&D, bool),
+        (driver, exportable): (&impl Driver, bool),
         address: u64,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<Piece, DriverError> {
@@ -164,9 +164,9 @@ impl Absent {
 impl HeapSegment {
     /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
     /// enters what went into `gone`. Returns whether all has gone.
-    fn suspend<D: Driver + ?Sized>(
+    fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
@@ -212,9 +212,9 @@ impl HeapSegment {
 
     /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
     /// enters what came into `got`. Returns whether all has come.
-    fn resume<D: Driver + ?Sized>(
+    fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
@@ -267,9 +267,9 @@ impl Heap {
     /// # Errors
     /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
     /// was mapped; calling again goes on.
-    pub(crate) fn suspend<D: Driver + ?Sized>(
+    pub(crate) fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
         debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
@@ -300,9 +300,9 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. What had come by then is here; calling again goes on.
-    pub(crate) fn resume<D: Driver + ?Sized>(
+    pub(crate) fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
         self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
@@ -345,36 +345,7 @@ impl Heap {
         }
         Ok(true)
     }
-}
 
-/// Neighbours in address order, together: where they begin, their size, and how many they are.
-pub(super) fn runs(
-    places: impl Iterator<Item = (u64, u64)>,
-) -> impl Iterator<Item = ((u64, u64), usize)> {
-    let mut places = places.peekable();
-    std::iter::from_fn(move || {
-        let (address, mut bytes) = places.next()?;
-        let mut count = 1;
-        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
-            bytes += more;
-            count += 1;
-        }
-        Some(((address, bytes), count))
-    })
-}
-
-/// A range with memory in it that can be given back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Surplus {
-    pub(crate) id: RangeId,
-    /// Of the pieces that lie wholly in it.
-    bytes: u64,
-    /// When it became idle, by the heap's count of placements.
-    pub(crate) since: u64,
-    pub(crate) address: u64,
-}
-
-impl Heap {
     /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
     /// its ranges have no memory in them.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
@@ -394,9 +365,9 @@ impl Heap {
 
     /// Gives whole pieces of an idle range back until `most` bytes are gone. Returns how many bytes
     /// went; after an error the rest of the range is as it was.
-    pub(crate) fn give_back<D: Driver + ?Sized>(
+    pub(crate) fn give_back(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         id: RangeId,
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
@@ -436,7 +407,7 @@ impl Heap {
     }
 
     /// Releases the handles that could not be released before. What fails again is kept.
-    pub(crate) fn release_orphans<D: Driver + ?Sized>(&mut self, driver: &D) {
+    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 
@@ -498,4 +469,31 @@ impl Heap {
     fn segment_of(&self, range: &Range) -> &HeapSegment {
         self.segments[range.segment.index()].as_ref().expect("ranges lie in segments")
     }
+}
+
+/// Neighbours in address order, together: where they begin, their size, and how many they are.
+pub(super) fn runs(
+    places: impl Iterator<Item = (u64, u64)>,
+) -> impl Iterator<Item = ((u64, u64), usize)> {
+    let mut places = places.peekable();
+    std::iter::from_fn(move || {
+        let (address, mut bytes) = places.next()?;
+        let mut count = 1;
+        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
+            bytes += more;
+            count += 1;
+        }
+        Some(((address, bytes), count))
+    })
+}
+
+/// A range with memory in it that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surplus {
+    pub(crate) id: RangeId,
+    /// Of the pieces that lie wholly in it.
+    bytes: u64,
+    /// When it became idle, by the heap's count of placements.
+    pub(crate) since: u64,
+    pub(crate) address: u64,
 }

@@ -77,7 +77,7 @@ impl HostMemory {
     /// # Errors
     /// The driver's, with how much was missing still: what was locked by then stays (see
     /// [`HostMemory::free_since`]). More than the host has is refused before any is locked.
-    pub(super) fn reserve<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<(), Short> {
+    pub(super) fn reserve(&mut self, driver: &impl Transfer, bytes: u64) -> Result<(), Short> {
         let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
         match bytes.saturating_sub(idle) {
             0 => Ok(()),
@@ -112,9 +112,9 @@ impl HostMemory {
     ///
     /// # Errors
     /// As [`HostMemory::reserve`].
-    pub(super) fn allocate<D: Transfer>(
+    pub(super) fn allocate(
         &mut self,
-        driver: &D,
+        driver: &impl Transfer,
         missing: u64,
         mut more: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Short> {
@@ -200,9 +200,9 @@ impl HostMemory {
     ///
     /// # Errors
     /// As [`HostMemory::end_leaving`].
-    pub(super) fn free_since<D: Transfer>(
+    pub(super) fn free_since(
         &mut self,
-        driver: &D,
+        driver: &impl Transfer,
         first: usize,
     ) -> Result<u64, DriverError> {
         let gone = self.take_idle(first);
@@ -214,7 +214,7 @@ impl HostMemory {
 pub(super) type Freed = (Span, Result<(), DriverError>);
 
 /// Has the driver take slabs back, by as many threads as it says.
-pub(super) fn give_back<D: Transfer>(driver: &D, slabs: &[Span]) -> Vec<Freed> {
+pub(super) fn give_back(driver: &impl Transfer, slabs: &[Span]) -> Vec<Freed> {
     let mut all = Vec::with_capacity(slabs.len());
     let free = |number| {
         let slab = slabs[number as usize];

@@ -163,9 +163,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. The blocks have no memory then.
-    pub(crate) fn bind<D: Driver + ?Sized>(
+    pub(crate) fn bind(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         prepared: &Prepared,
         beside: bool,
@@ -210,9 +210,9 @@ impl PlannedHeap {
         Ok(())
     }
 
-    fn map_all<D: Driver + ?Sized>(
+    fn map_all(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         plan: &Plan,
         pieces: &[usize],
@@ -246,9 +246,7 @@ impl PlannedHeap {
             None => Ok(()),
         }
     }
-}
 
-impl PlannedHeap {
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
     /// [`PlannedHeap::release_unused`] gives the rest back.
     pub(crate) fn end_graph(&mut self, capture: CaptureId) {
@@ -269,7 +267,7 @@ impl PlannedHeap {
     /// Gives back to the driver what is not used any more: mappings of captures that are over, but for
     /// those with live blocks; pieces that are mapped nowhere; addresses of captures without either.
     /// What the driver does not take stays for the next time.
-    pub(crate) fn release_unused<D: Driver + ?Sized>(&mut self, driver: &D) {
+    pub(crate) fn release_unused(&mut self, driver: &impl Driver) {
         self.release_orphans(driver);
         let bindings = &self.bindings;
         let over = bindings.captures.iter().filter(|planned| planned.owner == Owner::Over);
@@ -294,7 +292,7 @@ impl PlannedHeap {
 
     /// Unmaps what a capture has mapped and drops pieces that are mapped nowhere then. What holds live
     /// blocks of a capture that is over stays, and what is fixed of one that is not.
-    pub(super) fn unbind<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
+    pub(super) fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
         let bindings = &mut self.bindings;
         let row = bindings.captures.iter().position(|planned| planned.capture == capture);
         let Some(planned) = row.map(|row| &mut bindings.captures[row]) else { return };
@@ -320,7 +318,7 @@ impl PlannedHeap {
     }
 
     /// Releases those of the pieces that are mapped nowhere.
-    pub(super) fn drop_unmapped<D: Driver + ?Sized>(&mut self, driver: &D, rows: &[usize]) {
+    pub(super) fn drop_unmapped(&mut self, driver: &impl Driver, rows: &[usize]) {
         let bindings = &mut self.bindings;
         for &row in rows {
             let unused = bindings.pieces[row].take_if(|piece| piece.mappings == 0);
@@ -338,7 +336,7 @@ impl PlannedHeap {
     }
 
     /// Releases the handles that could not be released before. What fails again is kept.
-    pub(super) fn release_orphans<D: Driver + ?Sized>(&mut self, driver: &D) {
+    pub(super) fn release_orphans(&mut self, driver: &impl Driver) {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 
@@ -346,7 +344,7 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's, where addresses are still reserved.
-    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         for planned in &mut self.bindings.captures {
             planned.owner = Owner::Over;
             planned.live.clear();
@@ -359,9 +357,7 @@ impl PlannedHeap {
         self.release_orphans(driver);
         result
     }
-}
 
-impl PlannedHeap {
     /// How much of its memory is there.
     pub(crate) fn presence(&self) -> Presence {
         self.presence
@@ -397,9 +393,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
-    pub(crate) fn suspend<D: Driver + ?Sized>(
+    pub(crate) fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
         self.release_orphans(driver);
@@ -431,9 +427,9 @@ impl PlannedHeap {
     }
 
     /// Gets it again, as far as `keeper` lets it. Returns whether all has come.
-    pub(crate) fn resume<D: Driver + ?Sized>(
+    pub(crate) fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
         let bindings = &mut self.bindings;
@@ -464,66 +460,7 @@ impl PlannedHeap {
         }
         Ok(true)
     }
-}
 
-/// A capture whose pieces may be exchanged.
-struct Movable {
-    /// Its row.
-    capture: usize,
-    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
-    parts: BTreeMap<usize, Vec<usize>>,
-}
-
-/// What graphs may exchange, and what they get for it.
-pub(crate) struct Exchange {
-    graphs: Vec<Movable>,
-    /// By row of a piece: whether it goes.
-    goes: Vec<bool>,
-    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
-    unused: u64,
-    /// Bytes of the other pieces that go.
-    before: u64,
-    /// The sizes of the new pieces, in bytes.
-    after: Vec<u64>,
-    /// The number of the first new piece; the others follow.
-    first: u64,
-}
-
-impl Exchange {
-    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
-    /// the search is no exact one. Then nothing is to be exchanged.
-    pub(crate) fn saves(&self) -> u64 {
-        self.before.saturating_sub(self.after.iter().sum())
-    }
-
-    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
-    /// ([`PlannedHeap::release_unused`]).
-    pub(crate) fn excess(&self) -> u64 {
-        self.unused + self.saves()
-    }
-}
-
-impl PlannedCapture {
-    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
-    /// held outputs until the same moment, or none.
-    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
-        let bytes = places.first().map_or(0, |bound| bound.bytes);
-        let mut pages = vec![None; (bytes / unit) as usize];
-        for bound in places {
-            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
-                let from = start.saturating_sub(bound.address) / unit;
-                let to = (start + output.bytes - bound.address).div_ceil(unit);
-                let to = to.min(pages.len() as u64);
-                let here = &mut pages[from as usize..to as usize];
-                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
-            }
-        }
-        let runs = pages.chunk_by(|one, next| one == next);
-        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
-    }
-}
-
-impl PlannedHeap {
     /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
     pub(crate) fn exchange(&self, unit: u64) -> Exchange {
         let bindings = &self.bindings;
@@ -628,9 +565,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. What is not mapped then ([`PlannedHeap::is_whole`]) resuming maps.
-    pub(crate) fn compact<D: Driver + ?Sized>(
+    pub(crate) fn compact(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         exchange: &Exchange,
     ) -> Result<(), DriverError> {
         let bindings = &mut self.bindings;
@@ -705,5 +642,62 @@ impl PlannedHeap {
         }
         let left = there.into_iter();
         left.flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it))).collect()
+    }
+}
+
+/// A capture whose pieces may be exchanged.
+struct Movable {
+    /// Its row.
+    capture: usize,
+    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
+    parts: BTreeMap<usize, Vec<usize>>,
+}
+
+/// What graphs may exchange, and what they get for it.
+pub(crate) struct Exchange {
+    graphs: Vec<Movable>,
+    /// By row of a piece: whether it goes.
+    goes: Vec<bool>,
+    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
+    unused: u64,
+    /// Bytes of the other pieces that go.
+    before: u64,
+    /// The sizes of the new pieces, in bytes.
+    after: Vec<u64>,
+    /// The number of the first new piece; the others follow.
+    first: u64,
+}
+
+impl Exchange {
+    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
+    /// the search is no exact one. Then nothing is to be exchanged.
+    pub(crate) fn saves(&self) -> u64 {
+        self.before.saturating_sub(self.after.iter().sum())
+    }
+
+    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
+    /// ([`PlannedHeap::release_unused`]).
+    pub(crate) fn excess(&self) -> u64 {
+        self.unused + self.saves()
+    }
+}
+
+impl PlannedCapture {
+    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
+    /// held outputs until the same moment, or none.
+    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
+        let bytes = places.first().map_or(0, |bound| bound.bytes);
+        let mut pages = vec![None; (bytes / unit) as usize];
+        for bound in places {
+            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
+                let from = start.saturating_sub(bound.address) / unit;
+                let to = (start + output.bytes - bound.address).div_ceil(unit);
+                let to = to.min(pages.len() as u64);
+                let here = &mut pages[from as usize..to as usize];
+                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
+            }
+        }
+        let runs = pages.chunk_by(|one, next| one == next);
+        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
     }
 }

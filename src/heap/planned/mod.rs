@@ -196,9 +196,7 @@ impl PlannedHeap {
             bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
         })
     }
-}
 
-impl PlannedHeap {
     /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
     pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let graphs = self.bindings.captures.iter().filter(|it| it.owner == Owner::Graph);
@@ -206,94 +204,7 @@ impl PlannedHeap {
         let freed = outputs.filter(|(_, output)| output.freed.is_some());
         freed.map(|(&address, output)| (address, output.bytes))
     }
-}
 
-impl PlannedCapture {
-    fn new(capture: CaptureId, unit: u64) -> Self {
-        Self {
-            capture,
-            owner: Owner::Capture,
-            segments: Vec::new(),
-            taken: 0,
-            runs: Vec::new(),
-            space: Space::new(unit),
-            laid: None,
-            live: BTreeMap::new(),
-            held: 0,
-            peak: 0,
-            scratch: Scratch::default(),
-            bound: Vec::new(),
-            outputs: BTreeMap::new(),
-            moment: 0,
-            beside: false,
-        }
-    }
-
-    /// It is over: nothing more gets addresses.
-    fn owned_by(&mut self, owner: Owner) {
-        self.owner = owner;
-        self.runs.clear();
-        self.space.clear();
-        self.laid = None;
-    }
-
-    /// Whether an address lies in what is reserved for it.
-    fn owns(&self, address: u64) -> bool {
-        self.segments.iter().any(|it| (it.address..it.address + it.bytes).contains(&address))
-    }
-
-    /// The next address that it would give out; 0 before any are reserved.
-    fn next_address(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.address + self.taken)
-    }
-
-    /// Reserved from there on, in bytes.
-    fn room(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.bytes - self.taken)
-    }
-
-    fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
-        if self.runs.len() <= stream.index() {
-            self.runs.resize_with(stream.index() + 1, NewAddresses::default);
-        }
-        &mut self.runs[stream.index()]
-    }
-
-    /// What is free among the addresses that one is of.
-    fn space_of(&mut self, address: u64) -> &mut Space {
-        match &mut self.laid {
-            Some(laid) if laid.owns(address) => &mut laid.space,
-            _ => &mut self.space,
-        }
-    }
-
-    /// Whether a part of a block that is live lies here.
-    fn is_live(&self, (address, bytes): (u64, u64)) -> bool {
-        let below = self.live.range(..address + bytes).next_back();
-        below.is_some_and(|(start, live)| start + live.bytes > address)
-    }
-
-    /// Blocks of which a part lies here that the capture did not free, from the highest down.
-    fn outputs_in(&self, (address, bytes): (u64, u64)) -> impl Iterator<Item = (u64, Output)> + '_ {
-        let below = self.outputs.range(..address + bytes).rev();
-        let here = below.take_while(move |(start, output)| **start + output.bytes > address);
-        here.map(|(&start, &output)| (start, output))
-    }
-
-    /// The rows of the pieces that its graph writes, each with whether the host has freed an output
-    /// that lay there.
-    fn written(&self) -> BTreeMap<usize, bool> {
-        let mut written = BTreeMap::new();
-        for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
-            let place = (bound.address, bound.bytes);
-            let freed = self.outputs_in(place).next().is_some() && !self.is_live(place);
-            *written.entry(bound.piece).or_default() |= freed;
-        }
-        written
-    }
-}
-
-impl PlannedHeap {
     /// Address and size of a block.
     pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
         (self.ranges[id].address, self.ranges[id].bytes)
@@ -402,6 +313,91 @@ impl PlannedHeap {
             return settled;
         }
         true
+    }
+}
+
+impl PlannedCapture {
+    fn new(capture: CaptureId, unit: u64) -> Self {
+        Self {
+            capture,
+            owner: Owner::Capture,
+            segments: Vec::new(),
+            taken: 0,
+            runs: Vec::new(),
+            space: Space::new(unit),
+            laid: None,
+            live: BTreeMap::new(),
+            held: 0,
+            peak: 0,
+            scratch: Scratch::default(),
+            bound: Vec::new(),
+            outputs: BTreeMap::new(),
+            moment: 0,
+            beside: false,
+        }
+    }
+
+    /// It is over: nothing more gets addresses.
+    fn owned_by(&mut self, owner: Owner) {
+        self.owner = owner;
+        self.runs.clear();
+        self.space.clear();
+        self.laid = None;
+    }
+
+    /// Whether an address lies in what is reserved for it.
+    fn owns(&self, address: u64) -> bool {
+        self.segments.iter().any(|it| (it.address..it.address + it.bytes).contains(&address))
+    }
+
+    /// The next address that it would give out; 0 before any are reserved.
+    fn next_address(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.address + self.taken)
+    }
+
+    /// Reserved from there on, in bytes.
+    fn room(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.bytes - self.taken)
+    }
+
+    fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
+        if self.runs.len() <= stream.index() {
+            self.runs.resize_with(stream.index() + 1, NewAddresses::default);
+        }
+        &mut self.runs[stream.index()]
+    }
+
+    /// What is free among the addresses that one is of.
+    fn space_of(&mut self, address: u64) -> &mut Space {
+        match &mut self.laid {
+            Some(laid) if laid.owns(address) => &mut laid.space,
+            _ => &mut self.space,
+        }
+    }
+
+    /// Whether a part of a block that is live lies here.
+    fn is_live(&self, (address, bytes): (u64, u64)) -> bool {
+        let below = self.live.range(..address + bytes).next_back();
+        below.is_some_and(|(start, live)| start + live.bytes > address)
+    }
+
+    /// Blocks of which a part lies here that the capture did not free, from the highest down.
+    fn outputs_in(&self, (address, bytes): (u64, u64)) -> impl Iterator<Item = (u64, Output)> + '_ {
+        let below = self.outputs.range(..address + bytes).rev();
+        let here = below.take_while(move |(start, output)| **start + output.bytes > address);
+        here.map(|(&start, &output)| (start, output))
+    }
+
+    /// The rows of the pieces that its graph writes, each with whether the host has freed an output
+    /// that lay there.
+    fn written(&self) -> BTreeMap<usize, bool> {
+        let mut written = BTreeMap::new();
+        for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
+            let place = (bound.address, bound.bytes);
+            let freed = self.outputs_in(place).next().is_some() && !self.is_live(place);
+            *written.entry(bound.piece).or_default() |= freed;
+        }
+        written
     }
 }
 

@@ -23,9 +23,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
-    pub(crate) fn place_fresh<D: Driver + ?Sized>(
+    pub(crate) fn place_fresh(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         asker: Asker<'_>,
         bytes: u64,
@@ -61,9 +61,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved.
-    pub(crate) fn place_fixed<D: Driver + ?Sized>(
+    pub(crate) fn place_fixed(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         (bytes, exportable): (u64, bool),
         limit: u64,
@@ -184,9 +184,9 @@ impl PlannedHeap {
 
     /// Maps some of what is missing of `bytes` behind where a run is, in the run or in a new one. Returns
     /// whether anything was.
-    fn lengthen<D: Driver + ?Sized>(
+    fn lengthen(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         stream: StreamIndex,
         bytes: u64,
@@ -210,9 +210,9 @@ impl PlannedHeap {
     }
 
     /// Where the next addresses begin, so many that `bytes` of them are reserved.
-    pub(super) fn next_address<D: Driver + ?Sized>(
+    pub(super) fn next_address(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         bytes: u64,
     ) -> Result<u64, DriverError> {
@@ -234,42 +234,15 @@ impl PlannedHeap {
         }
         Ok(self.capture_of(capture).next_address())
     }
-}
 
-/// Where a layout has a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaidSpot {
-    /// From the layout's first address, in bytes.
-    pub(crate) offset: u64,
-    /// What all of the layout takes, in bytes of whole pages.
-    pub(crate) span: u64,
-}
-
-/// Addresses for one layout. No other blocks lie there.
-#[derive(Debug)]
-pub(super) struct Laid {
-    start: u64,
-    /// So far scratch memory lies behind them.
-    mapped: u64,
-    end: u64,
-    pub(super) space: Space,
-}
-
-impl Laid {
-    pub(super) fn owns(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
-    }
-}
-
-impl PlannedHeap {
     /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at
     /// most. `None` where the limit allows none, and where what lay there is not proven to be done with.
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
-    pub(crate) fn place_laid<D: Driver + ?Sized>(
+    pub(crate) fn place_laid(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         asker: Asker<'_>,
         (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
@@ -306,6 +279,31 @@ impl PlannedHeap {
         }
         let beneath = laid.space.take(asker.stream, place);
         Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
+    }
+}
+
+/// Where a layout has a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaidSpot {
+    /// From the layout's first address, in bytes.
+    pub(crate) offset: u64,
+    /// What all of the layout takes, in bytes of whole pages.
+    pub(crate) span: u64,
+}
+
+/// Addresses for one layout. No other blocks lie there.
+#[derive(Debug)]
+pub(super) struct Laid {
+    start: u64,
+    /// So far scratch memory lies behind them.
+    mapped: u64,
+    end: u64,
+    pub(super) space: Space,
+}
+
+impl Laid {
+    pub(super) fn owns(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
     }
 }
 

@@ -573,9 +573,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. Nothing has changed then.
-    pub(super) fn lay<D: Driver + ?Sized>(
+    pub(super) fn lay(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         (address, bytes): (u64, u64),
         asked: u64,
@@ -638,9 +638,9 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's.
-    pub(super) fn clear_scratch<D: Driver + ?Sized>(
+    pub(super) fn clear_scratch(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
         let planned = self.bindings.capture_mut(capture);
