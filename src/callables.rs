@@ -227,9 +227,6 @@ where
 
     /// The graphs of a shape, captured on `stream` if it is new: for launching parts one by one. The host waits
     /// as in [`Callable::call`] where it is new.
-    ///
-    /// # Errors
-    /// Those of the parts and of captures.
     pub fn shape(&mut self, stream: impl AsStream, shape: &K) -> Result<&mut Shape<D, I, O>, E> {
         let shape = self.bucket.as_ref().map_or_else(|| shape.clone(), |bucket| bucket(shape));
         match self.shapes.iter().position(|(known, _)| *known == shape) {
@@ -415,9 +412,6 @@ impl<'a, D: HostApi> Stage<'a, D> {
     }
 
     /// A block for the stage's stream.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         self.pool.allocate(bytes, self.stream)
     }

@@ -90,9 +90,6 @@ impl<D: Driver> Devices<D> {
     }
 
     /// The engine of a device, by the device's ordinal.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn of_device(&self, device: u32) -> Result<&Arc<Engine<D>>, Error> {
         let unknown = || Error::Unknown { call: "of_device", what: Unknown::Device(device) };
         self.engines.get(&device).ok_or_else(unknown)
@@ -112,9 +109,6 @@ impl<D: Driver> Devices<D> {
 
     /// The engine that an address belongs to: one of a block, or any other in what the engine has
     /// from its driver.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };

@@ -34,9 +34,6 @@ pub const INPUT_LIMIT: u64 = 1 << 30;
 
 impl Snapshot {
     /// Writes one JSON object.
-    ///
-    /// # Errors
-    /// Failures of the output.
     pub fn write_json(&self, output: impl Write) -> io::Result<()> {
         let mut output = BufWriter::new(output);
         serde_json::to_writer(&mut output, self)?;
@@ -46,9 +43,6 @@ impl Snapshot {
 
     /// Writes a pickle (feature `pickle`) in protocol 2, with opcodes that every viewer knows. Numbers from 2^63 on
     /// are written too, but viewers cannot calculate with them.
-    ///
-    /// # Errors
-    /// Failures of the output.
     #[cfg(feature = "pickle")]
     pub fn write_pickle(&self, output: impl Write) -> io::Result<()> {
         let mut output = BufWriter::new(output);

@@ -148,9 +148,6 @@ impl<T> Buf<T> {
 
     /// A copy of its own, of the same pool and on the same stream: what the stream's work so far makes
     /// of this buffer. In a capture it is the graph that copies.
-    ///
-    /// # Errors
-    /// The engine's, cudarc's.
     pub fn try_clone(&self) -> Result<Self, Error>
     where
         T: DeviceRepr,
@@ -195,9 +192,6 @@ impl<T> Buf<T> {
 
     /// Says that what a stream holds so far includes its last use of the buffer, so that in a capture
     /// the memory waits for this point and not for the drop. A later use takes it back.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.owner.record_last_use(stream.as_stream())
     }

@@ -72,9 +72,6 @@ impl<D: HostApi> Capture<D> {
     }
 
     /// Takes part in a capture that the host has begun on a stream, and will end itself.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
         pool.collect();
         Self::enter(pool, stream.as_stream())

@@ -247,9 +247,6 @@ impl Executables {
     /// Takes a graph in, which stays the host's. Its executable is made when the graph is first to be launched.
     ///
     /// Reads the graph's shape, in some microseconds a node.
-    ///
-    /// # Errors
-    /// What the driver answers.
     pub fn take<D: HostApi>(
         &mut self,
         driver: &D,
@@ -517,9 +514,6 @@ impl Executables {
     }
 
     /// Destroys all that are not pinned, and returns what is foreseen for them, in bytes.
-    ///
-    /// # Errors
-    /// Those of the wait of `means`.
     pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
         while self.evict(means)? {}
@@ -535,9 +529,6 @@ impl Executables {
     }
 
     /// What the driver is foreseen to take for an executable of a graph, in bytes; 0 where it cannot tell.
-    ///
-    /// # Errors
-    /// What the driver answers.
     ///
     /// # Panics
     /// For a graph that was not taken, or was removed.

@@ -105,9 +105,6 @@ impl<D: HostApi> Graph<D> {
 
     /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
     /// tell. Found when it is first asked for.
-    ///
-    /// # Errors
-    /// What the driver answers.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
         let (home, (_, member)) = self.owned();
         home.executable_table().bytes_of(member, home.engine().driver())

@@ -61,18 +61,12 @@ impl<D: HostApi> Memory<D> {
 
     /// Says that another stream than its own uses it, at any time until it is dropped. See
     /// [`Engine::record_stream`](crate::engine::Engine::record_stream).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_stream(self.block.id, stream.as_stream())
     }
 
     /// Says that what a stream holds so far includes its last use of the block. See
     /// [`Engine::record_use`](crate::engine::Engine::record_use).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_use(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_use(self.block.id, stream.as_stream())
     }

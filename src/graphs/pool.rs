@@ -105,9 +105,6 @@ impl<D: HostApi> Pool<D> {
 
     /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside.
     /// See [`Engine::allocate`].
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
         Ok(Memory::new(block, self.clone()))
@@ -115,9 +112,6 @@ impl<D: HostApi> Pool<D> {
 
     /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
     /// request is made again if it says that it gave something back. See [`HostCalls::allocate_or_release`](crate::engine::HostCalls::allocate_or_release).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate_or_release(
         &self,
         bytes: u64,
@@ -131,9 +125,6 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn reserved(&self) -> Result<u64, Error> {
         Ok(self.statistics()?.reserved)
     }
@@ -210,9 +201,6 @@ impl<D: HostApi> Pool<D> {
     /// foreseen for them. Each comes back when its graph is launched: while this pool sleeps, others can have the memory.
     /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
     /// host updated by it are those of the capture again.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the driver's.
     pub fn release_executables(&self) -> Result<u64, Error> {
         self.change_executables("release_executables", |executables, means| {
             executables.evict_all(means)
@@ -220,9 +208,6 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// The pool's figures.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn statistics(&self) -> Result<PoolStatistics, Error> {
         self.0.engine.pool_statistics(self.0.id)
     }
@@ -271,18 +256,12 @@ impl<D: HostApi> Pool<D> {
 
     /// Like [`Pool::suspend_discarding_outputs`], but what live blocks hold is lost too, whether they belong to a graph or
     /// not.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the engine's.
     pub fn suspend_discarding_all(&self) -> Result<u64, Error> {
         let by = By::owner("suspend_discarding_all");
         self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
     /// How many bytes [`Pool::compact`] would give back. See [`HostCalls::excess_bytes`](crate::engine::HostCalls::excess_bytes).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn excess_bytes(&self) -> Result<u64, Error> {
         self.0.engine.host().excess_bytes(self.0.id)
     }
@@ -325,9 +304,6 @@ impl<D: HostApi> Pool<D> {
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
     /// [`HostCalls::is_short`](crate::engine::HostCalls::is_short).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn is_short(&self) -> Result<bool, Error> {
         self.0.engine.host().is_short(self.0.id)
     }
@@ -339,9 +315,6 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the driver's.
     pub fn synchronize(&self) -> Result<(), Error> {
         let pending = self.order().pending()?;
         if let Some(event) = pending {

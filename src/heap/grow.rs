@@ -75,11 +75,8 @@ enum GrowthSpot {
 }
 
 impl Heap {
-    /// Gets memory from the driver, or takes what is premapped, and carves a block out of it and of the
-    /// free ranges beside it.
-    ///
-    /// # Errors
-    /// The driver's. The heap is then as it was.
+    /// Gets memory from the driver, or takes what is premapped, and carves a block out of it and of the free ranges
+    /// beside it. After an error of the driver's the heap is as it was.
     pub(crate) fn grow(
         &mut self,
         driver: &impl Driver,
@@ -296,10 +293,8 @@ impl Heap {
     }
 
     /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), behind the end of the segment that
-    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments.
-    ///
-    /// # Errors
-    /// The driver's. The heap is then as it was.
+    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments. After
+    /// an error of the driver's the heap is as it was.
     pub(crate) fn open_arena(
         &mut self,
         driver: &impl Driver,
@@ -340,10 +335,7 @@ impl Heap {
 
     /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of
     /// `step` bytes of the arena, so that a later place finds it there, and no more than `limit`. Says whether anything
-    /// came. Costs a look at each hole.
-    ///
-    /// # Errors
-    /// The driver's. What came before is there.
+    /// came. Costs a look at each hole. After an error of the driver's what came before is there.
     pub(crate) fn fill(
         &mut self,
         driver: &impl Driver,
@@ -406,11 +398,8 @@ impl Heap {
         self.segments[segment.index()].as_ref().map_or(0, |segment| segment.premapped)
     }
 
-    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and
-    /// with a step more than that. Returns the range.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then.
+    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and with a step
+    /// more than that. Returns the range. After an error of the driver's nothing has changed.
     pub(super) fn extend(
         &mut self,
         driver: &impl Driver,
@@ -501,12 +490,9 @@ impl Heap {
         }
     }
 
-    /// Gives premapped memory back to the driver. What it does not take is idle memory from now on.
-    /// No work may have used the pieces that end in it.
-    ///
-    /// # Errors
-    /// The driver's, where a piece is lost: the heap is not [whole](Heap::is_whole) any more, and its
-    /// pool must be shut. What is lost comes back as after a suspension.
+    /// Gives premapped memory back to the driver. What it does not take is idle memory from now on. No work may have
+    /// used the pieces that end in it. An error of the driver's is returned where a piece is lost: the heap is not
+    /// [whole](Heap::is_whole) any more, and its pool must be shut. What is lost comes back as after a suspension.
     pub(crate) fn release_premapped(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         for number in 0..self.segments.len() {

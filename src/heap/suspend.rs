@@ -262,11 +262,8 @@ impl Heap {
     }
 
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
-    /// No block of it may be in use. Returns whether all has gone.
-    ///
-    /// # Errors
-    /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
-    /// was mapped; calling again goes on.
+    /// No block of it may be in use. Returns whether all has gone. After an error of the driver's what had gone is
+    /// gone, and the heap is suspended if that was anything that was mapped; calling again goes on.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,
@@ -296,10 +293,8 @@ impl Heap {
     }
 
     /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `keeper` lets it;
-    /// neighbours may come as one piece. Returns whether all has come.
-    ///
-    /// # Errors
-    /// The driver's. What had come by then is here; calling again goes on.
+    /// neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
+    /// here; calling again goes on.
     pub(crate) fn resume(
         &mut self,
         driver: &impl Driver,

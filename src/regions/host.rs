@@ -72,11 +72,9 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    /// Locks pages until `bytes` bytes keep nothing, or more.
-    ///
-    /// # Errors
-    /// The driver's, with how much was missing still: what was locked by then stays (see
-    /// [`HostMemory::free_since`]). More than the host has is refused before any is locked.
+    /// Locks pages until `bytes` bytes keep nothing, or more. The error of the driver's tells how much was missing
+    /// still, and what was locked by then stays (see [`HostMemory::free_since`]); more than the host has is refused
+    /// before any is locked.
     pub(super) fn reserve(&mut self, driver: &impl Transfer, bytes: u64) -> Result<(), Short> {
         let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
         match bytes.saturating_sub(idle) {
@@ -108,10 +106,7 @@ impl HostMemory {
     }
 
     /// Locks pages for `missing` bytes, by as many threads as the driver says. Calls `more` after each slab, by this
-    /// thread, until it answers false: no more are locked then.
-    ///
-    /// # Errors
-    /// As [`HostMemory::reserve`].
+    /// thread, until it answers false: no more are locked then. Fails as [`HostMemory::reserve`].
     pub(super) fn allocate(
         &mut self,
         driver: &impl Transfer,
@@ -176,10 +171,8 @@ impl HostMemory {
         gone
     }
 
-    /// Enters how the driver took slabs back. Returns how many bytes went.
-    ///
-    /// # Errors
-    /// The driver's first. What it refused stays, and all else is gone.
+    /// Enters how the driver took slabs back. Returns how many bytes went. Fails with the driver's first error: what it
+    /// refused stays, and all else is gone.
     pub(super) fn end_leaving(&mut self, freed: Vec<Freed>) -> Result<u64, DriverError> {
         let (mut gone, mut done) = (0, Ok(()));
         for (slab, result) in freed {
@@ -196,10 +189,7 @@ impl HostMemory {
         done.map(|()| gone)
     }
 
-    /// Gives back what [`HostMemory::take_idle`] takes out, in one step.
-    ///
-    /// # Errors
-    /// As [`HostMemory::end_leaving`].
+    /// Gives back what [`HostMemory::take_idle`] takes out, in one step. Fails as [`HostMemory::end_leaving`].
     pub(super) fn free_since(
         &mut self,
         driver: &impl Transfer,

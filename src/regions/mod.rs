@@ -370,9 +370,6 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Whether a region sleeps, or a part of it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
@@ -408,9 +405,6 @@ impl<D: Transfer> Regions<D> {
     /// regions: other threads' calls of them wait meanwhile, and its own would wait for ever. False, and nothing
     /// is shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
     /// retained is what lay there at the pool's latest sleep.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn show_kept(
         &self,
         pool: PoolId,
@@ -460,9 +454,6 @@ impl<D: Transfer> Regions<D> {
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
     /// bytes that was. The next sleep has to lock pages anew. No other call waits while that memory goes.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
         let mut copies = self.copies.lock();
         copies.wait(&self.engine)?;

@@ -157,12 +157,9 @@ impl PlannedHeap {
         Prepared { plan, rows, numbers, moment: bindings.moment }
     }
 
-    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture
-    /// is its graph's. `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since.
-    /// `beside` tells whether other captures were under way meanwhile.
-    ///
-    /// # Errors
-    /// The driver's. The blocks have no memory then.
+    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture is its graph's.
+    /// `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since. `beside` tells whether other
+    /// captures were under way meanwhile. After an error of the driver's the blocks have no memory.
     pub(crate) fn bind(
         &mut self,
         driver: &impl Driver,
@@ -340,10 +337,7 @@ impl PlannedHeap {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 
-    /// Gives everything back to the driver.
-    ///
-    /// # Errors
-    /// The driver's, where addresses are still reserved.
+    /// Gives everything back to the driver. Fails with the driver's error where addresses are still reserved.
     pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         for planned in &mut self.bindings.captures {
             planned.owner = Owner::Over;
@@ -389,10 +383,8 @@ impl PlannedHeap {
         bound.filter(|bound| bound.open).for_each(|it| keeper.came(it.address, it.bytes));
     }
 
-    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone.
-    ///
-    /// # Errors
-    /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
+    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone. After an error of
+    /// the driver's the heap is suspended if anything that the device could use was unmapped.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,
@@ -561,10 +553,8 @@ impl PlannedHeap {
         Compaction { unit, kept, graphs }
     }
 
-    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile.
-    ///
-    /// # Errors
-    /// The driver's. What is not mapped then ([`PlannedHeap::is_whole`]) resuming maps.
+    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile. After an error of
+    /// the driver's, resuming maps what is not mapped ([`PlannedHeap::is_whole`]).
     pub(crate) fn compact(
         &mut self,
         driver: &impl Driver,

@@ -18,11 +18,9 @@ use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
 const RESERVE: u64 = 64 << 30;
 
 impl PlannedHeap {
-    /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most.
-    /// `None` where the limit allows none.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
+    /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most. `None`
+    /// where the limit allows none. After an error nothing has changed but that more addresses may be reserved or
+    /// mapped.
     pub(crate) fn place_fresh(
         &mut self,
         driver: &impl Driver,
@@ -57,10 +55,7 @@ impl PlannedHeap {
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
     /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
-    /// bytes.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved.
+    /// bytes. After an error nothing has changed but that more addresses may be reserved.
     pub(crate) fn place_fixed(
         &mut self,
         driver: &impl Driver,
@@ -235,11 +230,9 @@ impl PlannedHeap {
         Ok(self.capture_of(capture).next_address())
     }
 
-    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at
-    /// most. `None` where the limit allows none, and where what lay there is not proven to be done with.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
+    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at most.
+    /// `None` where the limit allows none, and where what lay there is not proven to be done with. After an error
+    /// nothing has changed but that more addresses may be reserved or mapped.
     pub(crate) fn place_laid(
         &mut self,
         driver: &impl Driver,

@@ -568,11 +568,8 @@ impl Scratch {
 }
 
 impl PlannedHeap {
-    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how
-    /// much.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then.
+    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
+    /// After an error of the driver's nothing has changed.
     pub(super) fn lay(
         &mut self,
         driver: &impl Driver,
@@ -635,9 +632,6 @@ impl PlannedHeap {
 
     /// Takes all scratch memory of a capture away. What the driver does not take stays for the next
     /// attempt.
-    ///
-    /// # Errors
-    /// The driver's.
     pub(super) fn clear_scratch(
         &mut self,
         driver: &impl Driver,
