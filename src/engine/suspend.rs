@@ -557,14 +557,14 @@ impl State {
         heaps
             .iter()
             .copied()
-            .map(|heap| with_heap!(self.pools, heap, |heap| heap.suspended()))
+            .map(|heap| with_heap!(self.pools, heap, |heap| heap.holding().suspended()))
             .sum()
     }
 
     /// Says the same of what all heaps of a pool have.
     fn set_presence(&mut self, heaps: &[u32], set: impl Fn(&mut Presence)) {
         for &heap in heaps {
-            set(with_heap!(mut self.pools, heap, |heap| heap.presence_mut()));
+            set(with_heap!(mut self.pools, heap, |heap| heap.holding_mut().presence_mut()));
         }
     }
 

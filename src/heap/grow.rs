@@ -28,12 +28,10 @@ use std::sync::Arc;
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
 use super::segment::{enter_segment, unit, HeapSegment, Piece, SegmentShape};
-use super::suspend::{Absent, AbsentStage};
+use super::suspend::{Absent, AbsentStage, Holding};
 use super::{Change, Heap, Supply};
 use crate::capture::Proof;
-use crate::driver::{
-    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
-};
+use crate::driver::{Driver, DriverError, ErrorKind, MemorySupport, Source, StreamHandle};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -85,7 +83,7 @@ impl Heap {
         proof: Proof<'_>,
         bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Ok(None);
         }
         let (bytes, limit) = (wanted.bytes, bounds.limit);
@@ -151,13 +149,7 @@ impl Heap {
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
-        self.note_change(Change {
-            mapped: true,
-            whole: !growable,
-            address,
-            bytes: mapped,
-            pieces: 1,
-        });
+        self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
         let segment = enter_segment(&mut self.segments, opened);
         if growable {
             self.growing = Some(segment);
@@ -265,29 +257,24 @@ impl Heap {
         hole: RangeId,
         (address, bytes): (u64, u64),
     ) -> Result<RangeId, DriverError> {
-        let Range { address: start, segment, next, .. } = self.ranges[hole];
+        let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
         self.note_change(mapping(address, bytes));
         let idle = RangeState::Idle { users: Users::Eager };
-        let above = (rest > 0).then(|| {
+        if rest > 0 {
             self.ranges[hole].bytes -= rest;
-            let (place, sides) = ((address + bytes, rest), (Some(hole), next));
-            self.ranges.insert(place, segment, sides, RangeState::Hole)
-        });
-        self.holes.extend(above);
+            let above = self.insert_after(hole, (address + bytes, rest), RangeState::Hole);
+            self.holes.push(above);
+        }
         let id = if start < address {
             self.ranges[hole].bytes -= bytes;
-            let sides = (Some(hole), self.ranges[hole].next);
-            self.ranges.insert((address, bytes), segment, sides, idle)
+            self.insert_after(hole, (address, bytes), idle)
         } else {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
             hole
         };
-        if next.is_none() {
-            self.segment(segment).last = above.or(Some(id));
-        }
         self.list(id);
         Ok(id)
     }
@@ -304,7 +291,7 @@ impl Heap {
             return Ok(None);
         };
         let Supply::Growing { reserve } = self.plan.supply else { return Ok(None) };
-        if self.presence().is_shut() || self.has_source() {
+        if self.is_shut() || self.has_source() {
             return Ok(None);
         }
         let bytes = bytes.next_multiple_of(granularity);
@@ -343,7 +330,7 @@ impl Heap {
         (address, bytes): (u64, u64),
         mut limit: u64,
     ) -> Result<bool, DriverError> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Ok(false);
         }
         let (from, to) = ((address - base) / step * step, address - base + bytes);
@@ -436,7 +423,7 @@ impl Heap {
         self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
             self.grown += if step > 0 { bytes } else { 0 };
-            self.note_change(Change { mapped: true, whole: false, address, bytes, pieces: 1 });
+            self.note_change(mapping(address, bytes));
         }
         Ok(self.append(segment, missing))
     }
@@ -463,14 +450,10 @@ impl Heap {
             return;
         }
         row.mapped += bytes;
-        let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.premapped -= bytes;
         self.exact = true;
-        let state = RangeState::Idle { users: Users::Eager };
-        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
-        self.segment(segment).last = Some(id);
+        let id = self.append(segment, bytes);
         self.ranges[id].since = self.clock;
-        self.list(id);
         self.merge(id);
     }
 
@@ -498,26 +481,24 @@ impl Heap {
         for number in 0..self.segments.len() {
             let Some(row) = self.segments[number].as_mut() else { continue };
             let Some((address, old, used)) = row.premapped_piece() else { continue };
-            let gone = Change { mapped: false, whole: false, address, bytes: old.bytes, pieces: 1 };
-            let come = |bytes| Change { mapped: true, bytes, ..gone };
-            match row.exchange(driver, &mut self.orphans) {
-                Exchanged::Kept => {}
-                Exchanged::Done => {
+            let gone = Change { mapped: false, ..mapping(address, old.bytes) };
+            match row.exchange(driver, &mut self.holding) {
+                Ok(false) => {}
+                Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
                     let premapped = old.bytes - used;
-                    self.note_change(come(0));
+                    self.note_change(mapping(address, 0));
                     self.note_change(Change { address: address + used, bytes: premapped, ..gone });
                     self.resize_premapped(number, 0);
                 }
-                Exchanged::Lost(absent, error) => {
+                Err((absent, error)) => {
                     let (bytes, held) = (absent.bytes, absent.is_held());
                     row.absent.insert(address, absent);
                     result = result.and(Err(error));
                     self.note_change(gone);
-                    if held {
-                        self.note_change(come(bytes));
-                    } else {
-                        self.suspended += bytes;
+                    match held {
+                        true => self.note_change(mapping(address, bytes)),
+                        false => self.holding.suspend(bytes),
                     }
                     self.resize_premapped(number, bytes - used);
                 }
@@ -544,7 +525,7 @@ impl Heap {
 }
 
 /// A piece that was mapped into a segment.
-fn mapping(address: u64, bytes: u64) -> Change {
+pub(super) fn mapping(address: u64, bytes: u64) -> Change {
     Change { mapped: true, whole: false, address, bytes, pieces: 1 }
 }
 
@@ -555,16 +536,6 @@ pub(crate) struct Bounds {
     pub(crate) limit: u64,
     /// The most at once for the sake of what may come; zero for nothing but what is missing.
     pub(crate) step: u64,
-}
-
-/// What became of a piece that was to be exchanged.
-enum Exchanged {
-    /// It is as large as what is in use now.
-    Done,
-    /// It is as it was.
-    Kept,
-    /// It is mapped no more, or the device has no access: what stands for it, and why.
-    Lost(Absent, DriverError),
 }
 
 impl HeapSegment {
@@ -578,79 +549,57 @@ impl HeapSegment {
         Some((address, piece, used_until - address))
     }
 
-    /// Exchanges the piece that ends in premapped memory for one without. Of a handle that could not be
-    /// released the `orphans` take care.
-    fn exchange(&mut self, driver: &impl Driver, orphans: &mut Vec<MemoryHandle>) -> Exchanged {
-        let Some((address, old, used)) = self.premapped_piece() else { return Exchanged::Kept };
+    /// Exchanges the piece that ends in premapped memory for one without, and returns whether it did: where not, the
+    /// piece is as it was. Where a piece is lost, since it is mapped no more or the device has no access, what stands for
+    /// it, and why.
+    fn exchange(
+        &mut self,
+        driver: &impl Driver,
+        holding: &mut Holding,
+    ) -> Result<bool, (Absent, DriverError)> {
+        let Some((address, old, used)) = self.premapped_piece() else { return Ok(false) };
         let replacement = self.replacement.take();
         if driver.unmap(address, old.bytes).is_err() {
-            drop_handles(driver, replacement, orphans);
-            return Exchanged::Kept;
+            replacement.into_iter().for_each(|memory| holding.release(driver, memory));
+            return Ok(false);
         }
         self.remove_piece(address);
-        let memory = match replacement {
-            Some(memory) => memory,
+        let Some(memory) = replacement else {
             // There is no room for both at once.
-            None if driver.release(old.memory).is_ok() => match self.create(driver, used) {
-                Ok(memory) => return self.put(driver, address, Piece { bytes: used, memory }),
-                Err(error) => return Exchanged::Lost(Absent::gone(used), error),
-            },
-            None => return self.put_back(driver, address, old, None),
+            if driver.release(old.memory).is_err() {
+                return self.put(driver, address, old).map(|()| false);
+            }
+            let memory = self.create(driver, used).map_err(|error| (Absent::gone(used), error))?;
+            return self.put(driver, address, Piece { bytes: used, memory }).map(|()| true);
         };
-        let new = Piece { bytes: used, memory };
-        let error = match driver.map(address, used, memory) {
-            Ok(()) => match driver.set_access(address, used) {
-                Ok(()) => {
-                    self.pieces.insert(address, new);
-                    drop_handles(driver, [old.memory], orphans);
-                    return Exchanged::Done;
-                }
-                Err(error) => {
-                    if driver.unmap(address, used).is_err() {
-                        drop_handles(driver, [old.memory], orphans);
-                        return Exchanged::Lost(Absent::at(new, AbsentStage::Mapped), error);
-                    }
-                    error
-                }
-            },
-            Err(error) => error,
+        let Err((absent, error)) = self.put(driver, address, Piece { bytes: used, memory }) else {
+            holding.release(driver, old.memory);
+            return Ok(true);
         };
-        drop_handles(driver, [memory], orphans);
-        self.put_back(driver, address, old, Some(error))
-    }
-
-    /// Maps a piece where nothing is mapped, as the new one.
-    fn put(&mut self, driver: &impl Driver, address: u64, new: Piece) -> Exchanged {
-        match self.put_back(driver, address, new, None) {
-            Exchanged::Kept => Exchanged::Done,
-            lost => lost,
+        if absent.is_mapped() && driver.unmap(address, used).is_err() {
+            holding.release(driver, old.memory);
+            return Err((absent, error));
         }
+        holding.release(driver, memory);
+        // The first error is the one to report.
+        self.put(driver, address, old).map(|()| false).map_err(|(absent, _)| (absent, error))
     }
 
-    /// Maps a piece again that was unmapped; `cause` is why, for the report.
-    fn put_back(
+    /// Maps a piece where nothing is mapped. Where the driver refuses, what stands for the piece, and why.
+    fn put(
         &mut self,
         driver: &impl Driver,
         address: u64,
-        old: Piece,
-        cause: Option<DriverError>,
-    ) -> Exchanged {
-        if let Err(error) = driver.map(address, old.bytes, old.memory) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Unmapped), cause.unwrap_or(error));
-        }
-        if let Err(error) = driver.set_access(address, old.bytes) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Mapped), cause.unwrap_or(error));
-        }
-        self.pieces.insert(address, old);
-        Exchanged::Kept
+        piece: Piece,
+    ) -> Result<(), (Absent, DriverError)> {
+        let Piece { bytes, memory } = piece;
+        driver
+            .map(address, bytes, memory)
+            .map_err(|error| (Absent::at(piece, AbsentStage::Unmapped), error))?;
+        driver
+            .set_access(address, bytes)
+            .map_err(|error| (Absent::at(piece, AbsentStage::Mapped), error))?;
+        self.pieces.insert(address, piece);
+        Ok(())
     }
-}
-
-/// Releases handles that are mapped nowhere; what the driver does not take is kept.
-fn drop_handles(
-    driver: &impl Driver,
-    handles: impl IntoIterator<Item = MemoryHandle>,
-    orphans: &mut Vec<MemoryHandle>,
-) {
-    orphans.extend(handles.into_iter().filter(|&memory| driver.release(memory).is_err()));
 }

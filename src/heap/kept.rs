@@ -107,7 +107,7 @@ impl Heap {
 
     /// Closes what is idle, if that is all there is: a capture begins, and no other is under way.
     pub(crate) fn close_idle(&mut self) {
-        if self.in_blocks + self.waiting.1 > 0 || self.plan.whole {
+        if self.in_blocks + self.holding.waiting().1 > 0 || self.plan.whole {
             return;
         }
         for id in self.ids_where(|state| matches!(state, RangeState::Idle { .. })) {
@@ -142,7 +142,7 @@ impl Heap {
         proof: Proof<'_>,
     ) -> Option<Placed> {
         let Requester::Capture { .. } = requester else { return None };
-        if self.presence().is_shut() || !self.has_closed {
+        if self.is_shut() || !self.has_closed {
             return None;
         }
         let seeds = self.free_ids().filter(|&id| self.is_closed(id)).take(LOOKED_AT);
@@ -184,18 +184,11 @@ impl Heap {
         let end = start + (address + missing - start).next_multiple_of(unit);
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
-            let Range { address, bytes, next, .. } = self.ranges[id];
-            let RangeState::Closed { users } = self.ranges[id].state else { return };
-            let opened = bytes.min(end - address);
-            if opened < bytes {
-                self.ranges[id].bytes = opened;
-                let rest = (address + opened, bytes - opened);
-                let state = RangeState::Closed { users };
-                let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
-                self.ranges[rest].since = self.ranges[id].since;
-                if next.is_none() {
-                    self.segment(segment).last = Some(rest);
-                }
+            let Range { next, state: RangeState::Closed { users }, .. } = self.ranges[id] else {
+                return;
+            };
+            if end < self.ranges[id].end() {
+                self.split(id, end);
             }
             self.ranges.set_state(id, RangeState::Idle { users });
             at = next;

@@ -13,7 +13,7 @@ impl Heap {
     /// Whether blocks can have places of the caller's choice: not where each block has a segment of its own, nor while
     /// memory may be missing.
     fn has_places(&self) -> bool {
-        !self.is_uncached() && !self.presence().is_shut() && !self.plan.whole
+        !self.is_uncached() && !self.is_shut() && !self.plan.whole
     }
 
     /// Carves a block out at an address, if all that it would cover lies in one segment and is free
@@ -233,21 +233,18 @@ impl Heap {
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
     pub(super) fn split(&mut self, id: RangeId, address: u64) -> RangeId {
-        let Range { segment, next, block, since, position, state, .. } = self.ranges[id];
+        let Range { block, since, position, state, .. } = self.ranges[id];
         let upper = (address, self.ranges[id].end() - address);
         self.ranges[id].bytes -= upper.1;
-        let rest = self.ranges.insert(upper, segment, (Some(id), next), state);
+        let rest = self.insert_after(id, upper, state);
         self.ranges.unite_markers(rest, id);
-        self.ranges[rest].block = block;
-        self.ranges[rest].since = since;
-        self.ranges[rest].position = position;
+        let range = &mut self.ranges[rest];
+        (range.block, range.since, range.position) = (block, since, position);
         match state {
             RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
-            RangeState::Waiting => self.waiting.0 += 1,
+            // Its bytes wait already.
+            RangeState::Waiting => self.holding.begin_wait(0),
             _ => {}
-        }
-        if next.is_none() {
-            self.segment(segment).last = Some(rest);
         }
         rest
     }

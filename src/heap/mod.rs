@@ -43,12 +43,12 @@ pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 pub(crate) use suspend::Surplus;
-pub(crate) use suspend::{Keeper, NothingKept, Presence};
+pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
 use std::sync::Arc;
 
 use crate::capture::{NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError, MemoryHandle, Source};
+use crate::driver::{Driver, DriverError, Source};
 use crate::journal::BlockNumber;
 use kept::Kept;
 use place::Vain;
@@ -119,9 +119,7 @@ pub(crate) struct Heap {
     ordered: Vec<usize>,
     /// By stream or timeline: what its searches that gave up came to.
     vain: Vec<Vain>,
-    /// Memory that is mapped nowhere and could not be released.
-    orphans: Vec<MemoryHandle>,
-    reserved: u64,
+    holding: Holding,
     /// Bytes that are mapped and lie in no range; counted as reserved.
     premapped: u64,
     /// Bytes that are held to be exchanged for others, and not counted as reserved elsewhere.
@@ -130,13 +128,7 @@ pub(crate) struct Heap {
     grown: u64,
     /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
     exact: bool,
-    presence: Presence,
-    /// Bytes that the driver has until the heap is resumed.
-    suspended: u64,
-    pieces: usize,
     in_blocks: u64,
-    /// Ranges that were given back and are not free for any stream yet: how many, and their bytes.
-    waiting: (usize, u64),
     /// Counts placements, to tell old from new.
     clock: u64,
     /// What came from the driver and went back since that was last asked.
@@ -169,25 +161,35 @@ impl Heap {
             kept: Kept::default(),
             ordered: Vec::new(),
             vain: Vec::new(),
-            orphans: Vec::new(),
-            reserved: 0,
+            holding: Holding::default(),
             premapped: 0,
             replacements: 0,
             grown: 0,
             exact: false,
-            presence: Presence::Whole,
-            suspended: 0,
-            pieces: 0,
             in_blocks: 0,
-            waiting: (0, 0),
             clock: 0,
             changes: Vec::new(),
         }
     }
 
+    /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.
+    #[inline]
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    pub(crate) fn holding_mut(&mut self) -> &mut Holding {
+        &mut self.holding
+    }
+
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved + self.replacements
+        self.holding.reserved() + self.replacements
+    }
+
+    /// Whether nothing is handed out or given back by range, since memory may be missing.
+    fn is_shut(&self) -> bool {
+        self.holding.presence().is_shut()
     }
 
     /// Address and size of a range.
@@ -234,7 +236,7 @@ impl Heap {
 
     /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
     pub(crate) fn largest_place(&self) -> u64 {
-        if self.is_uncached() || self.presence().is_shut() {
+        if self.is_uncached() || self.is_shut() {
             return 0;
         }
         let (mut largest, mut run, mut end) = (0, 0, 0);
@@ -302,18 +304,10 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    /// How many pieces the driver holds for it.
-    pub(crate) fn pieces(&self) -> usize {
-        self.pieces
-    }
-
     fn note_change(&mut self, change: Change) {
-        if change.mapped {
-            self.pieces += change.pieces;
-            self.reserved += change.bytes;
-        } else {
-            self.pieces -= change.pieces;
-            self.reserved -= change.bytes;
+        match change.mapped {
+            true => self.holding.came(change.bytes, change.pieces),
+            false => self.holding.went(change.bytes, change.pieces),
         }
         self.changes.push(change);
     }
@@ -321,10 +315,9 @@ impl Heap {
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
         let premapped_ranges = if self.premapped > 0 { self.premapped_ranges().count() } else { 0 };
-        (
-            self.ranges.free() + premapped_ranges,
-            self.reserved + self.suspended - self.in_blocks - self.waiting.1,
-        )
+        let held = self.holding.reserved() + self.holding.suspended();
+        let bytes = held - self.in_blocks - self.holding.waiting().1;
+        (self.ranges.free() + premapped_ranges, bytes)
     }
 
     /// What is in blocks that were not given back, in bytes.
@@ -337,12 +330,6 @@ impl Heap {
         let given =
             self.free_ids().filter(|&id| matches!(self.state(id), RangeState::Pending { .. }));
         given.map(|id| self.extent(id))
-    }
-
-    /// Ranges that were given back and that no stream may take yet: how many, and their bytes.
-    #[inline]
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        self.waiting
     }
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
@@ -482,7 +469,7 @@ impl Heap {
         for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));
         }
-        self.release_orphans(driver);
+        self.holding.release_orphans(driver);
         result
     }
 
@@ -491,10 +478,7 @@ impl Heap {
         let bytes = self.ranges[id].bytes;
         match self.ranges[id].state {
             RangeState::Allocated => self.in_blocks -= bytes,
-            RangeState::Waiting => {
-                self.waiting.0 -= 1;
-                self.waiting.1 -= bytes;
-            }
+            RangeState::Waiting => self.holding.end_wait(bytes),
             _ => {}
         }
     }
@@ -502,9 +486,8 @@ impl Heap {
     /// Lets an unlisted range wait.
     fn hold(&mut self, id: RangeId) {
         self.leave(id);
-        self.ranges.set_state(id, RangeState::Waiting);
-        self.waiting.0 += 1;
-        self.waiting.1 += self.ranges[id].bytes;
+        let bytes = self.ranges.set_state(id, RangeState::Waiting).bytes;
+        self.holding.begin_wait(bytes);
     }
 
     /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
@@ -596,6 +579,16 @@ impl Heap {
 
     fn segment(&mut self, segment: SegmentId) -> &mut HeapSegment {
         self.segments[segment.index()].as_mut().expect("ranges lie in segments")
+    }
+
+    /// Puts a range between another one and the next of their segment.
+    fn insert_after(&mut self, id: RangeId, place: (u64, u64), state: RangeState) -> RangeId {
+        let Range { segment, next, .. } = self.ranges[id];
+        let new = self.ranges.insert(place, segment, (Some(id), next), state);
+        if next.is_none() {
+            self.segment(segment).last = Some(new);
+        }
+        new
     }
 
     /// Adds a range's bytes to the one before it. What they are to the runs stays as it is.

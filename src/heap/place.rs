@@ -83,7 +83,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
-        if self.is_uncached() || self.presence().is_shut() {
+        if self.is_uncached() || self.is_shut() {
             return None;
         }
         self.clock += 1;
@@ -500,31 +500,32 @@ impl Heap {
     /// Makes everything free for all streams whose timeline has completed its position. Returns whether
     /// there was anything. Costs a look at each free range, where timelines have ordered any.
     pub(crate) fn free_completed(&mut self, completed: impl Fn(TimelineId) -> u64) -> bool {
-        if self.stream_ordered_ranges() == 0 {
-            return false;
-        }
-        let done = |&id: &RangeId| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
-                position <= completed(timeline)
-            }
-            _ => false,
-        };
-        let done: Vec<RangeId> = self.free_ids().filter(done).collect();
-        for &id in &done {
-            let users = self.ranges[id].state.users().map_or(Users::Eager, Users::of_block);
+        let ordered = self.stream_ordered();
+        let done = ordered.filter(|&(_, (timeline, position), _)| position <= completed(timeline));
+        let done: Vec<_> = done.collect();
+        for &(id, _, users) in &done {
             self.unlist(id);
-            self.settle_outside(id, users);
+            self.settle_outside(id, users.of_block());
         }
         !done.is_empty()
     }
 
+    /// What timelines have ordered: each range with its timeline, what that must have completed, and whose it is (eager,
+    /// or lent). Costs a look at each free range, where there is any.
+    fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, (TimelineId, u64), Users)> + '_ {
+        let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
+        ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
+            Range { state: RangeState::StreamOrdered { timeline, users }, position, .. } => {
+                Some((id, (timeline, position), users))
+            }
+            _ => None,
+        })
+    }
+
     /// Makes all that was lent and freed the graphs' again: a launch has come after what streams did with it.
     pub(crate) fn free_lent(&mut self) {
-        if self.stream_ordered_ranges() == 0 {
-            return;
-        }
-        let lent = |state| matches!(state, RangeState::StreamOrdered { users: Users::Lent, .. });
-        for id in self.ids_where(lent) {
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for (id, ..) in ordered.into_iter().filter(|it| it.2 == Users::Lent) {
             self.unlist(id);
             self.settle_outside(id, Users::Graphs);
         }
@@ -537,22 +538,12 @@ impl Heap {
 
     /// What timelines have ordered: for each such range its timeline, and what that must have completed.
     pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
-        self.free_ids().filter_map(|id| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
-                Some((timeline, position))
-            }
-            _ => None,
-        })
+        self.stream_ordered().map(|(_, position, _)| position)
     }
 
     /// Bytes that timelines have ordered.
     pub(crate) fn stream_ordered_bytes(&self) -> u64 {
-        if self.stream_ordered_ranges() == 0 {
-            return 0;
-        }
-        let ordered =
-            |id: &RangeId| matches!(self.ranges[*id].state, RangeState::StreamOrdered { .. });
-        self.free_ids().filter(ordered).map(|id| self.ranges[id].bytes).sum()
+        self.stream_ordered().map(|(id, ..)| self.ranges[id].bytes).sum()
     }
 
     /// How many ranges timelines have ordered.
@@ -562,32 +553,21 @@ impl Heap {
 
     /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
     pub(super) fn end_lending(&mut self) {
-        if self.stream_ordered_ranges() == 0 {
-            return;
-        }
-        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
-            if let RangeState::StreamOrdered { timeline, .. } = self.ranges[id].state {
-                self.ranges
-                    .set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
-            }
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for (id, (timeline, _), _) in ordered {
+            self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
         }
     }
 
     /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
     /// what they wait for and whose they are: eager, or lent.
     pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
-        let mut held = Vec::new();
-        if self.stream_ordered_ranges() == 0 {
-            return held;
-        }
-        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
-            let Range { state, position, .. } = self.ranges[id];
-            let RangeState::StreamOrdered { timeline, users } = state else { continue };
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for &(id, ..) in &ordered {
             self.unlist(id);
             self.hold(id);
-            held.push((id, (timeline, position), users));
         }
-        held
+        ordered
     }
 }
 

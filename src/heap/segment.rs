@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::range::{RangeId, SegmentId};
 use super::sharing::Export;
-use super::suspend::Absent;
+use super::suspend::{Absent, Holding};
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -318,8 +318,7 @@ impl HeapSegment {
     }
 
     /// Unmaps pieces that lie wholly in `start..end`, from the front until at least `most` bytes
-    /// are unmapped or the driver refuses. Returns what is unmapped now, and puts handles that
-    /// could not be released among the `orphans`.
+    /// are unmapped or the driver refuses. Returns what is unmapped now; `holding` takes care of the handles.
     ///
     /// No work may use the memory any more.
     pub(crate) fn unmap(
@@ -327,7 +326,7 @@ impl HeapSegment {
         driver: &impl Driver,
         (start, end): (u64, u64),
         most: u64,
-        orphans: &mut Vec<MemoryHandle>,
+        holding: &mut Holding,
     ) -> Result<(u64, u64), (u64, u64, DriverError)> {
         let pieces: Vec<(u64, Piece)> = self.inside(start, end).collect();
         let first = pieces.first().map_or(start, |piece| piece.0);
@@ -341,9 +340,7 @@ impl HeapSegment {
             }
             self.remove_piece(address);
             until = address + piece.bytes;
-            if driver.release(piece.memory).is_err() {
-                orphans.push(piece.memory);
-            }
+            holding.release(driver, piece.memory);
         }
         Ok((first, until))
     }
@@ -352,14 +349,14 @@ impl HeapSegment {
     pub(crate) fn dismantle(
         &mut self,
         driver: &impl Driver,
-        orphans: &mut Vec<MemoryHandle>,
+        holding: &mut Holding,
     ) -> Result<(), DriverError> {
         if self.allocated {
             return self.free(driver);
         }
         // One piece, so an error means that it is still mapped.
         let all = (self.address, self.address + self.bytes);
-        self.unmap(driver, all, u64::MAX, orphans).map_err(|(_, _, error)| error)?;
+        self.unmap(driver, all, u64::MAX, holding).map_err(|(_, _, error)| error)?;
         // Addresses that cannot be given back cost no memory.
         let _ = driver.unreserve(self.address, self.bytes);
         Ok(())

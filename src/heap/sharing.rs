@@ -230,7 +230,7 @@ impl Heap {
         driver: &impl Driver,
         range: RangeId,
     ) -> Result<Shared, Unshared> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Err(Unshared::Absent);
         }
         let place = self.extent(range);
@@ -242,7 +242,7 @@ impl Heap {
     /// Has the memory at a place stay behind its addresses until it goes back to the driver, which it does only when
     /// no block or graph uses it: others have it. False where there is none at a part of the place.
     pub(crate) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return false;
         }
         self.keep_premapped(Some(place));

@@ -18,6 +18,7 @@
 //! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
 //! holes again.
 
+use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
 use super::segment::{create, HeapSegment, Piece};
 use super::{Change, Heap};
@@ -52,6 +53,87 @@ impl Presence {
         if *self == Self::Whole {
             *self = Self::Short;
         }
+    }
+}
+
+/// What a heap holds of the driver's memory.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    presence: Presence,
+    /// Bytes that the driver holds for it, and in how many pieces.
+    reserved: u64,
+    pieces: usize,
+    /// Bytes that the driver has until the heap is resumed.
+    suspended: u64,
+    /// What was given back and no stream may take yet: in how many places, and its bytes.
+    waiting: (usize, u64),
+    /// Memory that is mapped nowhere and could not be released.
+    orphans: Vec<MemoryHandle>,
+}
+
+impl Holding {
+    #[inline]
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
+        &mut self.presence
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    pub(crate) fn suspended(&self) -> u64 {
+        self.suspended
+    }
+
+    #[inline]
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        self.waiting
+    }
+
+    pub(super) fn came(&mut self, bytes: u64, pieces: usize) {
+        self.reserved += bytes;
+        self.pieces += pieces;
+    }
+
+    pub(super) fn went(&mut self, bytes: u64, pieces: usize) {
+        self.reserved -= bytes;
+        self.pieces -= pieces;
+    }
+
+    pub(super) fn suspend(&mut self, bytes: u64) {
+        self.suspended += bytes;
+    }
+
+    pub(super) fn resume(&mut self, bytes: u64) {
+        self.suspended -= bytes;
+    }
+
+    #[inline]
+    pub(super) fn begin_wait(&mut self, bytes: u64) {
+        self.waiting = (self.waiting.0 + 1, self.waiting.1 + bytes);
+    }
+
+    #[inline]
+    pub(super) fn end_wait(&mut self, bytes: u64) {
+        self.waiting = (self.waiting.0 - 1, self.waiting.1 - bytes);
+    }
+
+    /// Releases a handle that is mapped nowhere. What the driver does not take is kept for the next time.
+    pub(super) fn release(&mut self, driver: &impl Driver, memory: MemoryHandle) {
+        self.orphans.extend(driver.release(memory).is_err().then_some(memory));
+    }
+
+    /// Releases the handles that could not be released before. What fails again is kept.
+    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
+        self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 }
 
@@ -115,6 +197,10 @@ impl Absent {
     /// Whether memory is held for it.
     pub(super) fn is_held(&self) -> bool {
         !matches!(self.stage, AbsentStage::Gone)
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.stage, AbsentStage::Mapped(_))
     }
 
     /// Gives its memory back. Returns whether there was any.
@@ -236,24 +322,9 @@ impl HeapSegment {
 }
 
 impl Heap {
-    /// How much of its memory is there.
-    #[inline]
-    pub(crate) fn presence(&self) -> Presence {
-        self.presence
-    }
-
-    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
-        &mut self.presence
-    }
-
-    /// Bytes that the driver has until the heap is resumed.
-    pub(crate) fn suspended(&self) -> u64 {
-        self.suspended
-    }
-
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting.0 + self.stream_ordered_ranges()
+        self.holding.waiting().0 + self.stream_ordered_ranges()
     }
 
     /// Whether every piece of its memory is mapped.
@@ -269,15 +340,15 @@ impl Heap {
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
-        debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
-        self.release_orphans(driver);
+        debug_assert!(self.is_shut(), "or a block could be placed in what goes");
+        self.holding.release_orphans(driver);
         let there = self.mapped_pieces();
         let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
             segment.suspend(driver, keeper, gone)
         };
         let done = self.each_segment(false, step);
         if self.mapped_pieces() < there {
-            self.presence = Presence::Suspended;
+            self.holding.presence = Presence::Suspended;
         }
         done
     }
@@ -328,10 +399,9 @@ impl Heap {
             let done = step(segment, &mut moved);
             for ((address, bytes), pieces) in runs(moved.into_iter()) {
                 self.note_change(Change { mapped, whole, address, bytes, pieces });
-                if mapped {
-                    self.suspended -= bytes;
-                } else {
-                    self.suspended += bytes;
+                match mapped {
+                    true => self.holding.resume(bytes),
+                    false => self.holding.suspend(bytes),
                 }
             }
             if !done? {
@@ -344,7 +414,7 @@ impl Heap {
     /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
     /// its ranges have no memory in them.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Vec::new();
         }
         let surplus = self
@@ -367,7 +437,7 @@ impl Heap {
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
         debug_assert!(self.ranges[id].state.idle_users() == Some(Users::Eager));
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return (0, Ok(()));
         }
         let Range { address, bytes, segment, .. } = self.ranges[id];
@@ -377,18 +447,18 @@ impl Heap {
             if row.whole(address, address + bytes) == 0 {
                 return (0, Ok(()));
             }
-            if let Err(error) = row.dismantle(driver, &mut self.orphans) {
+            if let Err(error) = row.dismantle(driver, &mut self.holding) {
                 return (0, Err(error));
             }
             self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
-            self.note_change(Change { mapped: false, whole: true, address, bytes, pieces: 1 });
+            self.note_change(Change { mapped: false, whole: true, ..mapping(address, bytes) });
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
         let held = row.pieces();
-        let (gone, result) = match row.unmap(driver, range, most, &mut self.orphans) {
+        let (gone, result) = match row.unmap(driver, range, most, &mut self.holding) {
             Ok(gone) => (gone, Ok(())),
             Err((first, until, error)) => ((first, until), Err(error)),
         };
@@ -401,16 +471,10 @@ impl Heap {
         (gone.1 - gone.0, result)
     }
 
-    /// Releases the handles that could not be released before. What fails again is kept.
-    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
-        self.orphans.retain(|&memory| driver.release(memory).is_err());
-    }
-
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist(id);
-        let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
-        let idle = self.ranges[id].state;
+        let Range { address, bytes, segment, previous, since, state: idle, .. } = self.ranges[id];
         self.ranges.set_state(id, RangeState::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
@@ -421,12 +485,8 @@ impl Heap {
             self.list(head);
         }
         if end < address + bytes {
-            let sides = (Some(id), next);
-            let tail = self.ranges.insert((end, address + bytes - end), segment, sides, idle);
+            let tail = self.insert_after(id, (end, address + bytes - end), idle);
             self.ranges[tail].since = since;
-            if next.is_none() {
-                self.segment(segment).last = Some(tail);
-            }
             self.list(tail);
         }
         self.holes.push(id);

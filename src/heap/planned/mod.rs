@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use super::range::{RangeId, RangeState, Ranges};
 use super::segment::HeapSegment;
-use super::suspend::Presence;
+use super::suspend::Holding;
 #[cfg(debug_assertions)]
 use super::verify::{holds, Verdict};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
@@ -40,29 +40,15 @@ use space::{Scratch, Space};
 pub(crate) struct PlannedHeap {
     /// Blocks that are live or wait.
     ranges: Ranges,
-    bindings: Bindings,
-    /// Memory that is mapped nowhere and could not be released.
-    orphans: Vec<MemoryHandle>,
-    reserved: u64,
-    /// Pieces of memory that the driver holds.
-    handles: usize,
-    /// Blocks that were given back and are still in use: how many, and their bytes.
-    waiting: (usize, u64),
-    presence: Presence,
-    /// Bytes that the driver has until the heap is resumed.
-    suspended: u64,
-}
-
-/// Captures with blocks in the heap, and the memory behind them.
-#[derive(Debug, Default)]
-struct Bindings {
+    /// Those with blocks here.
     captures: Vec<PlannedCapture>,
-    /// Rows are used again.
+    /// The memory behind them. Rows are used again.
     pieces: Vec<Option<Physical>>,
     /// Numbers of pieces, to tell them apart for good.
     next: u64,
     /// How many plans there have been.
     moment: u64,
+    holding: Holding,
 }
 
 /// Physical memory.
@@ -114,7 +100,7 @@ struct Bound {
 #[derive(Clone, Copy, Debug)]
 struct Output {
     bytes: u64,
-    /// Which plan is the first that was made after the host had freed it, by [`Bindings::moment`].
+    /// Which plan is the first that was made after the host had freed it, by [`PlannedHeap::moment`].
     freed: Option<u64>,
 }
 
@@ -174,7 +160,16 @@ struct PlannedCapture {
     beside: bool,
 }
 
-impl Bindings {
+impl PlannedHeap {
+    /// What it holds of the driver's memory. What waits of it are blocks that were given back and are still in use.
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    pub(crate) fn holding_mut(&mut self) -> &mut Holding {
+        &mut self.holding
+    }
+
     fn capture(&self, capture: CaptureId) -> Option<&PlannedCapture> {
         self.captures.iter().find(|planned| planned.capture == capture)
     }
@@ -186,12 +181,10 @@ impl Bindings {
     fn piece(&mut self, row: usize) -> &mut Physical {
         self.pieces[row].as_mut().expect("mapped pieces have rows")
     }
-}
 
-impl PlannedHeap {
     /// Everything that is mapped: address and size.
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.bindings.captures.iter().flat_map(|planned| {
+        self.captures.iter().flat_map(|planned| {
             let bound = planned.bound.iter().filter(|bound| bound.there);
             bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
         })
@@ -199,7 +192,7 @@ impl PlannedHeap {
 
     /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
     pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let graphs = self.bindings.captures.iter().filter(|it| it.owner == Owner::Graph);
+        let graphs = self.captures.iter().filter(|it| it.owner == Owner::Graph);
         let outputs = graphs.flat_map(|planned| &planned.outputs);
         let freed = outputs.filter(|(_, output)| output.freed.is_some());
         freed.map(|(&address, output)| (address, output.bytes))
@@ -228,34 +221,24 @@ impl PlannedHeap {
 
     /// Whether an address lies in what is reserved.
     pub(crate) fn owns(&self, address: u64) -> bool {
-        self.bindings.captures.iter().any(|planned| planned.owns(address))
+        self.captures.iter().any(|planned| planned.owns(address))
     }
 
     /// How many graphs have memory here.
     pub(crate) fn graphs(&self) -> usize {
-        let captures = self.bindings.captures.iter();
+        let captures = self.captures.iter();
         captures.filter(|planned| planned.owner == Owner::Graph).count()
     }
 
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
-    }
-
-    /// In how many pieces.
-    pub(crate) fn pieces(&self) -> usize {
-        self.handles
-    }
-
-    /// Blocks that were given back and are still in use: how many, and their bytes.
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        self.waiting
+        self.holding.reserved()
     }
 
     /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
     /// theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
-        let planned = self.bindings.capture(capture);
+        let planned = self.capture(capture);
         planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
     }
 
@@ -264,11 +247,9 @@ impl PlannedHeap {
         let (address, bytes) = self.extent(id);
         self.leave(id);
         self.ranges.set_state(id, RangeState::Waiting);
-        self.waiting.0 += 1;
-        self.waiting.1 += bytes;
-        let bindings = &mut self.bindings;
+        self.holding.begin_wait(bytes);
         let mut under_way =
-            bindings.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
+            self.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
         if let Some(live) = under_way.find_map(|planned| planned.live.get_mut(&address)) {
             live.freed = true;
         }
@@ -276,15 +257,14 @@ impl PlannedHeap {
 
     /// Live blocks of a capture here, in bytes.
     pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
-        let planned = self.bindings.capture(capture);
+        let planned = self.capture(capture);
         planned.map_or(0, |planned| planned.held)
     }
 
     /// Counts a block that waits out.
     fn leave(&mut self, id: RangeId) {
         if matches!(self.ranges[id].state, RangeState::Waiting) {
-            self.waiting.0 -= 1;
-            self.waiting.1 -= self.ranges[id].bytes;
+            self.holding.end_wait(self.ranges[id].bytes);
         }
     }
 
@@ -295,8 +275,8 @@ impl PlannedHeap {
         self.leave(id);
         let address = self.ranges[id].address;
         self.ranges.remove(id);
-        let next = self.bindings.moment + 1;
-        for planned in &mut self.bindings.captures {
+        let next = self.moment + 1;
+        for planned in &mut self.captures {
             let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
             planned.held -= bytes;
             if let Some(output) = planned.outputs.get_mut(&address) {
@@ -408,7 +388,7 @@ impl PlannedHeap {
         self.ranges_are_blocks()?;
         self.pieces_are_mapped_as_counted()?;
         self.sums_are_sums()?;
-        self.bindings.captures.iter().try_for_each(PlannedCapture::verify)
+        self.captures.iter().try_for_each(PlannedCapture::verify)
     }
 
     /// Every block that is live or waits.
@@ -418,13 +398,13 @@ impl PlannedHeap {
 
     /// The captures under way with blocks here, and those whose graphs have them.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (CaptureId, bool)> + '_ {
-        let owners = self.bindings.captures.iter().filter(|it| it.owner != Owner::Over);
+        let owners = self.captures.iter().filter(|it| it.owner != Owner::Over);
         owners.map(|planned| (planned.capture, planned.owner == Owner::Capture))
     }
 
     /// The addresses that it has reserved, each with their end.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let segments = self.bindings.captures.iter().flat_map(|planned| &planned.segments);
+        let segments = self.captures.iter().flat_map(|planned| &planned.segments);
         segments.map(|segment| (segment.address, segment.address + segment.bytes))
     }
 
@@ -436,7 +416,7 @@ impl PlannedHeap {
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
-        let blocks = self.bindings.captures.iter().flat_map(|planned| &planned.live);
+        let blocks = self.captures.iter().flat_map(|planned| &planned.live);
         let mut blocks: Vec<_> = blocks.map(|(&at, live)| (at, live.bytes, true)).collect();
         blocks.sort_unstable();
         holds!(ranges == blocks, "ranges {ranges:x?}, blocks {blocks:x?}");
@@ -446,9 +426,9 @@ impl PlannedHeap {
     /// A piece is mapped as often as it is counted, at least once, and has its own number. Only one that has memory is
     /// mapped, and only one that is mapped can be used.
     fn pieces_are_mapped_as_counted(&self) -> Verdict {
-        let pieces = &self.bindings.pieces;
+        let pieces = &self.pieces;
         let mut mappings = vec![0; pieces.len()];
-        for bound in self.bindings.captures.iter().flat_map(|planned| &planned.bound) {
+        for bound in self.captures.iter().flat_map(|planned| &planned.bound) {
             let Some(piece) = pieces.get(bound.piece).and_then(Option::as_ref) else {
                 return Err(format!("there is no piece {bound:?}"));
             };
@@ -466,32 +446,33 @@ impl PlannedHeap {
         }
         numbers.sort_unstable();
         let apart = numbers.windows(2).all(|pair| pair[0] < pair[1]);
-        let past = numbers.last().is_none_or(|&last| last < self.bindings.next);
-        holds!(apart && past, "numbers of pieces {numbers:?}, next {}", self.bindings.next);
+        let past = numbers.last().is_none_or(|&last| last < self.next);
+        holds!(apart && past, "numbers of pieces {numbers:?}, next {}", self.next);
         Ok(())
     }
 
     /// What is counted by hand is what the pieces, the scratch memory and the blocks that wait come to. All memory is
     /// there while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
-        let scratch = self.bindings.captures.iter().map(|planned| planned.scratch.held());
+        let scratch = self.captures.iter().map(|planned| planned.scratch.held());
         let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
         let mut gone = 0;
-        for piece in self.bindings.pieces.iter().flatten() {
+        for piece in self.pieces.iter().flatten() {
             match piece.memory {
                 Some(_) => (handles, held) = (handles + 1, held + piece.bytes),
                 None => gone += piece.bytes,
             }
         }
         let sums = (handles, held, gone);
-        let counted = (self.handles, self.reserved, self.suspended);
+        let holding = &self.holding;
+        let counted = (holding.pieces(), holding.reserved(), holding.suspended());
         holds!(sums == counted, "pieces, their bytes, suspended: {sums:?}, counted {counted:?}");
         let waiting = self.ranges.ids().map(|id| &self.ranges[id]);
         let waiting = waiting.filter(|range| range.state == RangeState::Waiting);
         let waiting = waiting.fold((0, 0), |all, range| (all.0 + 1, all.1 + range.bytes));
-        holds!(waiting == self.waiting, "{waiting:?} wait, {:?} counted", self.waiting);
+        holds!(waiting == holding.waiting(), "{waiting:?} wait, {:?} counted", holding.waiting());
         let whole = self.is_whole() && gone == 0;
-        holds!(whole || self.presence.is_shut(), "memory is missing, and the heap is open");
+        holds!(whole || holding.presence().is_shut(), "memory is missing, and the heap is open");
         Ok(())
     }
 }

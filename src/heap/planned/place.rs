@@ -31,7 +31,7 @@ impl PlannedHeap {
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
         let stream = asker.stream;
-        let before = self.reserved;
+        let before = self.reserved();
         let spot = loop {
             let planned = self.enter_capture(capture, unit);
             let &mut NewAddresses { at, end } = planned.run(stream);
@@ -40,7 +40,7 @@ impl PlannedHeap {
                 break spot;
             }
             // What is missing may come elsewhere: then other places may be better.
-            let limit = limit.saturating_sub(self.reserved - before);
+            let limit = limit.saturating_sub(self.reserved() - before);
             if !self.lengthen(driver, capture, stream, spot.new, limit)? {
                 return Ok(None);
             }
@@ -80,14 +80,12 @@ impl PlannedHeap {
             })
         });
         if let Err(error) = mapped {
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.release(driver, memory);
             return Err(error);
         }
         let fixed = Some(Fixed { exportable, exported: false });
         let piece = self.enter_piece(size, memory, fixed);
-        self.bindings.piece(piece).mappings = 1;
+        self.piece(piece).mappings = 1;
         self.enter_capture(capture, unit).bound.push(Bound {
             address,
             bytes: size,
@@ -100,38 +98,36 @@ impl PlannedHeap {
 
     /// What is known of a capture under way, new at its first block.
     pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
-        let bindings = &mut self.bindings;
-        let known = bindings.captures.iter().position(|planned| planned.capture == capture);
+        let known = self.captures.iter().position(|planned| planned.capture == capture);
         let row = known.unwrap_or_else(|| {
-            bindings.captures.push(PlannedCapture::new(capture, unit));
-            bindings.captures.len() - 1
+            self.captures.push(PlannedCapture::new(capture, unit));
+            self.captures.len() - 1
         });
-        &mut bindings.captures[row]
+        &mut self.captures[row]
     }
 
     /// What is known of a capture under way that has a block.
     fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
-        self.bindings.capture_mut(capture).expect("entered before")
+        self.capture_mut(capture).expect("entered before")
     }
 
     /// Has the memory at a place stay behind its addresses, where it is fixed. False where it is not: then it is
     /// exchanged for other memory.
     pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
-        let bindings = &mut self.bindings;
         let here = |bound: &&Bound| {
             let offset = address.checked_sub(bound.address);
             bound.open && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
         };
-        let mut bound = bindings.captures.iter().flat_map(|planned| &planned.bound);
+        let mut bound = self.captures.iter().flat_map(|planned| &planned.bound);
         let row = bound.find(here).map(|bound| bound.piece);
-        let piece = row.and_then(|row| bindings.pieces[row].as_mut());
+        let piece = row.and_then(|row| self.pieces[row].as_mut());
         let fixed = piece.and_then(|piece| piece.fixed.as_mut());
         fixed.map(|fixed| fixed.exported = true).is_some()
     }
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
-        let mut pieces = self.bindings.pieces.iter().flatten();
+        let mut pieces = self.pieces.iter().flatten();
         pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
     }
 
@@ -141,20 +137,18 @@ impl PlannedHeap {
         memory: crate::driver::MemoryHandle,
         fixed: Option<Fixed>,
     ) -> usize {
-        self.reserved += bytes;
-        self.handles += 1;
-        let bindings = &mut self.bindings;
-        let number = bindings.next;
-        bindings.next += 1;
+        self.holding.came(bytes, 1);
+        let number = self.next;
+        self.next += 1;
         let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
-        match bindings.pieces.iter().position(Option::is_none) {
+        match self.pieces.iter().position(Option::is_none) {
             Some(row) => {
-                bindings.pieces[row] = piece;
+                self.pieces[row] = piece;
                 row
             }
             None => {
-                bindings.pieces.push(piece);
-                bindings.pieces.len() - 1
+                self.pieces.push(piece);
+                self.pieces.len() - 1
             }
         }
     }
@@ -249,14 +243,14 @@ impl PlannedHeap {
             let space = Space::new(unit);
             planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
         }
-        let before = self.reserved;
+        let before = self.reserved();
         let place = loop {
             let Some(laid) = &self.enter_capture(capture, unit).laid else { return Ok(None) };
             let &Laid { start, mapped, end, .. } = laid;
             if start + offset + bytes <= mapped {
                 break (start + offset, bytes);
             }
-            let limit = limit.saturating_sub(self.reserved - before);
+            let limit = limit.saturating_sub(self.reserved() - before);
             let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
             if more == 0 {
                 return Ok(None);

@@ -579,7 +579,7 @@ impl PlannedHeap {
         limit: u64,
     ) -> Result<u64, DriverError> {
         let unit = unit(driver.memory_support());
-        let planned = self.bindings.capture_mut(capture);
+        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
         let Some(planned) = planned else { return Ok(0) };
         let most = planned.peak.max(planned.held + asked);
         let Scratch { pieces, mapped } = &mut planned.scratch;
@@ -602,8 +602,7 @@ impl PlannedHeap {
                 match (smaller, made) {
                     (_, (size, Some(Ok(memory)))) => {
                         pieces.push((size, memory));
-                        self.reserved += size;
-                        self.handles += 1;
+                        self.holding.came(size, 1);
                         (size, memory)
                     }
                     // What is there does too, in more mappings.
@@ -625,7 +624,7 @@ impl PlannedHeap {
 
     /// Scratch memory of a capture, in bytes, and how often it is mapped.
     pub(crate) fn scratch_of(&self, capture: CaptureId) -> (u64, usize) {
-        let scratch = self.bindings.capture(capture).map(|planned| &planned.scratch);
+        let scratch = self.capture(capture).map(|planned| &planned.scratch);
         let bytes = |scratch: &Scratch| scratch.pieces.iter().map(|(bytes, _)| bytes).sum();
         scratch.map_or((0, 0), |scratch| (bytes(scratch), scratch.mapped.len()))
     }
@@ -637,18 +636,15 @@ impl PlannedHeap {
         driver: &impl Driver,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
-        let planned = self.bindings.capture_mut(capture);
+        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
         let Some(scratch) = planned.map(|planned| &mut planned.scratch) else { return Ok(()) };
         while let Some(&(address, bytes)) = scratch.mapped.last() {
             driver.unmap(address, bytes)?;
             scratch.mapped.pop();
         }
         while let Some((bytes, memory)) = scratch.pieces.pop() {
-            self.reserved -= bytes;
-            self.handles -= 1;
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.went(bytes, 1);
+            self.holding.release(driver, memory);
         }
         Ok(())
     }
