@@ -49,6 +49,7 @@ use std::num::NonZeroUsize;
 use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
 use crate::engine::{Attempt, PoolConfig};
 use crate::graphs::{Capture, Error, Event, Graph, Memory, Pool};
+use crate::shown::shown;
 
 /// Choices for a callable.
 #[derive(Clone, Copy, Debug)]
@@ -126,8 +127,7 @@ impl<D: HostApi, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
     }
 }
 
-/// Work of a call on a stream: what of it no launch follows is marked, so that its inputs live as long
-/// as it may run.
+/// Work of a call on a stream. What of it no launch follows is marked, so that its inputs live as long as it may run.
 struct Filling<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,
@@ -308,15 +308,8 @@ where
     }
 }
 
-impl<D: HostApi, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callable")
-            .field("pool", &self.pool)
-            .field("options", &self.options)
-            .field("shapes", &self.shapes)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi, K: fmt::Debug, I, O, E] Callable<'_, D, K, I, O, E>: |it|
+    pool = it.pool, options = it.options, shapes = it.shapes);
 
 /// The graphs of one shape, with the inputs that they read and the outputs that they write.
 pub struct Shape<D: HostApi, I, O> {
@@ -378,11 +371,7 @@ impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
     }
 }
 
-impl<D: HostApi, I, O> fmt::Debug for Shape<D, I, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shape").field("graphs", &self.graphs).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi, I, O] Shape<D, I, O>: |it| graphs = it.graphs);
 
 /// What a part works in: once or more to warm up, outside captures, and once to be captured.
 ///

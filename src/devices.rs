@@ -53,7 +53,7 @@ pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
 use crate::engine::{CaptureReport, Engine};
 
-/// The engines of a process, one a device.
+/// The engines of a process, one a device. Calls fail with [`Error::Unknown`] where none has what they name.
 #[derive(Debug)]
 pub struct Devices<D: Driver> {
     engines: BTreeMap<u32, Arc<Engine<D>>>,
@@ -185,9 +185,8 @@ impl<D: Driver> Devices<D> {
         result
     }
 
-    /// After a refusal: the graph will never run, so who accepted it gets its memory back, and who
-    /// was not asked yet rolls back. What an engine refuses here stays with it: nothing is handed
-    /// out for that.
+    /// After a refusal, the graph will never run: who accepted it gets its memory back, and who was not asked yet rolls
+    /// back. What an engine refuses here stays with it: nothing is handed out for that.
     fn take_back(&self, capture: CaptureId, accepted: &[(u32, CaptureReport)]) {
         for (device, engine) in self.iter() {
             let report = accepted.iter().find(|(of, _)| *of == device);

@@ -9,7 +9,9 @@ use crate::journal::BlockNumber;
 use crate::logging::first_of;
 use crate::uses::LateUse;
 
-/// What a call failed with. Unless a variant says otherwise, nothing has changed.
+/// What a call failed with. Unless a variant says otherwise, nothing has changed. Calls that name what is not there fail
+/// with [`Error::Unknown`], and all calls of an engine that a thread has panicked in with [`Error::Poisoned`]: where
+/// their pages name errors, it is those that there are besides.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]

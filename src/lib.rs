@@ -52,6 +52,7 @@ mod error;
 mod heap;
 mod logging;
 mod metrics;
+mod shown;
 mod size;
 
 pub mod callables;

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use crate::driver::{Driver, Transfer};
 use crate::engine::{Engine, Error, PoolStatistics, Statistics, Unknown};
 use crate::regions::{Region, Regions};
+use crate::shown::shown;
 
 /// How a metric changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +52,7 @@ impl Metric {
     }
 }
 
-impl fmt::Debug for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metric").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+shown!([] Metric: |it| name = it.name);
 
 impl fmt::Display for MetricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,12 +59,10 @@ impl BlockOwner {
         Self { memory, stream, uses: Mutex::new(Rank::BufferUses, Uses { recorded, lost: false }) }
     }
 
-    #[inline]
     pub(super) fn memory(&self) -> Option<&Memory<CudaDriver>> {
         self.memory.as_ref()
     }
 
-    #[inline]
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use crate::driver::{
 };
 use crate::engine::{Attempt, CaptureReport, Engine};
 use crate::logging::tell_later;
+use crate::shown::shown;
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
@@ -241,8 +241,7 @@ impl<D: HostApi> Capture<D> {
         Err(Error::Stream { call: "finish", stream: self.stream, why })
     }
 
-    /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value
-    /// is dropped.
+    /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value is dropped.
     fn close_all(&mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
         let mut closed: SmallVec<[_; 1]> = SmallVec::new();
         let mut result = Ok(());
@@ -291,14 +290,7 @@ impl<D: HostApi> Drop for Capture<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Capture<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Capture")
-            .field("id", &self.id)
-            .field("stream", &self.stream)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Capture<D>: |it| id = it.id, stream = it.stream);
 
 /// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the
 /// checker judges it on a thread of its own, while the host ends it in the driver and instantiates its
@@ -360,8 +352,7 @@ impl<D: HostApi> Judging<D> {
     }
 }
 
-/// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
-/// of theirs was freed that it may use.
+/// Adds the pools that a graph uses and that the capture did not join.
 fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
     for row in 0..accepted.len() {
         let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
@@ -383,11 +374,7 @@ impl<D: HostApi> Drop for Judging<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Judging<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judging").field("capture", &self.capture).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Judging<D>: |it| capture = it.capture);
 
 impl<D: HostApi> Engine<D> {
     /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that

@@ -11,6 +11,7 @@ use crate::driver::{
     StreamHandle,
 };
 use crate::engine::{Engine, PoolId};
+use crate::heap::enter_row;
 
 /// How a pool keeps the executables of its graphs ([`Pool::keep_executables`](super::Pool::keep_executables)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -470,11 +471,7 @@ impl Executables {
             holds: Some(member),
             asked: self.clock,
         };
-        let place = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
-        match self.places.get_mut(place) {
-            Some(vacant) => *vacant = Some(made),
-            None => self.places.push(Some(made)),
-        }
+        let place = enter_row(&mut self.places, made);
         self.counts.made += 1;
         self.peak = self.peak.max(self.bytes());
         // What is more than that others have taken meanwhile.

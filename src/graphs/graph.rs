@@ -1,7 +1,5 @@
 //! Executable graphs.
 
-use std::fmt;
-
 use super::executables::Captured;
 use super::lease::{Lease, Owned};
 use super::order::Launched;
@@ -9,6 +7,7 @@ use super::pool::Pool;
 use super::{Error, Unknown};
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
+use crate::shown::shown;
 
 /// An executable graph that owns the lease on its memory.
 ///
@@ -54,8 +53,7 @@ impl<D: HostApi> Graph<D> {
         Ok(Self::new(lease, captured, report))
     }
 
-    /// The pool that its capture joined first, with the graph's handle and its name among those whose executables are
-    /// that pool's.
+    /// The pool that its capture joined first, with the graph's handle and its name among those with executables there.
     fn owned(&self) -> (&Pool<D>, Owned) {
         self.lease.home().zip(self.lease.owned()).expect("a graph's lease owns it")
     }
@@ -155,11 +153,4 @@ impl<D: HostApi> Graph<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Graph<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph")
-            .field("lease", &self.lease)
-            .field("report", &self.report)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Graph<D>: |it| lease = it.lease, report = it.report);

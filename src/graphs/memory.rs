@@ -1,12 +1,12 @@
 //! Blocks that are freed when they are dropped.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
+use crate::shown::shown;
 
 /// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
 ///
@@ -32,19 +32,16 @@ impl<D: HostApi> Memory<D> {
     }
 
     /// Its device address, a multiple of 512.
-    #[inline]
     pub fn address(&self) -> u64 {
         self.block.address
     }
 
     /// What was asked for, in bytes.
-    #[inline]
     pub fn bytes(&self) -> u64 {
         self.block.bytes
     }
 
     /// The engine's name of the block.
-    #[inline]
     pub fn id(&self) -> BlockId {
         self.block.id
     }
@@ -97,8 +94,4 @@ impl<D: HostApi> Drop for Memory<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Memory<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("block", &self.block).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Memory<D>: |it| block = it.block);

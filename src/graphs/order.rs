@@ -157,8 +157,7 @@ impl<D: HostApi> Order<D> {
         }
     }
 
-    /// Marks the end of what `stream` holds, which need not follow the last launch yet, as if it had
-    /// been launched.
+    /// Marks the end of what `stream` holds as if it had been launched, though it need not follow the last launch yet.
     pub(super) fn cover(&mut self, stream: Launched) {
         if self.follow(stream).is_err() {
             // Then no one event stands behind both.
@@ -246,8 +245,7 @@ impl<D: HostApi> Order<D> {
     }
 }
 
-/// What is left of a graph that was dropped while it may have been running: destroyed and released once it has
-/// finished.
+/// What is left of a graph that was dropped while it may have been running: released once it has finished.
 pub(super) struct Retired<D: HostApi> {
     /// Its name in each engine.
     claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,

@@ -1,6 +1,5 @@
 //! Pools that graphs share.
 
-use std::fmt;
 use std::slice;
 use std::sync::{Arc, Weak};
 
@@ -11,6 +10,7 @@ use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::logging::tell_later;
+use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
@@ -225,8 +225,7 @@ impl<D: HostApi> Pool<D> {
         self.order().follow(launched)
     }
 
-    /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
-    /// those comes after it.
+    /// Makes what `stream` was given so far count as a launch: what comes after those of the pool comes after it.
     pub(crate) fn cover(&self, stream: StreamHandle) {
         let launched = Launched::on(self.0.engine.driver(), stream);
         let mut order = self.order();
@@ -331,14 +330,9 @@ impl<D: HostApi> Clone for Pool<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Pool<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("id", &self.0.id).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Pool<D>: |it| id = it.0.id);
 
-/// The pools among some of an engine's that have an owner, in the order in which they are locked; and one
-/// whose owner is going, and whose graphs may run still.
+/// The pools among some of an engine's that have an owner, in the order of their locks; and one whose owner is going.
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],

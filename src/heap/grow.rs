@@ -1,35 +1,24 @@
-//! Growth: where memory from the driver makes a place for a block.
+//! Growth: where memory from the driver makes a place for a block (design/allocator.md, "Growth" and "Mapping ahead").
 //!
-//! Memory is mapped where the least of it is missing: behind the free end of the segment that
-//! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
-//! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
+//! Memory is mapped where the least of it is missing: behind the free end of the segment that grows, or in a hole
+//! beside free ranges. What is *premapped*, beyond what blocks take and in no range, counts as missing then, so that it
+//! changes nothing but the cost. Releasing it *exchanges* its piece for one of the size in use, at the same address,
+//! and what the piece held is lost. That is sound while nothing has run that used the piece, and the caller keeps this
+//! so:
 //!
-//! # Premapped memory
+//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures under way, and
+//! > no use of it outside its capture is known.
 //!
-//! What growth in captures maps beyond what its block takes.
-//!
-//! A mapping of any size costs the same, so a capture that grows again and again maps more at
-//! once. What is left over lies behind the end of its segment, in the same piece, and in no range:
-//! every decision about places is as if it were not mapped. Growth at that end takes from it first.
-//!
-//! **Releasing it** gives it back. The driver unmaps no parts, so the piece is *exchanged* for one of the
-//! size in use, at the same address, and what the piece held is lost. That is sound while nothing
-//! has run that used the piece, and the caller keeps this so:
-//!
-//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures
-//! > under way, and no use of it outside its capture is known.
-//!
-//! The piece was mapped for a capture under way. Before one of these would change (a capture ends,
-//! work outside captures is to be handed a place, a use outside is recorded) the premapped memory is
-//! released, or *kept*: it becomes idle memory like any other, and its piece is never exchanged.
+//! Before one of these would change (a capture ends, work outside captures is to be handed a place, a use outside is
+//! recorded) the premapped memory is released, or *kept*: it becomes idle memory, and its piece is never exchanged.
 
 use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{enter_segment, unit, HeapSegment, Piece, SegmentShape};
+use super::segment::{unit, HeapSegment, Piece, SegmentShape};
 use super::suspend::{Absent, AbsentStage, Holding};
-use super::{Change, Heap, Supply};
+use super::{enter_row, Change, Heap, Supply};
 use crate::capture::Proof;
 use crate::driver::{Driver, DriverError, ErrorKind, MemorySupport, Source, StreamHandle};
 
@@ -150,7 +139,7 @@ impl Heap {
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
         self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
-        let segment = enter_segment(&mut self.segments, opened);
+        let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
             self.grown += if bounds.step > 0 { mapped } else { 0 };
@@ -231,8 +220,7 @@ impl Heap {
         best.map(|(_, _, site)| site)
     }
 
-    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it
-    /// makes.
+    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it makes.
     fn map_at(
         &mut self,
         driver: &impl Driver,
@@ -306,7 +294,7 @@ impl Heap {
             None => {
                 let shape = SegmentShape::Growable { reserve };
                 let opened = HeapSegment::open(driver, bytes, shape, self.plan.exportable)?;
-                let segment = enter_segment(&mut self.segments, opened);
+                let segment = SegmentId::new(enter_row(&mut self.segments, opened));
                 self.growing.get_or_insert(segment);
                 segment
             }
@@ -366,7 +354,6 @@ impl Heap {
     }
 
     /// Bytes that are held and lie in no range.
-    #[inline]
     pub(crate) fn premapped(&self) -> u64 {
         self.premapped
     }
@@ -550,8 +537,7 @@ impl HeapSegment {
     }
 
     /// Exchanges the piece that ends in premapped memory for one without, and returns whether it did: where not, the
-    /// piece is as it was. Where a piece is lost, since it is mapped no more or the device has no access, what stands for
-    /// it, and why.
+    /// piece is as it was. Where it is lost (not mapped, or without access), what stands for it, and why.
     fn exchange(
         &mut self,
         driver: &impl Driver,

@@ -1,20 +1,13 @@
-//! What finished graphs left: what they keep of it between launches, and how captures come to it.
+//! What finished graphs left: what they keep of it between launches, and how captures come to it (design/allocator.md,
+//! "From graph to graph").
 //!
-//! # Kept
+//! A block that was allocated and freed in one capture holds nothing when its graph has run. An output that was freed
+//! after its capture may be read by another graph, and an input that its capture freed is filled before each launch:
+//! memory that such a block ever lay on is *kept*, by address, for as long as the pool has a graph.
 //!
-//! A block that was allocated and freed in one capture holds nothing when its graph has run: its memory is
-//! *temporary*, and written anew by each launch. An output that was freed after its capture may be read by
-//! another graph, and an input that its capture freed is filled before each launch: memory that such a block
-//! ever lay on is *kept*, for as long as the pool has a graph. It is known by address, so that a later block
-//! which covers a part of it does not make more of it.
-//!
-//! # Opened bit by bit
-//!
-//! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of the
-//! heap of captures' blocks is idle as a capture begins in a pool with graphs, it is therefore *closed*,
-//! and opened from the front in units of the device's granularity, as if it were mapped only then. So
-//! where blocks lie depends on what is asked for, and not on what was captured before. Work outside
-//! captures sees no difference.
+//! Where all of the heap of captures' blocks is idle as a capture begins in a pool with graphs, it is *closed*, and
+//! opened from the front in units of the device's granularity, as if it were mapped only then: so where blocks lie does
+//! not depend on what was captured before.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +49,7 @@ impl Kept {
 }
 
 impl Heap {
-    /// A graph may find something in an allocated or waiting range that it did not write itself since its
-    /// launch began.
+    /// A graph may find something in an allocated or waiting range that its launch did not write.
     pub(crate) fn keep(&mut self, id: RangeId) {
         let range = (self.ranges[id].address, self.ranges[id].end());
         self.kept.insert(range);
@@ -86,8 +78,7 @@ impl Heap {
         self.kept.0.clear();
     }
 
-    /// Makes a range idle that is in no list and of no kind, as graphs' memory, and closes it if it is to be `closed`:
-    /// cut where graphs begin or cease to keep it.
+    /// Makes an unlisted range idle, or closed, as graphs' memory: cut where graphs begin or cease to keep it.
     pub(super) fn settle_cut(&mut self, id: RangeId, closed: bool) {
         self.ranges.set_state(id, RangeState::Allocated);
         let since = self.clock;
@@ -152,8 +143,7 @@ impl Heap {
         Some(self.carve(site.first, bytes))
     }
 
-    /// The site that begins at a closed range, if it is the first of its neighbours and they hold
-    /// enough.
+    /// The site that begins at a closed range, if it is the first of its neighbours and they hold enough.
     fn opening(
         &self,
         id: RangeId,

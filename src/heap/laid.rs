@@ -16,10 +16,8 @@ impl Heap {
         !self.is_uncached() && !self.is_shut() && !self.plan.whole
     }
 
-    /// Carves a block out at an address, if all that it would cover lies in one segment and is free
-    /// and the requester may take it: by `proof`, as [`Heap::place`] asks it. Never asks the driver.
-    ///
-    /// `address` and `bytes` are multiples of 512. Costs a look at each free range below.
+    /// Carves a block of `bytes` out at an address, both multiples of 512, if all that it would cover lies in one
+    /// segment and the requester may take it. Never asks the driver. Costs a look at each free range below.
     pub(crate) fn place_at(
         &mut self,
         address: u64,
@@ -55,8 +53,7 @@ impl Heap {
         Some(self.carve(first, bytes))
     }
 
-    /// The lowest address at which [`Heap::place`] would put a block of so many bytes, which a capture asks for. Nothing
-    /// changes. Costs a look at each free range.
+    /// The lowest address at which [`Heap::place`] would put a block of a capture. Costs a look at each free range.
     pub(crate) fn find_place(
         &self,
         bytes: u64,
@@ -86,10 +83,8 @@ impl Heap {
         segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
     }
 
-    /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of
-    /// these addresses (begins and ends, by their begins).
-    ///
-    /// Costs a look at each free range and each of the addresses.
+    /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of these
+    /// addresses (begins and ends, by their begins). Costs a look at each of them and each free range.
     pub(crate) fn place_beside(
         &mut self,
         busy: &[(u64, u64)],

@@ -1,20 +1,14 @@
-//! One heap of a pool: ranges of addresses, who may take the free ones, and growth.
+//! One heap of a pool: ranges of addresses, who may take the free ones, and growth (design/allocator.md, "Heaps").
 //!
-//! * [`range`]: the table of ranges in address order; [`range`]: what must precede new work in each.
-//! * [`segment`]: where memory comes from.
-//! * [`runs`]: free neighbours by address and size.
-//! * [`place`]: where a block goes; with [`place`].
-//! * [`place`]: what streams gave back outside captures.
-//! * [`laid`]: a block at a place that a layout has chosen; [`laid`]: blocks at those of a checkpoint.
-//! * [`kept`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
+//! * [`range`]: the table of ranges in address order, with what must precede new work in each; [`runs`]: free
+//!   neighbours by address and size; [`segment`]: where memory comes from.
+//! * [`place`]: where a block goes; [`laid`]: a block at a given place; [`kept`]: what graphs left, opened bit by bit.
+//! * [`grow`]: more memory from the driver; [`suspend`]: less, or none for a while; [`sharing`]: for others too.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
-//! * [`grow`]: more memory from the driver; [`grow`]: some of it ahead; [`suspend`]: less;
-//!   [`suspend`]: none for a while; [`sharing`]: for other processes and devices too.
 //!
-//! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker
-//! of every range that a block would cover, at the moment when it is placed. A heap remembers no answers.
-//!
-//! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
+//! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker of every range that
+//! a block would cover, at the moment when it is placed: a heap remembers no answers. The same calls give the same
+//! addresses, since every order here is one of sizes, addresses and rows.
 
 mod grow;
 mod kept;
@@ -93,7 +87,6 @@ pub(crate) enum Supply {
 const SMALL: u64 = 1 << 20;
 
 /// Whether a block of so many bytes lies in the heap of small ones, outside captures.
-#[inline]
 pub(crate) fn is_small(bytes: u64) -> bool {
     bytes <= SMALL
 }
@@ -173,7 +166,6 @@ impl Heap {
     }
 
     /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.
-    #[inline]
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
     }
@@ -256,8 +248,7 @@ impl Heap {
         largest
     }
 
-    /// Every range with memory in it, in any order: its address and size, and the number of its
-    /// segment.
+    /// Every range with memory in it, in any order: its address and size, and the number of its segment.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids =
             self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, RangeState::Hole));
@@ -286,8 +277,7 @@ impl Heap {
         self.ranges[id].state
     }
 
-    /// What must precede new work in a free range of a capture. Of a block that a capture allocated: what
-    /// had to precede it.
+    /// What must precede new work in a free range of a capture, or had to precede a block that a capture allocated.
     #[inline]
     pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
         self.ranges.markers(id)
@@ -339,7 +329,6 @@ impl Heap {
     }
 
     /// Whether anything came from the driver or went back since [`Heap::take_changes`].
-    #[inline]
     pub(crate) fn is_changed(&self) -> bool {
         !self.changes.is_empty()
     }
@@ -410,9 +399,8 @@ impl Heap {
         self.settle_outside(id, users.of_block());
     }
 
-    /// Ends a capture: its free ranges become idle. With `graphs` they belong to a finished graph
-    /// from now on; without, the capture is rolled back and they are what they were before it.
-    /// With `hold` they wait instead and are returned.
+    /// Ends a capture: its free ranges become idle, with `graphs` as a finished graph's, without as they were before
+    /// it. With `hold` they wait instead and are returned.
     pub(crate) fn end_capture(
         &mut self,
         capture: CaptureSlot,
@@ -495,8 +483,7 @@ impl Heap {
         self.settle_as(id, users, false);
     }
 
-    /// Makes an unlisted range idle that work outside captures used, and merges it with idle neighbours of its kind.
-    /// Beside closed memory it is closed too, so that whole pieces can go back to the driver.
+    /// Makes an unlisted range idle, and closed beside closed memory, so that whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, users: Users) {
         let Range { previous, next, .. } = self.ranges[id];
         let is_closed = |id: RangeId| match self.ranges[id].state {
@@ -601,6 +588,16 @@ impl Heap {
             segment.last = Some(id);
         }
     }
+}
+
+/// Enters a row in the first vacant place of a table, and returns which that is.
+pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
+    let place = table.iter().position(Option::is_none).unwrap_or(table.len());
+    match table.get_mut(place) {
+        Some(vacant) => *vacant = Some(row),
+        None => table.push(Some(row)),
+    }
+    place
 }
 
 /// What an idle range is, closed or not.

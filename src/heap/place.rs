@@ -1,23 +1,12 @@
-//! Where a block goes.
+//! Where a block goes (design/allocator.md, "The rule"), and what streams gave back outside captures.
 //!
-//! All free ranges stand in one list of *runs*, neighbours that are all free. A block goes to the lowest
-//! address at which neighbours that the requester may take hold it, and lies at their low end; outside
-//! captures to the tightest of the [`COMPARED`] lowest runs with such a place. A stream of a capture may
-//! take what its capture proves for it, and what is idle; work outside captures what is idle and in no
-//! graph, and what its own stream gave back before. Where there is no such place, the heap grows, together
-//! with a free end that it has ([`grow`](super::grow)).
-//!
-//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
-//! after [`TRIES`] ranges that the requester may not take; a second one then begins where the
-//! requester's last search gave up, and gives up likewise. Each time that both fail halves what the
-//! requester's next searches try, down to [`FEW`]; each place that the second finds doubles it again. A
-//! place that both overlook costs memory, not safety.
+//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up after
+//! [`TRIES`] ranges that the requester may not take; a second one then begins where the requester's last search gave
+//! up, and gives up likewise. Each time that both fail halves what the requester's next searches try, down to [`FEW`];
+//! each place that the second finds doubles it again. A place that both overlook costs memory, not safety.
 //!
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
-//! it covers.
-//!
-//! Below it stand the rule by which a requester may take a free range ([`Heap::takes`]), and what streams gave back
-//! outside captures.
+//! it covers. The rule by which a requester may take a free range is [`Heap::takes`].
 
 use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;
@@ -45,8 +34,7 @@ pub(crate) enum Requester {
     Lent { timeline: TimelineId, lent: Lent },
 }
 
-/// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
-/// that it can be given back as if the block had never been.
+/// A place that was carved out. What it asked for before stays known ([`Heap::markers`]): it can be given back unused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) range: RangeId,
@@ -74,9 +62,7 @@ enum Search {
 }
 
 impl Heap {
-    /// Carves a block out of free memory, if there is a place; never asks the driver.
-    ///
-    /// `bytes` is a multiple of 512; `proof` says what precedes the requester's new work.
+    /// Carves a block of `bytes`, a multiple of 512, out of free memory, if there is a place; never asks the driver.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
@@ -236,8 +222,7 @@ impl Heap {
         place
     }
 
-    /// After how many ranges that the requester may not take a search is to give up: the fewer, the more
-    /// of its latest searches failed.
+    /// After how many ranges in vain a search is to give up: the fewer, the more of the latest searches failed.
     #[inline]
     fn tries(&self, requester: Requester) -> usize {
         let vain = number(requester).and_then(|number| self.vain.get(number));
@@ -559,8 +544,7 @@ impl Heap {
         }
     }
 
-    /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
-    /// what they wait for and whose they are: eager, or lent.
+    /// Takes [all of it](Heap::stream_ordered) out of use, as [`Heap::free_later`] does, and returns it.
     pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
         let ordered: Vec<_> = self.stream_ordered().collect();
         for &(id, ..) in &ordered {

@@ -106,16 +106,14 @@ impl RangeState {
     }
 }
 
-/// A range of addresses: two cache lines. All that a search reads lies in the first, but for the markers
-/// of the few ranges that have many.
+/// Two cache lines: all that a search reads lies in the first, but for the markers of the few ranges that have many.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Range {
     pub(crate) bytes: u64,
     pub(crate) next: Option<RangeId>,
     pub(crate) state: RangeState,
-    /// The free markers of a range that a capture gave back, and those that a block's place asked for
-    /// before the block took it.
+    /// The free markers of what a capture gave back, and those that a block's place asked for before the block took it.
     markers: Line,
     pub(crate) previous: Option<RangeId>,
     pub(crate) segment: SegmentId,
@@ -493,8 +491,7 @@ pub(crate) enum Users {
     /// Finished graphs of the pool use it, and each of their launches writes it before it reads it. Of a block, or of
     /// what a capture gave back: graphs use it, and the heap knows by address what they keep.
     Graphs,
-    /// Finished graphs use it, and may find something there that they did not write ([`kept`](super::kept)): an idle
-    /// range alone is this.
+    /// They use it, and may find something there that they did not write ([`kept`](super::kept)). Of idle ranges alone.
     Kept,
     /// Graphs use it, and work outside captures borrows it between their launches.
     Lent,

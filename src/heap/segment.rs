@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::range::{RangeId, SegmentId};
+use super::range::RangeId;
 use super::sharing::Export;
 use super::suspend::{Absent, Holding};
 use crate::driver::{
@@ -207,8 +207,7 @@ impl HeapSegment {
         held
     }
 
-    /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
-    /// has changed.
+    /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing has changed.
     pub(crate) fn extend(&mut self, driver: &impl Driver, bytes: u64) -> Result<(), DriverError> {
         self.map(driver, self.address + self.mapped, bytes)?;
         self.mapped += bytes;
@@ -246,8 +245,7 @@ impl HeapSegment {
         self.exportable
     }
 
-    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has
-    /// changed.
+    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has changed.
     pub(crate) fn map(
         &mut self,
         driver: &impl Driver,
@@ -264,8 +262,7 @@ impl HeapSegment {
         self.attach(driver, address, bytes, memory)
     }
 
-    /// Maps memory at an address of the segment where nothing is mapped. On failure the memory is
-    /// released, and nothing else has changed.
+    /// Maps memory where nothing is mapped. On failure the memory is released, and nothing else has changed.
     pub(super) fn attach(
         &mut self,
         driver: &impl Driver,
@@ -287,8 +284,7 @@ impl HeapSegment {
         Ok(())
     }
 
-    /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time, and
-    /// why it does not is returned.
+    /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
     pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
         let mut refused = None;
         self.stuck.retain(|&(address, Piece { bytes, memory })| {
@@ -317,10 +313,9 @@ impl HeapSegment {
         pieces.filter(move |(address, piece)| address + piece.bytes <= end)
     }
 
-    /// Unmaps pieces that lie wholly in `start..end`, from the front until at least `most` bytes
-    /// are unmapped or the driver refuses. Returns what is unmapped now; `holding` takes care of the handles.
-    ///
-    /// No work may use the memory any more.
+    /// Unmaps pieces that lie wholly in `start..end` and that no work uses any more, from the front until at least
+    /// `most` bytes are unmapped or the driver refuses. Returns what is unmapped now; `holding` takes care of the
+    /// handles.
     pub(crate) fn unmap(
         &mut self,
         driver: &impl Driver,
@@ -378,18 +373,4 @@ impl HeapSegment {
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }
-}
-
-/// Enters a new segment in a table.
-pub(super) fn enter_segment(
-    segments: &mut Vec<Option<HeapSegment>>,
-    segment: HeapSegment,
-) -> SegmentId {
-    let vacant = segments.iter().position(Option::is_none);
-    let row = vacant.unwrap_or(segments.len());
-    if row == segments.len() {
-        segments.push(None);
-    }
-    segments[row] = Some(segment);
-    SegmentId::new(row)
 }

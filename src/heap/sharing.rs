@@ -12,6 +12,7 @@ use super::planned::PlannedHeap;
 use super::segment::HeapSegment;
 use super::{Heap, RangeId};
 use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
+use crate::shown::shown;
 
 /// A piece of physical memory that other processes may map.
 ///
@@ -55,11 +56,7 @@ impl Drop for Export {
     }
 }
 
-impl std::fmt::Debug for Export {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Export").field("serial", &self.serial).finish_non_exhaustive()
-    }
-}
+shown!([] Export: |it| serial = it.serial);
 
 /// A piece of physical memory that a block lies on.
 #[derive(Clone, Debug)]
@@ -91,8 +88,7 @@ pub enum Shared {
     },
 }
 
-/// Memory of another process, or of another allocator, that is mapped here. It is in no heap: the
-/// engine hands nothing of it out.
+/// Memory of another process, or of another allocator, that is mapped here. It is in no heap, and never handed out.
 #[derive(Debug)]
 pub(crate) struct Imported(HeapSegment);
 
@@ -223,8 +219,7 @@ impl HeapSegment {
 }
 
 impl Heap {
-    /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others
-    /// from now on.
+    /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others from now on.
     pub(crate) fn share(
         &mut self,
         driver: &impl Driver,

@@ -1,22 +1,12 @@
-//! Memory that goes back to the driver: for a while, or for good.
+//! Memory that goes back to the driver: for a while, or for good (design/allocator.md, "Suspension" and "Giving back").
 //!
-//! # Suspension
+//! The table of ranges stays as it is while a heap is suspended: a block that is freed changes the table and nothing
+//! else. Nothing is handed out, and nothing is given back by range. A piece goes and comes in single steps, each of
+//! them one call of the driver. Where a call fails, the piece stands where the call before it left it, and either way
+//! goes on from there.
 //!
-//! All memory of a heap goes back to the driver and comes again at the same addresses.
-//!
-//! The table of ranges stays as it is, and is kept as ever: who frees a block of a suspended heap
-//! changes the table and nothing else. Nothing is handed out, and nothing is given back by range.
-//!
-//! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
-//! call fails, the piece stands where the call before it left it, and either way goes on from there.
-//!
-//! # For good
-//!
-//! What no work uses any more is given back, without waiting for anything.
-//!
-//! Only idle ranges that no graph uses are touched, and of those only whole pieces, since the
-//! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
-//! holes again.
+//! For good go idle ranges that no graph uses, in whole pieces, without a wait; a hole stays in the table, which growth
+//! fills again.
 
 use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
@@ -24,9 +14,8 @@ use super::segment::{create, HeapSegment, Piece};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
-/// Up to so many bytes neighbours come back as one piece. A call of the driver costs the same for any size,
-/// 40 us on one H100: pieces of 2 MiB come at a third of the speed at which the link copies. Larger ones would
-/// save little, and a piece is given back only as a whole.
+/// Up to so many bytes neighbours come back as one piece: a call of the driver costs 40 us on one H100 for any size, so
+/// that pieces of 2 MiB come at a third of the speed at which the link copies. A piece is given back only as a whole.
 const JOINED: u64 = 16 << 20;
 
 /// How much of a heap's memory is there.
@@ -43,7 +32,6 @@ pub(crate) enum Presence {
 
 impl Presence {
     /// Whether nothing may be handed out, since there may be no memory behind the addresses.
-    #[inline]
     pub(crate) fn is_shut(self) -> bool {
         self != Self::Whole
     }
@@ -72,7 +60,6 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    #[inline]
     pub(crate) fn presence(&self) -> Presence {
         self.presence
     }
@@ -93,7 +80,6 @@ impl Holding {
         self.suspended
     }
 
-    #[inline]
     pub(crate) fn waiting(&self) -> (usize, u64) {
         self.waiting
     }
@@ -116,12 +102,10 @@ impl Holding {
         self.suspended -= bytes;
     }
 
-    #[inline]
     pub(super) fn begin_wait(&mut self, bytes: u64) {
         self.waiting = (self.waiting.0 + 1, self.waiting.1 + bytes);
     }
 
-    #[inline]
     pub(super) fn end_wait(&mut self, bytes: u64) {
         self.waiting = (self.waiting.0 - 1, self.waiting.1 - bytes);
     }
@@ -374,8 +358,7 @@ impl Heap {
         self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
     }
 
-    /// Everything that a suspended heap still holds: address, size and segment, neighbours of one
-    /// segment together.
+    /// Everything that a suspended heap still holds: address, size and segment, neighbours of one segment together.
     pub(crate) fn still_held(&self) -> Vec<((u64, u64), usize)> {
         let mut still: Vec<((u64, u64), usize)> = Vec::new();
         for (number, segment) in self.segments.iter().enumerate() {
@@ -411,8 +394,7 @@ impl Heap {
         Ok(true)
     }
 
-    /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
-    /// its ranges have no memory in them.
+    /// Every range that memory can be given back from, in no promised order; none of a heap that is shut.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
         if self.is_shut() {
             return Vec::new();

@@ -40,7 +40,6 @@ mod kept;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +49,7 @@ use crate::engine::{Engine, Held, Movement, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches, Pool};
 use crate::logging::{tell_later, Later};
+use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use host::give_back;
 use kept::{HostCopies, Moving};
@@ -637,8 +637,4 @@ impl<D: Transfer> Drop for Regions<D> {
     }
 }
 
-impl<D: Transfer> fmt::Debug for Regions<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Regions").field("regions", &self.report()).finish_non_exhaustive()
-    }
-}
+shown!([D: Transfer] Regions<D>: |it| regions = it.report());

@@ -46,8 +46,7 @@ impl Rounding {
         Some(Self { logs })
     }
 
-    /// All of it as two numbers, and back: half of the intervals in each, so that a mixture of two roundings
-    /// is one too.
+    /// As two numbers, half of the intervals in each, so that a mixture of two roundings is one too; and back.
     pub(crate) fn to_halves(self) -> [u64; 2] {
         let bits = u128::from_le_bytes(self.logs);
         [bits as u64, (bits >> 64) as u64]

@@ -1,14 +1,10 @@
-//! Memory behind addresses: a plan is carried out, and what no block and no graph needs any more is released.
+//! Memory behind addresses: a plan is carried out, the memory goes and comes again as in [`Heap`](crate::heap::Heap)s,
+//! and what no block and no graph needs any more is released.
 //!
-//! **Suspension**: the memory behind bound addresses goes back to the driver and comes again.
-//! Contents are lost and addresses stay, and each piece comes back wherever it was mapped. Where a call
-//! fails, either way goes on from there.
-//!
-//! **Compaction**: pieces of several sizes become such as fit all graphs, at the same addresses.
-//!
-//! What holds a live block, is fixed, or belongs to a capture that others were beside stays as it is:
-//! contents are never moved, and graphs that may run at once come to share nothing. All else is unmapped, and
-//! then the heap is one that is short of a part: resuming it maps the new pieces.
+//! **Compaction** gives graphs other pieces at the same addresses. What holds a live block, is fixed, or belongs to a
+//! capture that others were beside stays as it is: contents are never moved, and graphs that may run at once come to
+//! share nothing. All else is unmapped, and then the heap is one that is short of a part: resuming it maps the new
+//! pieces.
 
 use std::collections::BTreeMap;
 
@@ -248,8 +244,7 @@ impl PlannedHeap {
         }
     }
 
-    /// A capture has a graph from now on. One whose memory never came keeps the scratch memory.
-    /// Returns whether it has any blocks here.
+    /// A capture has a graph from now on, also if its memory never came. Returns whether it has any blocks here.
     pub(crate) fn keep_graph(&mut self, capture: CaptureId) -> bool {
         let planned = self.capture_mut(capture);
         let Some(planned) = planned else { return false };
@@ -257,9 +252,8 @@ impl PlannedHeap {
         true
     }
 
-    /// Gives back to the driver what is not used any more: mappings of captures that are over, but for
-    /// those with live blocks; pieces that are mapped nowhere; addresses of captures without either.
-    /// What the driver does not take stays for the next time.
+    /// Gives back what is not used any more: mappings of captures that are over without live blocks, pieces that are
+    /// mapped nowhere, addresses of captures without either. What the driver does not take stays for the next time.
     pub(crate) fn release_unused(&mut self, driver: &impl Driver) {
         self.holding.release_orphans(driver);
         let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
@@ -538,8 +532,7 @@ impl PlannedHeap {
         self.resume(driver, &mut NothingKept).map(|_| ())
     }
 
-    /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the
-    /// rest.
+    /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the rest.
     fn enter(&mut self, exchange: &Exchange) -> Vec<(u64, MemoryHandle)> {
         let goes = &exchange.goes;
         let mut bounds: Vec<(usize, Vec<Bound>)> = Vec::new();
@@ -618,14 +611,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
-    /// the search is no exact one. Then nothing is to be exchanged.
+    /// How many bytes less the new pieces have than those that go for them; 0 where nothing is to be exchanged.
     pub(crate) fn saves(&self) -> u64 {
         self.before.saturating_sub(self.after.iter().sum())
     }
 
-    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
-    /// ([`PlannedHeap::release_unused`]).
+    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one.
     pub(crate) fn excess(&self) -> u64 {
         self.unused + self.saves()
     }

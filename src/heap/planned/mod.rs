@@ -1,20 +1,13 @@
-//! Blocks of captures that get their memory at the capture's end.
+//! Blocks of captures that get their memory at the capture's end (design/plans.md).
 //!
-//! While a capture is under way its blocks here have addresses of their own, given out again only where
-//! what lay there is proven to be done with, and all of them are mapped to a little *scratch* memory, since copies can only be captured between
-//! mapped addresses. At the end a plan says which physical pieces serve which addresses; they are
-//! mapped there in the scratch memory's place ([`bind`]). A *planned capture* is what the heap knows of one:
-//! its blocks, where they lie and on which pieces.
-//!
-//! Pieces that hold nothing which must last are shared by the graphs of the pool, which never run at
-//! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
-//! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`bind`]).
+//! Until then their addresses are mapped to a little *scratch* memory, since copies can only be captured between mapped
+//! addresses. A *planned capture* is what the heap knows of one: its blocks, where they lie and on which pieces. Pieces
+//! that hold nothing which must last are shared by the graphs of the pool, which never run at once. A piece lasts while
+//! a block on it is live, and then no other graph uses it. Once no addresses lie on it, it goes back to the driver.
 //!
 //! * [`place`]: addresses for a block, new ones or those of a layout, and what lies on the pages that blocks have had.
 //! * [`space`]: which of those pages a stream may have again, and what lies behind addresses for the time being.
 //! * [`bind`]: a plan carried out; less memory for graphs that are there, none for a while, none any more.
-//!
-//! What holds of a pool's planned heap between calls: see `engine/verify.rs`.
 
 mod bind;
 mod place;
@@ -235,8 +228,7 @@ impl PlannedHeap {
         self.holding.reserved()
     }
 
-    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
-    /// theirs.
+    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let planned = self.capture(capture);
         planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
@@ -268,9 +260,8 @@ impl PlannedHeap {
         }
     }
 
-    /// Takes a block out of use. Who proves the markers that it was given back with may have its
-    /// addresses; with none those whose place was proven before, if nothing can have used it. Returns
-    /// whether nothing needs to be proven.
+    /// Takes a block out of use. Its addresses are for who proves the markers that it was given back with; where
+    /// nothing can have used it, those that its place asked for. Returns whether nothing needs to be proven.
     pub(crate) fn free(&mut self, id: RangeId, given: Ended) -> bool {
         self.leave(id);
         let address = self.ranges[id].address;
@@ -368,8 +359,7 @@ impl PlannedCapture {
         here.map(|(&start, &output)| (start, output))
     }
 
-    /// The rows of the pieces that its graph writes, each with whether the host has freed an output
-    /// that lay there.
+    /// The rows of the pieces that its graph writes, each with whether the host has freed an output that lay there.
     fn written(&self) -> BTreeMap<usize, bool> {
         let mut written = BTreeMap::new();
         for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {

@@ -10,6 +10,7 @@ use super::space::{Asker, Space};
 use super::{Bound, Fixed, Live, NewAddresses, Physical, PlannedCapture, PlannedHeap};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
+use crate::heap::enter_row;
 use crate::heap::place::Placed;
 use crate::heap::range::{RangeState, SegmentId, Users};
 use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
@@ -140,17 +141,8 @@ impl PlannedHeap {
         self.holding.came(bytes, 1);
         let number = self.next;
         self.next += 1;
-        let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
-        match self.pieces.iter().position(Option::is_none) {
-            Some(row) => {
-                self.pieces[row] = piece;
-                row
-            }
-            None => {
-                self.pieces.push(piece);
-                self.pieces.len() - 1
-            }
-        }
+        let piece = Physical { number, bytes, memory: Some(memory), mappings: 0, fixed };
+        enter_row(&mut self.pieces, piece)
     }
 
     /// Enters a block, with its stream and what had to be proven for it unless it is fixed.
@@ -171,8 +163,7 @@ impl PlannedHeap {
         Placed { range, address, bytes, users: Users::Eager }
     }
 
-    /// Maps some of what is missing of `bytes` behind where a run is, in the run or in a new one. Returns
-    /// whether anything was.
+    /// Maps some of what is missing of `bytes` behind a run, or in a new one. Returns whether anything was.
     fn lengthen(
         &mut self,
         driver: &impl Driver,
@@ -481,8 +472,7 @@ impl Stretch {
     }
 }
 
-/// Gaps in the pages of each stream, the smallest first. Those in pages that are no stream's are left out. A change
-/// takes some steps and a move of what lies behind in the row.
+/// Gaps in the pages of each stream, the smallest first; none in pages that are no stream's.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     /// By stream: sizes and addresses.
