@@ -177,7 +177,8 @@ impl Heap {
         unit: u64,
     ) -> Option<Site> {
         let before = |range: Option<RangeId>| {
-            self.usable_before(range.filter(|_| !apart), bytes, requester, proof)
+            let from = range.filter(|_| !apart);
+            self.usable(from, |range| range.previous, bytes, requester, proof)
         };
         let mut best: Option<(u64, u64, Site)> = None;
         let mut offer = |address: u64, site: Site| {
@@ -194,7 +195,7 @@ impl Heap {
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: GrowthSpot::Low(hole) });
             }
-            let above = self.usable_after(range.next, bytes, requester, proof);
+            let (_, above) = self.usable(range.next, |it| it.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);

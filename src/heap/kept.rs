@@ -155,7 +155,8 @@ impl Heap {
         if previous.is_some_and(|previous| self.is_closed(previous)) {
             return None;
         }
-        let (first, below) = self.usable_before(previous, bytes, requester, proof);
+        let step = |range: &Range| range.previous;
+        let (first, below) = self.usable(previous, step, bytes, requester, proof);
         let missing = bytes - below;
         let mut held = 0;
         let mut at = Some(id);

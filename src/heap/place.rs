@@ -382,48 +382,27 @@ impl Heap {
         self.plan.splitting.most.is_none_or(|most| bytes < most)
     }
 
-    /// The free ranges that the requester may take from `last` downwards: the first of them, and how
-    /// much they hold, at most `bytes`.
-    pub(super) fn usable_before(
+    /// The free ranges that the requester may take from one on, each the `step` of the one before: the last of them, and
+    /// how much they hold, at most `bytes`.
+    pub(super) fn usable(
         &self,
-        last: Option<RangeId>,
+        from: Option<RangeId>,
+        step: fn(&Range) -> Option<RangeId>,
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
     ) -> (Option<RangeId>, u64) {
-        let mut first = None;
-        let mut usable = 0;
-        let mut at = last;
+        let (mut last, mut usable, mut at) = (None, 0, from);
         while let Some(id) = at.filter(|_| usable < bytes) {
             if !self.may_take(id, requester, proof) {
                 break;
             }
-            first = Some(id);
+            last = Some(id);
             usable += self.ranges[id].bytes;
-            at = self.ranges[id].previous;
+            at = step(&self.ranges[id]);
         }
         // The walk ends as soon as it has enough; a place that large would have been found before.
-        (first, usable.min(bytes))
-    }
-
-    /// How much the free ranges hold that the requester may take from `first` upwards, at most `bytes`.
-    pub(super) fn usable_after(
-        &self,
-        first: Option<RangeId>,
-        bytes: u64,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> u64 {
-        let mut usable = 0;
-        let mut at = first;
-        while let Some(id) = at.filter(|_| usable < bytes) {
-            if !self.may_take(id, requester, proof) {
-                break;
-            }
-            usable += self.ranges[id].bytes;
-            at = self.ranges[id].next;
-        }
-        usable.min(bytes)
+        (last, usable.min(bytes))
     }
 
     /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits

@@ -57,20 +57,11 @@ pub(crate) enum RangeState {
     Closed { users: Users },
     /// Free for work that this timeline submits from now on: it comes after all that used the range.
     /// For all streams once the timeline has completed the range's position.
-    StreamOrdered {
-        timeline: TimelineId,
-        /// Eager, or graphs' memory that was lent.
-        users: Users,
-    },
-    /// Free for a stream of a capture that proves the range's free markers; there is at least one.
-    Pending {
-        /// The capture whose nodes the markers are.
-        capture: CaptureSlot,
-        /// The stream that had the block.
-        owner: StreamIndex,
-        /// Of before the capture.
-        users: Users,
-    },
+    /// Its users are eager, or it is graphs' memory that was lent.
+    StreamOrdered { timeline: TimelineId, users: Users },
+    /// Free for a stream of the capture that proves the range's free markers, nodes of it; there is at least one. The
+    /// owner is the stream that had the block, and the users are those of before the capture.
+    Pending { capture: CaptureSlot, owner: StreamIndex, users: Users },
     /// Given back, but not free for any stream yet.
     Waiting,
     /// Addresses without memory.

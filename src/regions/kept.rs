@@ -102,12 +102,9 @@ impl<D: Transfer> HostCopies<D> {
         }
     }
 
-    pub(super) fn kept(&self, pool: PoolId) -> Option<&PoolContents> {
-        self.kept.get(&pool)
-    }
-
-    pub(super) fn retained(&self, pool: PoolId) -> Option<&PoolContents> {
-        self.retained.get(&pool)
+    /// What is kept of a pool that is asleep, or retained of one that is awake.
+    pub(super) fn contents(&self, pool: PoolId, asleep: bool) -> Option<&PoolContents> {
+        if asleep { &self.kept } else { &self.retained }.get(&pool)
     }
 
     /// What is kept and retained of each pool, in bytes.

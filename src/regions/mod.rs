@@ -415,8 +415,7 @@ impl<D: Transfer> Regions<D> {
         // One that could not go may have copies under way.
         copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let kept = if asleep { copies.kept(pool) } else { copies.retained(pool) };
-        let Some(kept) = kept else { return Ok(false) };
+        let Some(kept) = copies.contents(pool, asleep) else { return Ok(false) };
         let parts = kept.places(address, bytes);
         parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
         Ok(parts.is_some())

@@ -246,10 +246,7 @@ impl PlannedHeap {
 
     /// A capture has a graph from now on, also if its memory never came. Returns whether it has any blocks here.
     pub(crate) fn keep_graph(&mut self, capture: CaptureId) -> bool {
-        let planned = self.capture_mut(capture);
-        let Some(planned) = planned else { return false };
-        planned.owned_by(Owner::Graph);
-        true
+        self.capture_mut(capture).map(|planned| planned.owned_by(Owner::Graph)).is_some()
     }
 
     /// Gives back what is not used any more: mappings of captures that are over without live blocks, pieces that are
