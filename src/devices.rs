@@ -95,8 +95,7 @@ impl<D: Driver> Devices<D> {
         self.engines.get(&device).ok_or_else(unknown)
     }
 
-    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream
-    /// captures.
+    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream captures.
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`]; [`Error::Unknown`]; [`Error::NoEngine`]; the driver's.
@@ -107,17 +106,15 @@ impl<D: Driver> Devices<D> {
         self.of_device(any.driver().device_of_stream(stream)?)
     }
 
-    /// The engine that an address belongs to: one of a block, or any other in what the engine has
-    /// from its driver.
+    /// The engine that an address belongs to: one of a block, or any other in what the engine has from its driver.
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
         engines.find(|engine| engine.host().owns(address)).ok_or_else(unknown)
     }
 
-    /// Ends a capture in every engine that takes part in it, as
-    /// [`Engine::end_capture`] does, and returns what each device's came to.
-    /// The graph may be launched only if this succeeds. When it is destroyed,
+    /// Ends a capture in every engine that takes part in it, as [`Engine::end_capture`] does, and returns what each
+    /// device's came to. The graph may be launched only if this succeeds. When it is destroyed,
     /// [`Engine::release_graph`] is called on each of them.
     ///
     /// # Errors
@@ -163,8 +160,7 @@ impl<D: Driver> Devices<D> {
         known.then_some(()).ok_or(unknown)
     }
 
-    /// Names a stream to every engine, for the calling thread, as
-    /// [`Engine::mark_stream`] does.
+    /// Names a stream to every engine, for the calling thread, as [`Engine::mark_stream`] does.
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`]: mark it with the engine of its device.

@@ -102,9 +102,8 @@ pub enum Error {
     /// The memory of a block cannot be shared with other processes.
     #[error("share: block {} cannot be shared: {why}", .block.0)]
     NotShared { block: BlockNumber, why: WhyNotShared },
-    /// A stream was set back behind the users of a block whose place another block had been given
-    /// on the strength of the old order. The capture was rolled back; its graph must not be
-    /// launched.
+    /// A stream was set back behind the users of a block whose place another block had been given on the strength of
+    /// the old order. The capture was rolled back; its graph must not be launched.
     #[error(
         "the capture is refused: {stream} was set back behind work that block {} relied on to take \
          over its place; let the stream wait for an event behind that work before it goes on, or \
@@ -126,14 +125,12 @@ pub enum Error {
     /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
     #[error("a thread panicked inside the engine; nothing is handed out any more")]
     Poisoned,
-    /// The checker refuses the capture: its graph must not be launched. The capture was rolled
-    /// back.
+    /// The checker refuses the capture: its graph must not be launched. The capture was rolled back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
-    /// The checker refused the capture, and would have accepted it if each programmatic launch had waited
-    /// for its predecessor. The capture was rolled back. The engine has noted where the capture launched
-    /// so, and holds memory back there when the same work is captured again
-    /// ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
+    /// The checker refused the capture, and would have accepted it if each programmatic launch had waited for its
+    /// predecessor. The capture was rolled back. The engine has noted where the capture launched so, and holds memory
+    /// back there when the same work is captured again ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
     #[error(
         "the capture is refused because of a programmatic launch; capture again: the engine has noted \
          the launch and will allow for it (or set `programmatic` to lag, or to trust if every kernel \
@@ -156,8 +153,7 @@ pub enum Error {
         .capture.0
     )]
     CannotPlan { capture: CaptureId },
-    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not
-    /// be launched.
+    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not be launched.
     #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
         /// What the capture runs on, in bytes.
@@ -302,8 +298,7 @@ pub enum StreamRefusal {
          copy before the capture begins"
     )]
     CopyWhileCapturing,
-    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
-    /// its order.
+    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of its order.
     #[error(
         "is a different stream in every thread; give the engine a stream that was created, or the legacy stream"
     )]

@@ -23,9 +23,8 @@ use crate::shown::shown;
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
-/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a
-/// panic for instance, it ends the capture, rolls back what the engine decided in it, and leaves no
-/// graph.
+/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a panic for instance,
+/// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
 pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
@@ -143,12 +142,11 @@ impl<D: HostApi> Capture<D> {
         Ok(Memory::new(block, pool))
     }
 
-    /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
-    /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
-    /// waits until it has finished. What is not kept must outlive the graph's last launch by other
-    /// means, by [`Pool::synchronize`](super::Pool::synchronize) for instance: to outlive the graph is
-    /// not enough, since that may be dropped while it runs. A closure may be called more than once
-    /// ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
+    /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that was allocated before,
+    /// for instance, or what their parameters point to. Dropping such a graph waits until it has finished. What is not
+    /// kept must outlive the graph's last launch by other means, by [`Pool::synchronize`](super::Pool::synchronize) for
+    /// instance: to outlive the graph is not enough, since that may be dropped while it runs. A closure may be called
+    /// more than once ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -168,10 +166,9 @@ impl<D: HostApi> Capture<D> {
     /// with the first launch.
     ///
     /// # Errors
-    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
-    /// does not accept the capture, or [`Error::CaptureAgain`];
-    /// [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for instance. The
-    /// capture is over then, and nothing of it is left.
+    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker does not accept the capture, or
+    /// [`Error::CaptureAgain`]; [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for
+    /// instance. The capture is over then, and nothing of it is left.
     ///
     /// # Panics
     /// For a capture that was [adopted](Capture::adopt): its host ends it.
@@ -194,10 +191,9 @@ impl<D: HostApi> Capture<D> {
         Ok(Graph::new(lease, captured, report))
     }
 
-    /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the
-    /// handle under capture, just before the host ends it, or the one that ending it gave; the first
-    /// is better (see [`Engine::end_capture`]). Does what [`Capture::close`] and [`Judging::verdict`] do
-    /// in turn, and names the kernels in a refusal.
+    /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the handle under capture,
+    /// just before the host ends it, or the one that ending it gave; the first is better (see [`Engine::end_capture`]).
+    /// Does what [`Capture::close`] and [`Judging::verdict`] do in turn, and names the kernels in a refusal.
     ///
     /// # Errors
     /// The engine's, [`PoolRefusal::Going`]: then the graph must not be launched, and nothing of the
@@ -292,9 +288,8 @@ impl<D: HostApi> Drop for Capture<D> {
 
 shown!([D: HostApi] Capture<D>: |it| id = it.id, stream = it.stream);
 
-/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the
-/// checker judges it on a thread of its own, while the host ends it in the driver and instantiates its
-/// graph. May be moved to another thread.
+/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the checker judges it on a
+/// thread of its own, while the host ends it in the driver and instantiates its graph. May be moved to another thread.
 ///
 /// Dropped without [`Judging::verdict`], it is rolled back: its graph must never be launched.
 pub struct Judging<D: HostApi> {
@@ -305,8 +300,7 @@ pub struct Judging<D: HostApi> {
 }
 
 impl<D: HostApi> Judging<D> {
-    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through
-    /// the lease.
+    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through the lease.
     ///
     /// # Errors
     /// Those of [`Engine::verdict`],
@@ -377,8 +371,7 @@ impl<D: HostApi> Drop for Judging<D> {
 shown!([D: HostApi] Judging<D>: |it| capture = it.capture);
 
 impl<D: HostApi> Engine<D> {
-    /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
-    /// owns its memory.
+    /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that owns its memory.
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
@@ -410,16 +403,14 @@ impl<D: HostApi> Pool<D> {
     /// the second one's blocks lie, in close to the least memory that can do without more edges. For
     /// devices without virtual memory management there is no other way to that.
     ///
-    /// `body` must launch the same work both times, and must have no effects at the time of the
-    /// capture but for what it returns: what it returned first is dropped before it is called again,
-    /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
-    /// block from before the capture that it frees is gone the first time. What a library initialises at its first
-    /// call alone, in a block of the capture, is gone with the first capture: the second one's graph reads anything there.
-    /// Where the second capture asks for anything else, it is served from there on as by
-    /// [`Engine::capture`], and
-    /// [`CaptureReport::layout`] in [`Graph::report`] tells.
-    /// After [`Error::CaptureAgain`] the second capture is made again, as by
-    /// that call, so `body` may be called up to four times.
+    /// `body` must launch the same work both times, and must have no effects at the time of the capture but for what it
+    /// returns: what it returned first is dropped before it is called again, and with it go the blocks. A block that it
+    /// put elsewhere stays allocated, its memory apart. A block from before the capture that it frees is gone the first
+    /// time. What a library initialises at its first call alone, in a block of the capture, is gone with the first
+    /// capture: the second one's graph reads anything there. Where the second capture asks for anything else, it is
+    /// served from there on as by [`Engine::capture`], and [`CaptureReport::layout`] in [`Graph::report`] tells. After
+    /// [`Error::CaptureAgain`] the second capture is made again, as by that call, so `body` may be called up to four
+    /// times.
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
     ///
@@ -427,10 +418,9 @@ impl<D: HostApi> Pool<D> {
     /// second capture's end, where that is less: what that setting asks of the host holds for both captures.
     ///
     /// # Errors
-    /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
-    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none; [`Error::Refused`] behind the first
-    /// capture already, where a layout for the second one could only repeat what is wrong. After any
-    /// of them the stream does not capture any more.
+    /// Those of [`Capture::begin`], `body` and [`Capture::finish`]; [`Error::NoJournal`](crate::Error::NoJournal) where
+    /// captures keep none; [`Error::Refused`] behind the first capture already, where a layout for the second one could
+    /// only repeat what is wrong. After any of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,
         stream: impl AsStream,

@@ -11,11 +11,10 @@ use crate::shown::shown;
 
 /// An executable graph that owns the lease on its memory.
 ///
-/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at
-/// any time. One that is held is overwritten by no graph that is captured later. A graph that was
-/// captured *earlier* may have used the same memory while it was free: once that one is launched
-/// again, the output is gone. Outputs that must last longer come from a pool of their own, which the
-/// capture [joins](super::Capture::join) and which nothing is given back in.
+/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at any time. One that
+/// is held is overwritten by no graph that is captured later. A graph that was captured *earlier* may have used the
+/// same memory while it was free: once that one is launched again, the output is gone. Outputs that must last longer
+/// come from a pool of their own, which the capture [joins](super::Capture::join) and which nothing is given back in.
 ///
 /// Dropped while it runs, the graph is destroyed after it has finished: at a later launch or capture of
 /// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).

@@ -15,8 +15,7 @@ use crate::shown::shown;
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
 /// It may be kept for as long as the host likes: it borrows nothing itself, its blocks do. Dropped, it marks how far
-/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is
-/// the stream's.
+/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is the stream's.
 pub struct Lending<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,

@@ -10,8 +10,7 @@ use crate::shown::shown;
 
 /// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
 ///
-/// Which streams used it must be known by then: its own, and those that
-/// [`Memory::record_stream`] was told of.
+/// Which streams used it must be known by then: its own, and those that [`Memory::record_stream`] was told of.
 pub struct Memory<D: HostApi> {
     block: Block,
     pool: Pool<D>,
@@ -76,8 +75,7 @@ impl<D: HostApi> Memory<D> {
         self.into_block().address
     }
 
-    /// Gives the block up without freeing it: that is now up to the caller, by its name, or
-    /// [`Memory::from_block`].
+    /// Gives the block up without freeing it: that is now up to the caller, by its name, or [`Memory::from_block`].
     pub fn into_block(self) -> Block {
         let mut this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the value is never dropped nor used again, so the pool is dropped once, here.

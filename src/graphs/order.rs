@@ -252,8 +252,7 @@ pub(super) struct Retired<D: HostApi> {
     /// Where the graph is ours to destroy, with the executable that no other graph uses.
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
-    /// Its pools but for the one that it is put aside in. That is the first by address, so that no
-    /// two keep each other.
+    /// Its pools but for the one that it is put aside in. That is the first by address, so that no two keep each other.
     others: SmallVec<[Pool<D>; 1]>,
     /// Behind its last launch, in each of its pools that had one under way.
     events: SmallVec<[Arc<Event<D>>; 1]>,

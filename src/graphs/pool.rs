@@ -15,9 +15,8 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
-/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on
-/// another stream than the last one's waits for that. A pool for each set of graphs that may run
-/// side by side keeps those apart.
+/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on another stream than the
+/// last one's waits for that. A pool for each set of graphs that may run side by side keeps those apart.
 ///
 /// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
 /// when another pool is made after that, or by [`Engine::empty_cache`].
@@ -129,9 +128,8 @@ impl<D: HostApi> Pool<D> {
         Ok(self.statistics()?.reserved)
     }
 
-    /// The device memory that the driver itself took for the executables of the pool's living
-    /// graphs, in bytes. It is none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is
-    /// measured.
+    /// The device memory that the driver itself took for the executables of the pool's living graphs, in bytes. It is
+    /// none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is measured.
     ///
     /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
     pub fn driver_bytes(&self) -> u64 {
@@ -212,9 +210,8 @@ impl<D: HostApi> Pool<D> {
         self.0.engine.pool_statistics(self.0.id)
     }
 
-    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far:
-    /// before a graph's inputs are filled anew, for instance. Costs nothing on the stream of the last
-    /// launch.
+    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far: before a graph's
+    /// inputs are filled anew, for instance. Costs nothing on the stream of the last launch.
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
@@ -244,9 +241,8 @@ impl<D: HostApi> Pool<D> {
     /// [`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs).
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's:
-    /// [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are live that
-    /// belong to no graph.
+    /// [`Error::OrderLost`], the engine's: [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are
+    /// live that belong to no graph.
     pub fn suspend_discarding_outputs(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| {
             engine.suspend(pool, false, By::owner("suspend_discarding_outputs"))

@@ -496,11 +496,10 @@ pub enum Lent {
     /// anew. What only the run of the capture wrote there, and no node of its graph, is lost.
     Temporary,
     /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
-    /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes
-    /// inputs by their addresses only while no such block lives there, after all that has used one. It waits for
-    /// launches of other pools' graphs that read outputs there. And a block that lives when a capture into the pool is
-    /// accepted is no longer lent: it is as an output of that capture, which graphs that were captured before may
-    /// overwrite.
+    /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes inputs
+    /// by their addresses only while no such block lives there, after all that has used one. It waits for launches of
+    /// other pools' graphs that read outputs there. And a block that lives when a capture into the pool is accepted is
+    /// no longer lent: it is as an output of that capture, which graphs that were captured before may overwrite.
     AllFree,
 }
 

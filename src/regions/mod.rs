@@ -30,10 +30,9 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of
-//! pieces that have been read goes; waking writes each piece as soon as it is mapped. That memory stays
-//! page-locked for the next sleep ([`Regions::free_host`] gives it back), since locking pages takes longer than
-//! copying them.
+//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of pieces that have
+//! been read goes; waking writes each piece as soon as it is mapped. That memory stays page-locked for the next sleep
+//! ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
 
 mod host;
 mod kept;
@@ -185,9 +184,8 @@ impl<D: Transfer> Regions<D> {
         &self.engine
     }
 
-    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which
-    /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
-    /// [`Regions::forget`].
+    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which nothing was said
+    /// have [`Backup::Host`]. It stays said while the region has no pools, until [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
         self.told.lock().backups.insert(tag.into(), backup);
     }

@@ -1,8 +1,7 @@
 //! The allocator's settings: values only, and the one-line text that they are written as.
 //!
-//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space
-//! allowed around every token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576
-//! bytes. A key may stand once.
+//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space allowed around every
+//! token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576 bytes. A key may stand once.
 //!
 //! [`Settings`] has the keys as a table.
 //!
@@ -152,11 +151,10 @@ settings! {
     ///
     /// `None` leaves it to the host, which may let single captures map ahead ([`HostCalls::grow_ahead`]).
     ///
-    /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a
-    /// capture costs. With a step, pieces that were mapped in a capture are exchanged for smaller
-    /// ones before it ends. So it is for programs that register no memory of captures under way
-    /// anywhere, as communication libraries do, and that write to no block of one from outside
-    /// without recording it first ([`Engine::record_stream`]).
+    /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a capture costs.
+    /// With a step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So it is for
+    /// programs that register no memory of captures under way anywhere, as communication libraries do, and that write
+    /// to no block of one from outside without recording it first ([`Engine::record_stream`]).
     ///
     /// [`HostCalls::grow_ahead`]: crate::engine::HostCalls::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
@@ -164,13 +162,12 @@ settings! {
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
     /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `learned`, as they ask for it, close together where warm-ups or earlier captures have asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
     ///
-    /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least
-    /// memory that they can run on, which blocks share by what the graph proves of their order. So it
-    /// is for programs that register no memory of captures under way anywhere, as communication
-    /// libraries do, that touch no block of one from outside before it has ended here, and that launch
-    /// no graph before. A mapping costs the driver some 20 us, for any size. What work that is not captured writes to
-    /// blocks until then, as a library does that initialises its workspace meanwhile, is not in the memory that
-    /// they get; [`Engine::allocate_fixed`] gives blocks that keep it.
+    /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least memory that they
+    /// can run on, which blocks share by what the graph proves of their order. So it is for programs that register no
+    /// memory of captures under way anywhere, as communication libraries do, that touch no block of one from outside
+    /// before it has ended here, and that launch no graph before. A mapping costs the driver some 20 us, for any size.
+    /// What work that is not captured writes to blocks until then, as a library does that initialises its workspace
+    /// meanwhile, is not in the memory that they get; [`Engine::allocate_fixed`] gives blocks that keep it.
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
@@ -217,20 +214,18 @@ settings! {
         "check": Boolean, BOOLEAN;
     /// Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). Default: `False`.
     ///
-    /// What is found is in the capture's report
-    /// ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)), and all but bare guesses is logged as a
-    /// warning. Only where captures keep a journal: with `check`, or
+    /// What is found is in the capture's report ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)),
+    /// and all but bare guesses is logged as a warning. Only where captures keep a journal: with `check`, or
     /// [`Config::journal`](crate::Config::journal).
     early_reads: bool = false,
         "early_reads": Boolean, BOOLEAN;
     /// For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. Default: `False`.
     ///
     /// Bytes of 0xFF are not a number as floating-point numbers, and negative as integers. Filled is what
-    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's
-    /// device, by the stream of the launch and before it; where a capture into one is under way, before the next
-    /// launch. Only for graphs that are launched through [`Graph`](crate::Graph) or
-    /// [`graphs::Lease`](crate::graphs::Lease). Memory that captures get at their end, as planned, is not filled:
-    /// it never holds what the run of the capture wrote.
+    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's device, by
+    /// the stream of the launch and before it; where a capture into one is under way, before the next launch. Only for
+    /// graphs that are launched through [`Graph`](crate::Graph) or [`graphs::Lease`](crate::graphs::Lease). Memory that
+    /// captures get at their end, as planned, is not filled: it never holds what the run of the capture wrote.
     poison: bool = false,
         "poison": Boolean, BOOLEAN;
     /// How many events the history keeps; 0 turns it off. Default: 0.
@@ -286,8 +281,7 @@ impl Settings {
         Ok((settings, unused))
     }
 
-    /// Whether all values are in the bounds that the text has to keep; fields set in code may not
-    /// be.
+    /// Whether all values are in the bounds that the text has to keep; fields set in code may not be.
     ///
     /// # Errors
     /// [`SettingsError::Value`] for the first that is not.
