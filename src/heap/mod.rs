@@ -60,7 +60,7 @@ pub(crate) struct Splitting {
 }
 
 /// What a heap is for and how it gets memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     /// Whether it holds small blocks.
     pub(crate) small: bool,
@@ -73,11 +73,12 @@ pub(crate) struct Plan {
 }
 
 /// How a heap gets memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Supply {
     /// Segments that reserve this many bytes of addresses and grow.
     Growing { reserve: u64 },
     /// Segments of fixed sizes.
+    #[default]
     Fixed,
     /// An allocation of the driver's for each block, given back with it.
     Uncached,
@@ -92,7 +93,7 @@ pub(crate) fn is_small(bytes: u64) -> bool {
 }
 
 /// One of a pool's two heaps with memory behind every block: that of small or that of large blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Heap {
     plan: Plan,
     /// Where memory comes from, if not from the driver.
@@ -142,27 +143,7 @@ pub(crate) struct Change {
 
 impl Heap {
     pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Self {
-        Self {
-            plan,
-            source,
-            ranges: Ranges::default(),
-            segments: Vec::new(),
-            growing: None,
-            holes: Vec::new(),
-            runs: Runs::default(),
-            has_closed: false,
-            kept: Kept::default(),
-            ordered: Vec::new(),
-            vain: Vec::new(),
-            holding: Holding::default(),
-            premapped: 0,
-            replacements: 0,
-            grown: 0,
-            exact: false,
-            in_blocks: 0,
-            clock: 0,
-            changes: Vec::new(),
-        }
+        Self { plan, source, ..Self::default() }
     }
 
     /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.

@@ -19,7 +19,7 @@ use crate::driver::{
 const ALLOCATION_UNIT: u64 = 2 << 20;
 
 /// Memory from the driver.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HeapSegment {
     pub(crate) address: u64,
     /// Reserved, or allocated, in bytes.
@@ -122,23 +122,7 @@ impl HeapSegment {
 
     /// Addresses with nothing behind them.
     pub(super) fn reserved(address: u64, bytes: u64) -> Self {
-        Self {
-            address,
-            bytes,
-            mapped: 0,
-            premapped: 0,
-            replacement: None,
-            last: None,
-            pieces: BTreeMap::new(),
-            absent: BTreeMap::new(),
-            stuck: Vec::new(),
-            growable: false,
-            allocated: false,
-            given: None,
-            exportable: false,
-            exports: BTreeMap::new(),
-            staying: BTreeSet::new(),
-        }
+        Self { address, bytes, ..Self::default() }
     }
 
     /// A segment that can hold at least `bytes`. One that can grow is empty at first.
