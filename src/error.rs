@@ -485,7 +485,11 @@ pub enum CheckpointRefusal {
 
 /// What a message begins with: the call, where it tells it.
 fn begin(call: &str, told: bool) -> String {
-    told.then(|| format!("{call}: ")).unwrap_or_default()
+    if told {
+        format!("{call}: ")
+    } else {
+        String::new()
+    }
 }
 
 /// What blocks that lie in a pool mean for a call that would suspend it, and what helps.
