@@ -1,10 +1,9 @@
 //! Callables that run as graphs: the counterpart of PyTorch's `make_graphed_callables`.
 //!
-//! A [`Callable`] is given a way to make static inputs for a shape, and one part or several that
-//! work on them. At the first call with a shape it warms up, captures each part into a graph, and
-//! keeps both with the inputs and outputs; each call fills the inputs, launches, and hands the
-//! outputs out. Shapes may be rounded to buckets, so that few graphs serve many; of more than
-//! [`Options::most_shapes`] the one that was unused longest goes.
+//! A [`Callable`] is given a way to make static inputs for a shape, and one part or several that work on them. At the
+//! first call with a shape it warms up, captures each part into a graph, and keeps both with the inputs and outputs;
+//! each call fills the inputs, launches, and hands the outputs out. Shapes may be rounded to buckets, so that few
+//! graphs serve many; of more than [`Options::most_shapes`] the one that was unused longest goes.
 //!
 //! Several parts make partial graphs: forward and backward apart, say, with what the first leaves
 //! for the second in their common outputs, and work that no graph holds between them: see
@@ -49,6 +48,7 @@ use std::num::NonZeroUsize;
 use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
 use crate::engine::{Attempt, PoolConfig};
 use crate::graphs::{Capture, Error, Event, Graph, Memory, Pool};
+use crate::shown::shown;
 
 /// Choices for a callable.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +100,7 @@ type Part<'f, D, K, I, O, E> =
 
 /// A function over static inputs that runs as graphs, one for each of its parts and each shape.
 ///
-/// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part
-/// leaves for the next.
+/// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part leaves for the next.
 ///
 /// It is `Send` where these are: what it is given to call may go to another thread. A thread that calls it on a stream
 /// which another one has used names that first ([`Engine::mark_stream`](crate::engine::Engine::mark_stream)).
@@ -126,8 +125,7 @@ impl<D: HostApi, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
     }
 }
 
-/// Work of a call on a stream: what of it no launch follows is marked, so that its inputs live as long
-/// as it may run.
+/// Work of a call on a stream. What of it no launch follows is marked, so that its inputs live as long as it may run.
 struct Filling<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,
@@ -166,8 +164,7 @@ where
         }
     }
 
-    /// Lets one shape serve several: `bucket` says which. Inputs are then made for that, and parts
-    /// see that.
+    /// Lets one shape serve several: `bucket` says which. Inputs are then made for that, and parts see that.
     #[must_use]
     pub fn bucket(mut self, bucket: impl Fn(&K) -> K + Send + 'f) -> Self {
         self.bucket = Some(Box::new(bucket));
@@ -177,11 +174,9 @@ where
     /// Adds a part, which becomes a graph of its own. Parts are captured in the order in which they
     /// were added, and a call launches them in that order.
     ///
-    /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
-    /// output, and is overwritten by no graph that is captured later (see
-    /// [`Graph`]). It must do the same each time it runs: after
-    /// [`Error::CaptureAgain`] all parts are captured again, with new
-    /// outputs.
+    /// A part writes what it is to leave into the outputs; a block that stays there is the graph's output, and is
+    /// overwritten by no graph that is captured later (see [`Graph`]). It must do the same each time it runs: after
+    /// [`Error::CaptureAgain`] all parts are captured again, with new outputs.
     #[must_use]
     pub fn part(
         mut self,
@@ -191,9 +186,8 @@ where
         self
     }
 
-    /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the
-    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its
-    /// graphs are captured.
+    /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the outputs, which
+    /// hold until the next call of a callable of the pool. At a shape's first call its graphs are captured.
     ///
     /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
     ///
@@ -227,9 +221,6 @@ where
 
     /// The graphs of a shape, captured on `stream` if it is new: for launching parts one by one. The host waits
     /// as in [`Callable::call`] where it is new.
-    ///
-    /// # Errors
-    /// Those of the parts and of captures.
     pub fn shape(&mut self, stream: impl AsStream, shape: &K) -> Result<&mut Shape<D, I, O>, E> {
         let shape = self.bucket.as_ref().map_or_else(|| shape.clone(), |bucket| bucket(shape));
         match self.shapes.iter().position(|(known, _)| *known == shape) {
@@ -311,15 +302,8 @@ where
     }
 }
 
-impl<D: HostApi, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callable")
-            .field("pool", &self.pool)
-            .field("options", &self.options)
-            .field("shapes", &self.shapes)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi, K: fmt::Debug, I, O, E] Callable<'_, D, K, I, O, E>: |it|
+    pool = it.pool, options = it.options, shapes = it.shapes);
 
 /// The graphs of one shape, with the inputs that they read and the outputs that they write.
 pub struct Shape<D: HostApi, I, O> {
@@ -381,11 +365,7 @@ impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
     }
 }
 
-impl<D: HostApi, I, O> fmt::Debug for Shape<D, I, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shape").field("graphs", &self.graphs).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi, I, O] Shape<D, I, O>: |it| graphs = it.graphs);
 
 /// What a part works in: once or more to warm up, outside captures, and once to be captured.
 ///
@@ -415,9 +395,6 @@ impl<'a, D: HostApi> Stage<'a, D> {
     }
 
     /// A block for the stage's stream.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         self.pool.allocate(bytes, self.stream)
     }

@@ -53,7 +53,7 @@ pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
 use crate::engine::{CaptureReport, Engine};
 
-/// The engines of a process, one a device.
+/// The engines of a process, one a device. Calls fail with [`Error::Unknown`] where none has what they name.
 #[derive(Debug)]
 pub struct Devices<D: Driver> {
     engines: BTreeMap<u32, Arc<Engine<D>>>,
@@ -90,16 +90,12 @@ impl<D: Driver> Devices<D> {
     }
 
     /// The engine of a device, by the device's ordinal.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn of_device(&self, device: u32) -> Result<&Arc<Engine<D>>, Error> {
         let unknown = || Error::Unknown { call: "of_device", what: Unknown::Device(device) };
         self.engines.get(&device).ok_or_else(unknown)
     }
 
-    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream
-    /// captures.
+    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream captures.
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`]; [`Error::Unknown`]; [`Error::NoEngine`]; the driver's.
@@ -110,20 +106,15 @@ impl<D: Driver> Devices<D> {
         self.of_device(any.driver().device_of_stream(stream)?)
     }
 
-    /// The engine that an address belongs to: one of a block, or any other in what the engine has
-    /// from its driver.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
+    /// The engine that an address belongs to: one of a block, or any other in what the engine has from its driver.
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
         engines.find(|engine| engine.host().owns(address)).ok_or_else(unknown)
     }
 
-    /// Ends a capture in every engine that takes part in it, as
-    /// [`Engine::end_capture`] does, and returns what each device's came to.
-    /// The graph may be launched only if this succeeds. When it is destroyed,
+    /// Ends a capture in every engine that takes part in it, as [`Engine::end_capture`] does, and returns what each
+    /// device's came to. The graph may be launched only if this succeeds. When it is destroyed,
     /// [`Engine::release_graph`] is called on each of them.
     ///
     /// # Errors
@@ -169,8 +160,7 @@ impl<D: Driver> Devices<D> {
         known.then_some(()).ok_or(unknown)
     }
 
-    /// Names a stream to every engine, for the calling thread, as
-    /// [`Engine::mark_stream`] does.
+    /// Names a stream to every engine, for the calling thread, as [`Engine::mark_stream`] does.
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`]: mark it with the engine of its device.
@@ -191,9 +181,8 @@ impl<D: Driver> Devices<D> {
         result
     }
 
-    /// After a refusal: the graph will never run, so who accepted it gets its memory back, and who
-    /// was not asked yet rolls back. What an engine refuses here stays with it: nothing is handed
-    /// out for that.
+    /// After a refusal, the graph will never run: who accepted it gets its memory back, and who was not asked yet rolls
+    /// back. What an engine refuses here stays with it: nothing is handed out for that.
     fn take_back(&self, capture: CaptureId, accepted: &[(u32, CaptureReport)]) {
         for (device, engine) in self.iter() {
             let report = accepted.iter().find(|(of, _)| *of == device);

@@ -9,22 +9,19 @@ use crate::journal::BlockNumber;
 use crate::logging::first_of;
 use crate::uses::LateUse;
 
-/// What a call failed with. Unless a variant says otherwise, nothing has changed.
+/// What a call failed with. Unless a variant says otherwise, nothing has changed. Calls that name what is not there fail
+/// with [`Error::Unknown`], and all calls of an engine that a thread has panicked in with [`Error::Poisoned`]: where
+/// their pages name errors, it is those that there are besides.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum Error {
     /// A request for nothing.
     #[error("{call}: zero bytes requested; a block has at least one byte")]
-    ZeroBytes {
-        /// The engine's call.
-        call: &'static str,
-    },
+    ZeroBytes { call: &'static str },
     /// The share of the device's memory is none.
     #[error("set_memory_fraction: expected a share of the memory from 0 to 1, found {fraction}")]
-    MemoryFraction {
-        /// What was asked for.
-        fraction: f64,
-    },
+    MemoryFraction { fraction: f64 },
     /// No memory is proven free for the request and no more is to be had. The capture, if one is
     /// under way, is unharmed.
     #[error(transparent)]
@@ -34,83 +31,39 @@ pub enum Error {
     Driver(#[from] DriverError),
     /// What the call names is not there.
     #[error("{}{what}", begin(.call, .what.tells_call()))]
-    Unknown {
-        /// The call.
-        call: &'static str,
-        /// What it names.
-        what: Unknown,
-    },
+    Unknown { call: &'static str, what: Unknown },
     /// The capture was ended or abandoned here and still captures: nothing more can be proven in it.
     #[error(
         "{call}: capture {} was ended or abandoned in this engine; end it on the stream before the \
          stream is used again",
         .capture.0
     )]
-    CaptureEnded {
-        /// The engine's call.
-        call: &'static str,
-        /// The capture.
-        capture: CaptureId,
-    },
+    CaptureEnded { call: &'static str, capture: CaptureId },
     /// An invalid operation has ruined the capture. Every decision that the engine took in it was
     /// rolled back, if it ever saw the stream in it.
     #[error(
         "{call}: the capture of {stream} was invalidated by an invalid operation; end it, its \
          graph will never run; what was handed out in it is rolled back"
     )]
-    CaptureInvalidated {
-        /// The engine's call.
-        call: &'static str,
-        /// The stream.
-        stream: StreamHandle,
-    },
+    CaptureInvalidated { call: &'static str, stream: StreamHandle },
     /// A stream is not as the call needs it.
     #[error("{}{stream} {why}", begin(.call, .why.tells_call()))]
-    Stream {
-        /// The call.
-        call: &'static str,
-        /// The stream.
-        stream: StreamHandle,
-        /// Why it is refused.
-        why: StreamRefusal,
-    },
+    Stream { call: &'static str, stream: StreamHandle, why: StreamRefusal },
     /// A pool is not as the call needs it.
     #[error("{call}: {pool} {why}")]
-    Pool {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: Box<PoolLabel>,
-        /// Why it is refused.
-        why: PoolRefusal,
-    },
+    Pool { call: &'static str, pool: Box<PoolLabel>, why: PoolRefusal },
     /// A checkpoint of a pool cannot be taken, or not be restored.
     #[error("{call}: {pool} {why}")]
-    Checkpoint {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: Box<PoolLabel>,
-        /// Why not.
-        why: CheckpointRefusal,
-    },
+    Checkpoint { call: &'static str, pool: Box<PoolLabel>, why: CheckpointRefusal },
     /// Memory cannot stay behind its addresses, for others that are to have it.
     #[error("keep_exported: the memory at {address:#x} cannot stay there: {why}")]
-    NotKept {
-        /// Where.
-        address: u64,
-        /// Why.
-        why: WhyNotShared,
-    },
+    NotKept { address: u64, why: WhyNotShared },
     /// The device cannot be waited for, since one of its streams captures.
     #[error(
         "{call}: a stream of the device captures, which a wait for the device would invalidate; end \
          its capture first"
     )]
-    DeviceCaptures {
-        /// The call.
-        call: &'static str,
-    },
+    DeviceCaptures { call: &'static str },
     /// The host has no page-locked memory left for what live blocks hold. They stay as they are.
     #[error(
         "{call}: out of host memory: {bytes} bytes of page-locked memory are missing to keep what {} \
@@ -119,13 +72,11 @@ pub enum Error {
         .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
     )]
     HostOutOfMemory {
-        /// The call.
         call: &'static str,
         /// The pool; none where memory was reserved for any.
         pool: Option<PoolLabel>,
         /// What could not be had, in bytes.
         bytes: u64,
-        /// What the driver said.
         source: Box<DriverError>,
     },
     /// More page-locked memory would be held than the host has for this process. None was locked for it.
@@ -136,7 +87,6 @@ pub enum Error {
         .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
     )]
     HostTooSmall {
-        /// The call.
         call: &'static str,
         /// The pool; none where memory was reserved for any.
         pool: Option<PoolLabel>,
@@ -151,15 +101,9 @@ pub enum Error {
     ResumeOutOfMemory(Box<OutOfMemory>),
     /// The memory of a block cannot be shared with other processes.
     #[error("share: block {} cannot be shared: {why}", .block.0)]
-    NotShared {
-        /// The block.
-        block: BlockNumber,
-        /// Why.
-        why: WhyNotShared,
-    },
-    /// A stream was set back behind the users of a block whose place another block had been given
-    /// on the strength of the old order. The capture was rolled back; its graph must not be
-    /// launched.
+    NotShared { block: BlockNumber, why: WhyNotShared },
+    /// A stream was set back behind the users of a block whose place another block had been given on the strength of
+    /// the old order. The capture was rolled back; its graph must not be launched.
     #[error(
         "the capture is refused: {stream} was set back behind work that block {} relied on to take \
          over its place; let the stream wait for an event behind that work before it goes on, or \
@@ -167,7 +111,6 @@ pub enum Error {
         .block.0
     )]
     SetBack {
-        /// The stream.
         stream: StreamHandle,
         /// The block that took the place over.
         block: BlockNumber,
@@ -178,23 +121,16 @@ pub enum Error {
          HostCalls::keep_journals before the capture begins",
         .capture.0
     )]
-    NoJournal {
-        /// The engine's call.
-        call: &'static str,
-        /// The capture.
-        capture: CaptureId,
-    },
+    NoJournal { call: &'static str, capture: CaptureId },
     /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
     #[error("a thread panicked inside the engine; nothing is handed out any more")]
     Poisoned,
-    /// The checker refuses the capture: its graph must not be launched. The capture was rolled
-    /// back.
+    /// The checker refuses the capture: its graph must not be launched. The capture was rolled back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
-    /// The checker refused the capture, and would have accepted it if each programmatic launch had waited
-    /// for its predecessor. The capture was rolled back. The engine has noted where the capture launched
-    /// so, and holds memory back there when the same work is captured again
-    /// ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
+    /// The checker refused the capture, and would have accepted it if each programmatic launch had waited for its
+    /// predecessor. The capture was rolled back. The engine has noted where the capture launched so, and holds memory
+    /// back there when the same work is captured again ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
     #[error(
         "the capture is refused because of a programmatic launch; capture again: the engine has noted \
          the launch and will allow for it (or set `programmatic` to lag, or to trust if every kernel \
@@ -208,10 +144,7 @@ pub enum Error {
          graph; its graph must not be launched",
         .capture.0
     )]
-    Unplanned {
-        /// The capture.
-        capture: CaptureId,
-    },
+    Unplanned { capture: CaptureId },
     /// The memory of a capture cannot come at its end.
     #[error(
         "the memory of capture {} cannot come at its end: the device has no virtual memory management, \
@@ -219,12 +152,8 @@ pub enum Error {
          twice instead, or decide before its first allocation",
         .capture.0
     )]
-    CannotPlan {
-        /// The capture.
-        capture: CaptureId,
-    },
-    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not
-    /// be launched.
+    CannotPlan { capture: CaptureId },
+    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not be launched.
     #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
         /// What the capture runs on, in bytes.
@@ -249,25 +178,17 @@ pub enum Error {
          it, now or later; make another pool and capture there; graphs of this one that are dropped from now \
          on are never released, nor is their memory"
     )]
-    OrderLost {
-        /// The pool.
-        pool: PoolId,
-    },
+    OrderLost { pool: PoolId },
     /// There is an engine of this device.
     #[error("device {device} has an engine already; one device has one engine here")]
-    DeviceTaken {
-        /// The device.
-        device: u32,
-    },
+    DeviceTaken { device: u32 },
     /// There is no engine at all.
     #[error("there are no engines here; add one for each device first")]
     NoEngine,
     /// The engine of one of several devices refused.
     #[error("device {device}: {error}")]
     OnDevice {
-        /// The device.
         device: u32,
-        /// What it said.
         #[source]
         error: Box<Error>,
     },
@@ -278,9 +199,7 @@ pub enum Error {
     /// The length in bytes is beyond what an address can hold.
     #[error("{call}: {len} elements of {size} bytes are more than there are addresses")]
     TooLong {
-        /// The call.
         call: &'static str,
-        /// Elements.
         len: usize,
         /// The size of one, in bytes.
         size: usize,
@@ -288,7 +207,6 @@ pub enum Error {
     /// Memory is borrowed for one stream.
     #[error("{call}: memory is borrowed for {borrows} here, not for {stream}; give that stream, or lend to this one")]
     OtherStream {
-        /// The call.
         call: &'static str,
         /// The stream that it was asked for.
         stream: StreamHandle,
@@ -380,8 +298,7 @@ pub enum StreamRefusal {
          copy before the capture begins"
     )]
     CopyWhileCapturing,
-    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
-    /// its order.
+    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of its order.
     #[error(
         "is a different stream in every thread; give the engine a stream that was created, or the legacy stream"
     )]
@@ -417,6 +334,7 @@ impl StreamRefusal {
 
 /// Why a call refuses a pool; the message goes on from the pool's name ([`Error::Pool`]).
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum PoolRefusal {
     /// The pool cannot be destroyed yet.
@@ -424,23 +342,13 @@ pub enum PoolRefusal {
         "is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, {waiting} freed blocks \
          that work may still use"
     )]
-    InUse {
-        /// Blocks not freed.
-        blocks: usize,
-        /// Captures under way that use the pool.
-        captures: usize,
-        /// Graphs not released.
-        graphs: usize,
-        /// Freed blocks that wait.
-        waiting: usize,
-    },
+    InUse { blocks: usize, captures: usize, graphs: usize, waiting: usize },
     /// The pool cannot be suspended or compacted now: work that the engine knows of may use its memory.
     #[error(
         "is busy: {captures} captures under way use it, {waiting} freed blocks wait for work that may still use \
          them; end the captures, let the work complete and try again"
     )]
     Busy {
-        /// Captures under way that use the pool.
         captures: usize,
         /// Freed blocks that wait, or are free for one stream only until its work has completed.
         waiting: usize,
@@ -511,10 +419,7 @@ pub enum PoolRefusal {
         "has lent memory to {stream}, and what that has done with it cannot be marked now (it captures, or belongs to \
          another thread); launch when that has marked it, or wait for the device first (Engine::wait_for_device)"
     )]
-    LentWork {
-        /// The stream.
-        stream: StreamHandle,
-    },
+    LentWork { stream: StreamHandle },
     /// The pool, which a capture uses, was dropped by its last holder when the capture was ended, so nothing could
     /// order the graph among those of the pool. The capture is over, and nothing of it is left.
     #[error(
@@ -532,7 +437,6 @@ pub enum PoolRefusal {
         bytes: u64,
         /// What pinned ones take.
         pinned: u64,
-        /// The budget.
         budget: u64,
     },
     /// The pool belongs to another engine than the call.
@@ -543,25 +447,20 @@ pub enum PoolRefusal {
 /// Why a checkpoint of a pool cannot be taken, or not be restored; the message goes on from the pool's name
 /// ([`Error::Checkpoint`]).
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum CheckpointRefusal {
     /// A capture into the pool is under way: what lives in the pool changes with it.
     #[error(
         "has {captures} captures under way; end them first, or abandon them (Engine::abandon_capture)"
     )]
-    Captures {
-        /// Captures under way that use the pool.
-        captures: usize,
-    },
+    Captures { captures: usize },
     /// Live blocks of the pool may be in use in captures under way, into other pools.
     #[error(
         "has live blocks that are used on {streams} streams which are in captures under way, or may be; end those \
          first"
     )]
-    BlocksInCapture {
-        /// How many of their streams.
-        streams: usize,
-    },
+    BlocksInCapture { streams: usize },
     /// The pool's blocks cannot come back to their addresses with what they held: its memory is not
     /// cached, or came at the end of a capture.
     #[error(
@@ -581,12 +480,7 @@ pub enum CheckpointRefusal {
          to the driver when nothing used them (Engine::empty_cache, or where memory was short); run what made the block \
          again, and take another checkpoint"
     )]
-    Gone {
-        /// Where the block lay.
-        address: u64,
-        /// What it occupied.
-        bytes: u64,
-    },
+    Gone { address: u64, bytes: u64 },
 }
 
 /// What a message begins with: the call, where it tells it.

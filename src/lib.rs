@@ -1,5 +1,4 @@
-//! A CUDA memory allocator that proves, inside multi-stream CUDA graph captures, which freed blocks
-//! may be used again.
+//! A CUDA memory allocator that proves, inside multi-stream CUDA graph captures, which freed blocks may be used again.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -52,6 +51,7 @@ mod error;
 mod heap;
 mod logging;
 mod metrics;
+mod shown;
 mod size;
 
 pub mod callables;

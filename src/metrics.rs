@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use crate::driver::{Driver, Transfer};
 use crate::engine::{Engine, Error, PoolStatistics, Statistics, Unknown};
 use crate::regions::{Region, Regions};
+use crate::shown::shown;
 
 /// How a metric changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,29 +30,18 @@ enum Of {
 
 /// A row of the list of metrics.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Metric {
-    name: &'static str,
-    kind: MetricKind,
+    /// Its name, with its unit at the end.
+    pub name: &'static str,
+    /// How it changes.
+    pub kind: MetricKind,
     of: Of,
-    help: &'static str,
+    /// What it says.
+    pub help: &'static str,
 }
 
 impl Metric {
-    /// Its name, with its unit at the end.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// How it changes.
-    pub fn kind(&self) -> MetricKind {
-        self.kind
-    }
-
-    /// What it says.
-    pub fn help(&self) -> &'static str {
-        self.help
-    }
-
     /// The names of its labels.
     pub fn labels(&self) -> &'static [&'static str] {
         match self.of {
@@ -62,11 +52,7 @@ impl Metric {
     }
 }
 
-impl fmt::Debug for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metric").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+shown!([] Metric: |it| name = it.name);
 
 impl fmt::Display for MetricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,9 +177,6 @@ metrics! {
 
 impl Metrics {
     /// The metrics of an engine.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn of<D: Driver>(engine: &Engine<D>) -> Result<Self, Error> {
         let mut metrics = Self::default();
         metrics.add(engine)?;
@@ -201,9 +184,6 @@ impl Metrics {
     }
 
     /// Adds those of an engine: of several devices in one text. Takes time for each pool, some microseconds.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
     pub fn add<D: Driver>(&mut self, engine: &Engine<D>) -> Result<(), Error> {
         let device = engine.device().to_string();
         let (statistics, limit) = (engine.statistics()?, engine.memory_limit()?);

@@ -1,5 +1,4 @@
-//! Snapshots: an allocator's memory and its latest events as plain data, and as files that
-//! PyTorch's tools read.
+//! Snapshots: an allocator's memory and its latest events as plain data, and as files that PyTorch's tools read.
 //!
 //! The layout is that of `torch.cuda.memory._snapshot()`. `MemoryViz.js` and `_memory_viz.py` open
 //! what `Snapshot::write_pickle` (feature `pickle`) writes; a newer `MemoryViz.js` opens JSON too. One field is our
@@ -34,9 +33,6 @@ pub const INPUT_LIMIT: u64 = 1 << 30;
 
 impl Snapshot {
     /// Writes one JSON object.
-    ///
-    /// # Errors
-    /// Failures of the output.
     pub fn write_json(&self, output: impl Write) -> io::Result<()> {
         let mut output = BufWriter::new(output);
         serde_json::to_writer(&mut output, self)?;
@@ -46,9 +42,6 @@ impl Snapshot {
 
     /// Writes a pickle (feature `pickle`) in protocol 2, with opcodes that every viewer knows. Numbers from 2^63 on
     /// are written too, but viewers cannot calculate with them.
-    ///
-    /// # Errors
-    /// Failures of the output.
     #[cfg(feature = "pickle")]
     pub fn write_pickle(&self, output: impl Write) -> io::Result<()> {
         let mut output = BufWriter::new(output);
@@ -60,8 +53,7 @@ impl Snapshot {
         output.flush()
     }
 
-    /// Reads what [`Snapshot::write_json`] wrote, at most [`INPUT_LIMIT`] bytes. Fields that are not
-    /// known are ignored.
+    /// Reads what [`Snapshot::write_json`] wrote, at most [`INPUT_LIMIT`] bytes. Fields that are not known are ignored.
     ///
     /// # Errors
     /// Failures of the input, and text that is no snapshot or too long: [`ErrorKind::InvalidData`]
@@ -180,8 +172,7 @@ impl BlockState {
 /// One thing that a freed block waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The stream whose work may still use the block, as a raw handle; `None` where the reason is
-    /// no stream's.
+    /// The stream whose work may still use the block, as a raw handle; `None` where the reason is no stream's.
     #[serde(default, serialize_with = "integer::optional")]
     pub stream: Option<u64>,
     /// The free marker on that stream which is not proven yet, as a raw node handle; `None` where
@@ -249,8 +240,7 @@ pub struct TraceEntry {
     /// What the host gave with the call; files leave it out.
     #[serde(skip)]
     pub context: Option<HostContext>,
-    /// A group that viewers colour alike. If any entry has one, some entry must have `unknown`:
-    /// viewers fail otherwise.
+    /// A group that viewers colour alike. If any entry has one, some entry must have `unknown`: viewers fail otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
 }

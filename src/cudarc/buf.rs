@@ -1,6 +1,5 @@
 //! Buffers and their parts, and what cudarc asks of them: device pointers and kernel arguments.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Once};
@@ -17,6 +16,7 @@ use super::Error;
 use crate::driver::AsStream;
 use crate::engine::BlockId;
 use crate::logging::{tell, Level};
+use crate::shown::shown;
 
 /// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is: by its copies and by
 /// cuBLAS (`DevicePtr`, `DevicePtrMut`), and as a kernel argument by reference.
@@ -57,30 +57,6 @@ use crate::logging::{tell, Level};
 /// ```
 ///
 /// # What does not compile
-/// A view that outlives its buffer:
-/// ```compile_fail,E0505
-/// # fn example<T>(buf: regraph::cudarc::Buf<T>) {
-/// let view = buf.slice(..);
-/// drop(buf);
-/// view.len();
-/// # }
-/// ```
-/// Two views to write, unless made by [`Buf::split_at_mut`]:
-/// ```compile_fail,E0499
-/// # fn example<T>(mut buf: regraph::cudarc::Buf<T>) {
-/// let mut first = buf.slice_mut(..10);
-/// let mut second = buf.slice_mut(10..);
-/// first.slice_mut(..);
-/// # }
-/// ```
-/// A view to write beside one to read:
-/// ```compile_fail,E0502
-/// # fn example<T>(mut buf: regraph::cudarc::Buf<T>) {
-/// let read = buf.slice(..10);
-/// let write = buf.slice_mut(10..);
-/// read.len();
-/// # }
-/// ```
 /// A buffer dropped between being an argument and the launch:
 /// ```compile_fail,E0505
 /// # use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
@@ -123,34 +99,27 @@ impl<T> Buf<T> {
     }
 
     /// Its device address, a multiple of 512; 0 for a buffer without bytes.
-    #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
     /// Its length in bytes.
-    #[inline]
     pub fn num_bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
     /// The stream that it was allocated on.
-    #[inline]
     pub fn stream(&self) -> &Arc<CudaStream> {
         self.owner.stream()
     }
 
     /// The context that it belongs to.
-    #[inline]
     pub fn context(&self) -> &Arc<CudaContext> {
         self.stream().context()
     }
 
     /// A copy of its own, of the same pool and on the same stream: what the stream's work so far makes
     /// of this buffer. In a capture it is the graph that copies.
-    ///
-    /// # Errors
-    /// The engine's, cudarc's.
     pub fn try_clone(&self) -> Result<Self, Error>
     where
         T: DeviceRepr,
@@ -195,9 +164,6 @@ impl<T> Buf<T> {
 
     /// Says that what a stream holds so far includes its last use of the buffer, so that in a capture
     /// the memory waits for this point and not for the drop. A later use takes it back.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.owner.record_last_use(stream.as_stream())
     }
@@ -225,7 +191,6 @@ impl<T> Buf<T> {
     }
 
     /// As an argument, no.
-    #[inline]
     fn is_told(&self) -> bool {
         false
     }
@@ -238,13 +203,11 @@ impl<T> Buf<T> {
     }
 
     /// All of it, to read.
-    #[inline]
     pub fn as_view(&self) -> BufView<'_, T> {
         BufView::new(&self.owner, self.address, self.len, false)
     }
 
     /// All of it, to write.
-    #[inline]
     pub fn as_view_mut(&mut self) -> BufViewMut<'_, T> {
         BufViewMut::new(&self.owner, self.address, self.len, false)
     }
@@ -263,15 +226,8 @@ impl<T> Buf<T> {
     }
 }
 
-impl<T> fmt::Debug for Buf<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buf")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("len", &self.len)
-            .field("stream", &self.stream().as_stream())
-            .finish_non_exhaustive()
-    }
-}
+shown!([T] Buf<T>: |it|
+    address = format_args!("{:#x}", it.address), len = it.len, stream = it.stream().as_stream());
 
 /// What a view that panics says.
 const WITHIN: &str = "the view must lie within the buffer";
@@ -291,12 +247,10 @@ macro_rules! view {
 
         impl<'a, T> $name<'a, T> {
             /// The caller makes sure that no view to write overlaps another view that lives as long.
-            #[inline]
             fn new(owner: &'a BlockOwner, address: u64, len: usize, told: bool) -> Self {
                 Self { owner, address, len, told, kind: PhantomData }
             }
 
-            #[inline]
             fn is_told(&self) -> bool {
                 self.told
             }
@@ -320,26 +274,17 @@ macro_rules! view {
             }
 
             /// Its device address.
-            #[inline]
             pub fn address(&self) -> u64 {
                 self.address
             }
 
             /// The stream that the buffer was allocated on.
-            #[inline]
             pub fn stream(&self) -> &'a Arc<CudaStream> {
                 self.owner.stream()
             }
         }
 
-        impl<T> fmt::Debug for $name<'_, T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name))
-                    .field("address", &format_args!("{:#x}", self.address))
-                    .field("len", &self.len)
-                    .finish_non_exhaustive()
-            }
-        }
+        shown!([T] $name<'_, T>: |it| address = format_args!("{:#x}", it.address), len = it.len);
     };
 }
 
@@ -356,13 +301,11 @@ macro_rules! extent {
     ($($kind:ty),*) => {$(
         impl<T> $kind {
             /// How many elements it has.
-            #[inline]
             pub fn len(&self) -> usize {
                 self.len
             }
 
             /// Whether it has no elements.
-            #[inline]
             pub fn is_empty(&self) -> bool {
                 self.len == 0
             }
@@ -496,13 +439,11 @@ impl<'a, T> BufViewMut<'a, T> {
     }
 
     /// All of it, to read.
-    #[inline]
     pub fn as_view(&self) -> BufView<'_, T> {
         BufView::new(self.owner, self.address, self.len, self.told)
     }
 
     /// All of it, only to read from now on.
-    #[inline]
     pub fn into_view(self) -> BufView<'a, T> {
         BufView::new(self.owner, self.address, self.len, self.told)
     }
@@ -576,8 +517,7 @@ macro_rules! to_write {
 to_read!(Buf<T>, BufView<'_, T>, BufViewMut<'_, T>);
 to_write!(Buf<T>, BufViewMut<'_, T>);
 
-/// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
-/// freed or a last use be recorded: the launcher borrows it.
+/// Records the stream of a launcher. The launch comes later, but the launcher borrows the buffer until then.
 #[inline]
 fn record_launch(owner: &BlockOwner, told: bool, launcher: &LaunchArgs<'_>) {
     match launched_on(launcher) {

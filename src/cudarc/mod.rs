@@ -10,17 +10,15 @@
 //!   too where a `CudaSlice` is used inside.
 //! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
-//! A call that uses a buffer says on which stream: cudarc asks for the pointer with the stream. So
-//! every use by another stream is recorded, and dropping the buffer is all there is to freeing it:
-//! on any thread, in a capture too.
+//! A call that uses a buffer says on which stream: cudarc asks for the pointer with the stream. So every use by another
+//! stream is recorded, and dropping the buffer is all there is to freeing it: on any thread, in a capture too.
 //!
 //! A kernel's launcher tells its stream to cudarc's own slices alone; here it is read from the launcher's `Debug`
 //! text. Should a version of cudarc have another text, buffers that are kernel arguments are never freed, a warning is
 //! logged once, and [`Statistics::lost_bytes`](crate::Statistics::lost_bytes) counts them: [`Buf::on`] does without.
 //!
-//! A buffer has no events of its own. Streams are ordered by the program, inside captures as
-//! outside, with `CudaStream::join` for instance; what is recorded here only says when memory may be
-//! used again.
+//! A buffer has no events of its own. Streams are ordered by the program, inside captures as outside, with
+//! `CudaStream::join` for instance; what is recorded here only says when memory may be used again.
 //!
 //! ```no_run
 //! use cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};

@@ -59,20 +59,16 @@ impl BlockOwner {
         Self { memory, stream, uses: Mutex::new(Rank::BufferUses, Uses { recorded, lost: false }) }
     }
 
-    #[inline]
     pub(super) fn memory(&self) -> Option<&Memory<CudaDriver>> {
         self.memory.as_ref()
     }
 
-    #[inline]
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// Records that a stream uses the block, from now on and until it is freed.
-    ///
-    /// # Errors
-    /// Then the block is lost, since the use cannot be stopped from here.
+    /// Records that a stream uses the block, from now on and until it is freed. After an error the block is lost, since
+    /// the use cannot be stopped from here.
     pub(super) fn record(&self, user: User) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let stream = name(user.stream);

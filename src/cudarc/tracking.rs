@@ -12,15 +12,13 @@ use crate::engine::Engine;
 use crate::graphs::{Capture, Graph, Pool};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
-/// owns its memory: [`Engine::capture`], which refuses where cudarc's own slices would ruin the
-/// capture.
+/// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that owns its memory:
+/// [`Engine::capture`], which refuses where cudarc's own slices would ruin the capture.
 ///
-/// cudarc has every `CudaSlice` wait for events that were recorded when it was last used, once a
-/// second stream exists; a wait for an event from before the capture invalidates it. Hold the guard
-/// of [`untracked`] meanwhile. Where only buffers of this crate are used, [`Engine::capture`] does
-/// without. cudarc's `PinnedHostSlice`, `UnifiedSlice` and `MappedBuffer` wait for events in any
-/// case, and cannot be used in a capture.
+/// cudarc has every `CudaSlice` wait for events that were recorded when it was last used, once a second stream exists;
+/// a wait for an event from before the capture invalidates it. Hold the guard of [`untracked`] meanwhile. Where only
+/// buffers of this crate are used, [`Engine::capture`] does without. cudarc's `PinnedHostSlice`, `UnifiedSlice` and
+/// `MappedBuffer` wait for events in any case, and cannot be used in a capture.
 ///
 /// # Errors
 /// [`Error::Tracking`]; those of [`Engine::capture`].
@@ -40,14 +38,12 @@ pub fn capture<R, E: From<Error>>(
 
 /// Keeps cudarc from tracking events, until the guard is dropped.
 ///
-/// Guards of one context may overlap, on several threads too: the last one restores what was before
-/// the first.
+/// Guards of one context may overlap, on several threads too: the last one restores what was before the first.
 ///
 /// # Safety
-/// As with cudarc's `disable_event_tracking`, this holds for the whole context, on all threads.
-/// While a guard lives, work on a `CudaSlice` on several streams is ordered by the program, and a
-/// slice that is allocated meanwhile has no events ever after. The buffers of this crate never have
-/// any.
+/// As with cudarc's `disable_event_tracking`, this holds for the whole context, on all threads. While a guard lives,
+/// work on a `CudaSlice` on several streams is ordered by the program, and a slice that is allocated meanwhile has no
+/// events ever after. The buffers of this crate never have any.
 pub unsafe fn untracked(context: &Arc<CudaContext>) -> Untracked {
     let mut off = off();
     let entry = off

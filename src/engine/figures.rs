@@ -800,16 +800,17 @@ impl State {
         let (first, planned) =
             if small { (row.small(), None) } else { (row.large(), row.planned_heap()) };
         let first = self.pools.heap(first);
-        let mut waiting = first.waiting();
+        let mut waiting = first.holding().waiting();
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let (pieces, free) = first.free_pieces();
-        let mut memory = [first.pieces() as u64, first.reserved(), first.suspended()];
+        let mut memory =
+            [first.holding().pieces() as u64, first.reserved(), first.holding().suspended()];
         if let Some(planned) = planned {
-            let more = planned.waiting();
+            let more = planned.holding().waiting();
             waiting = (waiting.0 + more.0, waiting.1 + more.1);
-            memory[0] += planned.pieces() as u64;
+            memory[0] += planned.holding().pieces() as u64;
             memory[1] += planned.reserved();
-            memory[2] += planned.suspended();
+            memory[2] += planned.holding().suspended();
         }
         let figures = [
             (SEGMENTS, memory[0]),

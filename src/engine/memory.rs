@@ -583,7 +583,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             // Of a suspended pool there is nothing to give back.
             let row = self.state.pools.heap_mut(heap);
-            row.release_orphans(self.driver);
+            row.holding_mut().release_orphans(self.driver);
             let found = row.surplus();
             surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
         }
@@ -637,10 +637,12 @@ impl<D: Driver> Locked<'_, D> {
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(Amount { pool: None, most, needs: None });
-        let awake = self.state.pools.heaps().filter(|heap| !heap.presence().is_shut());
-        let waiting = awake.map(|heap| heap.waiting().1 + heap.stream_ordered_bytes());
-        let planned = self.state.pools.iter_planned().filter(|heap| !heap.presence().is_shut());
-        let waiting = waiting.sum::<u64>() + planned.map(|heap| heap.waiting().1).sum::<u64>();
+        let awake = self.state.pools.heaps().filter(|heap| !heap.holding().presence().is_shut());
+        let waiting = awake.map(|heap| heap.holding().waiting().1 + heap.stream_ordered_bytes());
+        let planned =
+            self.state.pools.iter_planned().filter(|heap| !heap.holding().presence().is_shut());
+        let waiting =
+            waiting.sum::<u64>() + planned.map(|heap| heap.holding().waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
 }

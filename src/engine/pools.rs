@@ -402,7 +402,7 @@ impl Pools {
             let source = pool.config.source.clone();
             let mut made = Heap::new(plan, source);
             if asleep.is_some() {
-                *made.presence_mut() = Presence::Suspended;
+                *made.holding_mut().presence_mut() = Presence::Suspended;
             }
             self.heaps[heap as usize] = Some(Box::new(made));
         }
@@ -678,7 +678,7 @@ impl Pools {
     #[inline]
     pub(super) fn is_shut(&self, id: PoolId) -> bool {
         // All heaps of a pool are open, or none is.
-        self.get(id).is_some_and(|pool| self.heap(pool.large()).presence().is_shut())
+        self.get(id).is_some_and(|pool| self.heap(pool.large()).holding().presence().is_shut())
     }
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
@@ -689,8 +689,8 @@ impl Pools {
     #[inline]
     fn has_heap(&self, id: PoolId, found: impl Fn(Presence) -> bool) -> bool {
         let Some(pool) = self.get(id) else { return false };
-        let planned = pool.planned.as_deref().is_some_and(|heap| found(heap.presence()));
-        planned || pool.heaps().into_iter().any(|heap| found(self.heap(heap).presence()))
+        let planned = pool.planned.as_deref().is_some_and(|heap| found(heap.holding().presence()));
+        planned || pool.heaps().into_iter().any(|heap| found(self.heap(heap).holding().presence()))
     }
 }
 

@@ -368,7 +368,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut ranges = Vec::new();
         for number in [row.small(), row.large()] {
             let heap = self.state.pools.heap(number);
-            let suspended = heap.presence().is_shut().then_some(Refusal::Suspended);
+            let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
             let mut reasons = self.state.wait_reasons(number);
             for (id, block) in heap.unallocated() {
                 let (address, bytes) = heap.extent(id);

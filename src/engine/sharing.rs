@@ -147,7 +147,7 @@ impl<D: Driver> Locked<'_, D> {
         let pools = &mut self.state.pools;
         let mut heaps = pools.planned_heaps(None).into_iter();
         if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
-            if pools.planned(heap).presence().is_shut() {
+            if pools.planned(heap).holding().presence().is_shut() {
                 return Err(not_kept(WhyNotShared::Suspended));
             }
             let kept = pools.planned_mut(heap).keep_exported((address, bytes));

@@ -232,7 +232,7 @@ impl State {
 
     fn heap_rows(&self, number: u32) -> HeapRows {
         let heap = self.pools.find_heap(number);
-        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
+        let shut = with_heap!(self.pools, number, |heap| heap.holding().presence().is_shut());
         let ranges = if shut {
             Vec::new()
         } else {

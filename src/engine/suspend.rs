@@ -517,14 +517,14 @@ impl State {
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        let missing = |&heap: &u32| with_heap!(self.pools, heap, |heap| heap.suspended());
+        let missing = |&heap: &u32| with_heap!(self.pools, heap, |heap| heap.holding().suspended());
         heaps.iter().map(missing).sum()
     }
 
     /// Says the same of what all heaps of a pool have.
     fn set_presence(&mut self, heaps: &[u32], set: impl Fn(&mut Presence)) {
         for &heap in heaps {
-            set(with_heap!(mut self.pools, heap, |heap| heap.presence_mut()));
+            set(with_heap!(mut self.pools, heap, |heap| heap.holding_mut().presence_mut()));
         }
     }
 

@@ -344,7 +344,7 @@ impl Page<'_> {
             let presence: Vec<Presence> = pool
                 .all_heaps()
                 .into_iter()
-                .map(|heap| with_heap!(pools, heap, |row| row.presence()))
+                .map(|heap| with_heap!(pools, heap, |row| row.holding().presence()))
                 .collect();
             let shut = presence[0].is_shut();
             let together = presence.iter().all(|it| it.is_shut() == shut);
@@ -416,11 +416,11 @@ impl Page<'_> {
         expected[ACTIVE_BYTES] = bytes;
         for heap in [Some(first), planned].into_iter().flatten() {
             with_heap!(pools, heap, |heap| {
-                expected[SEGMENTS] += heap.pieces() as u64;
+                expected[SEGMENTS] += heap.holding().pieces() as u64;
                 expected[RESERVED] += heap.reserved();
-                expected[SUSPENDED] += heap.suspended();
-                expected[ACTIVE] += heap.waiting().0 as u64;
-                expected[ACTIVE_BYTES] += heap.waiting().1;
+                expected[SUSPENDED] += heap.holding().suspended();
+                expected[ACTIVE] += heap.holding().waiting().0 as u64;
+                expected[ACTIVE_BYTES] += heap.holding().waiting().1;
             });
         }
         let counted = accounts.counters().amounts(row(pool.label().id, small));

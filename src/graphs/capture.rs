@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -20,12 +19,12 @@ use crate::driver::{
 };
 use crate::engine::{Attempt, CaptureReport, Engine};
 use crate::logging::tell_later;
+use crate::shown::shown;
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
-/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a
-/// panic for instance, it ends the capture, rolls back what the engine decided in it, and leaves no
-/// graph.
+/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a panic for instance,
+/// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
 pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
@@ -72,9 +71,6 @@ impl<D: HostApi> Capture<D> {
     }
 
     /// Takes part in a capture that the host has begun on a stream, and will end itself.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
         pool.collect();
         Self::enter(pool, stream.as_stream())
@@ -146,12 +142,11 @@ impl<D: HostApi> Capture<D> {
         Ok(Memory::new(block, pool))
     }
 
-    /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
-    /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
-    /// waits until it has finished. What is not kept must outlive the graph's last launch by other
-    /// means, by [`Pool::synchronize`](super::Pool::synchronize) for instance: to outlive the graph is
-    /// not enough, since that may be dropped while it runs. A closure may be called more than once
-    /// ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
+    /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that was allocated before,
+    /// for instance, or what their parameters point to. Dropping such a graph waits until it has finished. What is not
+    /// kept must outlive the graph's last launch by other means, by [`Pool::synchronize`](super::Pool::synchronize) for
+    /// instance: to outlive the graph is not enough, since that may be dropped while it runs. A closure may be called
+    /// more than once ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -171,10 +166,9 @@ impl<D: HostApi> Capture<D> {
     /// with the first launch.
     ///
     /// # Errors
-    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
-    /// does not accept the capture, or [`Error::CaptureAgain`];
-    /// [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for instance. The
-    /// capture is over then, and nothing of it is left.
+    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker does not accept the capture, or
+    /// [`Error::CaptureAgain`]; [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for
+    /// instance. The capture is over then, and nothing of it is left.
     ///
     /// # Panics
     /// For a capture that was [adopted](Capture::adopt): its host ends it.
@@ -197,10 +191,9 @@ impl<D: HostApi> Capture<D> {
         Ok(Graph::new(lease, captured, report))
     }
 
-    /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the
-    /// handle under capture, just before the host ends it, or the one that ending it gave; the first
-    /// is better (see [`Engine::end_capture`]). Does what [`Capture::close`] and [`Judging::verdict`] do
-    /// in turn, and names the kernels in a refusal.
+    /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the handle under capture,
+    /// just before the host ends it, or the one that ending it gave; the first is better (see [`Engine::end_capture`]).
+    /// Does what [`Capture::close`] and [`Judging::verdict`] do in turn, and names the kernels in a refusal.
     ///
     /// # Errors
     /// The engine's, [`PoolRefusal::Going`]: then the graph must not be launched, and nothing of the
@@ -244,8 +237,7 @@ impl<D: HostApi> Capture<D> {
         Err(Error::Stream { call: "finish", stream: self.stream, why })
     }
 
-    /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value
-    /// is dropped.
+    /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value is dropped.
     fn close_all(&mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
         let mut closed: SmallVec<[_; 1]> = SmallVec::new();
         let mut result = Ok(());
@@ -264,7 +256,7 @@ impl<D: HostApi> Capture<D> {
 }
 
 /// A refusal with the names of kernels added; the graph must still exist.
-fn named<D: HostApi>(error: Error, driver: &D) -> Error {
+fn named(error: Error, driver: &impl HostApi) -> Error {
     match error {
         Error::Refused(violation) => Error::Refused(Box::new(violation.name_kernels(driver))),
         error => error,
@@ -294,18 +286,10 @@ impl<D: HostApi> Drop for Capture<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Capture<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Capture")
-            .field("id", &self.id)
-            .field("stream", &self.stream)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Capture<D>: |it| id = it.id, stream = it.stream);
 
-/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the
-/// checker judges it on a thread of its own, while the host ends it in the driver and instantiates its
-/// graph. May be moved to another thread.
+/// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the checker judges it on a
+/// thread of its own, while the host ends it in the driver and instantiates its graph. May be moved to another thread.
 ///
 /// Dropped without [`Judging::verdict`], it is rolled back: its graph must never be launched.
 pub struct Judging<D: HostApi> {
@@ -316,8 +300,7 @@ pub struct Judging<D: HostApi> {
 }
 
 impl<D: HostApi> Judging<D> {
-    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through
-    /// the lease.
+    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through the lease.
     ///
     /// # Errors
     /// Those of [`Engine::verdict`],
@@ -363,8 +346,7 @@ impl<D: HostApi> Judging<D> {
     }
 }
 
-/// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
-/// of theirs was freed that it may use.
+/// Adds the pools that a graph uses and that the capture did not join.
 fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
     for row in 0..accepted.len() {
         let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
@@ -386,15 +368,10 @@ impl<D: HostApi> Drop for Judging<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Judging<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judging").field("capture", &self.capture).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Judging<D>: |it| capture = it.capture);
 
 impl<D: HostApi> Engine<D> {
-    /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
-    /// owns its memory.
+    /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that owns its memory.
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
@@ -426,16 +403,14 @@ impl<D: HostApi> Pool<D> {
     /// the second one's blocks lie, in close to the least memory that can do without more edges. For
     /// devices without virtual memory management there is no other way to that.
     ///
-    /// `body` must launch the same work both times, and must have no effects at the time of the
-    /// capture but for what it returns: what it returned first is dropped before it is called again,
-    /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
-    /// block from before the capture that it frees is gone the first time. What a library initialises at its first
-    /// call alone, in a block of the capture, is gone with the first capture: the second one's graph reads anything there.
-    /// Where the second capture asks for anything else, it is served from there on as by
-    /// [`Engine::capture`], and
-    /// [`CaptureReport::layout`] in [`Graph::report`] tells.
-    /// After [`Error::CaptureAgain`] the second capture is made again, as by
-    /// that call, so `body` may be called up to four times.
+    /// `body` must launch the same work both times, and must have no effects at the time of the capture but for what it
+    /// returns: what it returned first is dropped before it is called again, and with it go the blocks. A block that it
+    /// put elsewhere stays allocated, its memory apart. A block from before the capture that it frees is gone the first
+    /// time. What a library initialises at its first call alone, in a block of the capture, is gone with the first
+    /// capture: the second one's graph reads anything there. Where the second capture asks for anything else, it is
+    /// served from there on as by [`Engine::capture`], and [`CaptureReport::layout`] in [`Graph::report`] tells. After
+    /// [`Error::CaptureAgain`] the second capture is made again, as by that call, so `body` may be called up to four
+    /// times.
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
     ///
@@ -443,10 +418,9 @@ impl<D: HostApi> Pool<D> {
     /// second capture's end, where that is less: what that setting asks of the host holds for both captures.
     ///
     /// # Errors
-    /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
-    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none; [`Error::Refused`] behind the first
-    /// capture already, where a layout for the second one could only repeat what is wrong. After any
-    /// of them the stream does not capture any more.
+    /// Those of [`Capture::begin`], `body` and [`Capture::finish`]; [`Error::NoJournal`](crate::Error::NoJournal) where
+    /// captures keep none; [`Error::Refused`] behind the first capture already, where a layout for the second one could
+    /// only repeat what is wrong. After any of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,
         stream: impl AsStream,

@@ -11,6 +11,7 @@ use crate::driver::{
     StreamHandle,
 };
 use crate::engine::{Engine, PoolId};
+use crate::heap::enter_row;
 
 /// How a pool keeps the executables of its graphs ([`Pool::keep_executables`](super::Pool::keep_executables)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,8 +110,8 @@ pub(super) struct Captured {
 
 impl Captured {
     /// Makes the executable, unless it comes with the first launch: then the shape is read.
-    pub(super) fn new<D: HostApi>(
-        driver: &D,
+    pub(super) fn new(
+        driver: &impl HostApi,
         graph: GraphHandle,
         lazily: bool,
     ) -> Result<Self, DriverError> {
@@ -125,9 +126,9 @@ impl Captured {
     }
 
     /// Puts on the device what the executable needs there.
-    pub(super) fn upload<D: HostApi>(
+    pub(super) fn upload(
         &mut self,
-        driver: &D,
+        driver: &impl HostApi,
         stream: StreamHandle,
         nodes: usize,
     ) -> Result<(), DriverError> {
@@ -138,12 +139,12 @@ impl Captured {
         Ok(())
     }
 
-    pub(super) fn discard<D: HostApi>(&self, driver: &D) {
+    pub(super) fn discard(&self, driver: &impl HostApi) {
         self.discard_executable(driver);
         let _ = driver.destroy_graph(self.graph);
     }
 
-    pub(super) fn discard_executable<D: HostApi>(&self, driver: &D) {
+    pub(super) fn discard_executable(&self, driver: &impl HostApi) {
         if let Some(executable) = self.executable {
             let _ = driver.destroy_executable(executable);
         }
@@ -155,12 +156,12 @@ impl Captured {
 }
 
 /// What is free of the device, in bytes, where it tells that.
-fn free<D: HostApi>(driver: &D) -> Option<u64> {
+fn free(driver: &impl HostApi) -> Option<u64> {
     driver.memory_info().ok().map(|info| info.free)
 }
 
 /// By how much the device's free memory has become less since `before`, in bytes; 0 where the device does not tell.
-fn taken<D: HostApi>(driver: &D, before: Option<u64>) -> u64 {
+fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
     before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
@@ -247,9 +248,6 @@ impl Executables {
     /// Takes a graph in, which stays the host's. Its executable is made when the graph is first to be launched.
     ///
     /// Reads the graph's shape, in some microseconds a node.
-    ///
-    /// # Errors
-    /// What the driver answers.
     pub fn take<D: HostApi>(
         &mut self,
         driver: &D,
@@ -289,7 +287,7 @@ impl Executables {
     }
 
     /// Takes a graph in.
-    pub(super) fn add<D: HostApi>(&mut self, driver: &D, captured: Captured) -> Member {
+    pub(super) fn add(&mut self, driver: &impl HostApi, captured: Captured) -> Member {
         self.clock += 1;
         let member = Member(self.clock);
         let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
@@ -473,11 +471,7 @@ impl Executables {
             holds: Some(member),
             asked: self.clock,
         };
-        let place = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
-        match self.places.get_mut(place) {
-            Some(vacant) => *vacant = Some(made),
-            None => self.places.push(Some(made)),
-        }
+        let place = enter_row(&mut self.places, made);
         self.counts.made += 1;
         self.peak = self.peak.max(self.bytes());
         // What is more than that others have taken meanwhile.
@@ -517,9 +511,6 @@ impl Executables {
     }
 
     /// Destroys all that are not pinned, and returns what is foreseen for them, in bytes.
-    ///
-    /// # Errors
-    /// Those of the wait of `means`.
     pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
         while self.evict(means)? {}
@@ -535,9 +526,6 @@ impl Executables {
     }
 
     /// What the driver is foreseen to take for an executable of a graph, in bytes; 0 where it cannot tell.
-    ///
-    /// # Errors
-    /// What the driver answers.
     ///
     /// # Panics
     /// For a graph that was not taken, or was removed.
@@ -584,7 +572,7 @@ impl Executables {
 
 impl Sharer {
     /// The graph's shape, which is read when it is first needed.
-    fn shape_by<D: HostApi>(&mut self, driver: &D) -> Result<Arc<GraphShape>, Error> {
+    fn shape_by(&mut self, driver: &impl HostApi) -> Result<Arc<GraphShape>, Error> {
         if let Some(shape) = &self.shape {
             return Ok(shape.clone());
         }

@@ -1,7 +1,5 @@
 //! Executable graphs.
 
-use std::fmt;
-
 use super::executables::Captured;
 use super::lease::{Lease, Owned};
 use super::order::Launched;
@@ -9,14 +7,14 @@ use super::pool::Pool;
 use super::{Error, Unknown};
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
+use crate::shown::shown;
 
 /// An executable graph that owns the lease on its memory.
 ///
-/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at
-/// any time. One that is held is overwritten by no graph that is captured later. A graph that was
-/// captured *earlier* may have used the same memory while it was free: once that one is launched
-/// again, the output is gone. Outputs that must last longer come from a pool of their own, which the
-/// capture [joins](super::Capture::join) and which nothing is given back in.
+/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at any time. One that
+/// is held is overwritten by no graph that is captured later. A graph that was captured *earlier* may have used the
+/// same memory while it was free: once that one is launched again, the output is gone. Outputs that must last longer
+/// come from a pool of their own, which the capture [joins](super::Capture::join) and which nothing is given back in.
 ///
 /// Dropped while it runs, the graph is destroyed after it has finished: at a later launch or capture of
 /// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
@@ -54,8 +52,7 @@ impl<D: HostApi> Graph<D> {
         Ok(Self::new(lease, captured, report))
     }
 
-    /// The pool that its capture joined first, with the graph's handle and its name among those whose executables are
-    /// that pool's.
+    /// The pool that its capture joined first, with the graph's handle and its name among those with executables there.
     fn owned(&self) -> (&Pool<D>, Owned) {
         self.lease.home().zip(self.lease.owned()).expect("a graph's lease owns it")
     }
@@ -105,9 +102,6 @@ impl<D: HostApi> Graph<D> {
 
     /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
     /// tell. Found when it is first asked for.
-    ///
-    /// # Errors
-    /// What the driver answers.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
         let (home, (_, member)) = self.owned();
         home.executable_table().bytes_of(member, home.engine().driver())
@@ -158,11 +152,4 @@ impl<D: HostApi> Graph<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Graph<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph")
-            .field("lease", &self.lease)
-            .field("report", &self.report)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Graph<D>: |it| lease = it.lease, report = it.report);

@@ -1,6 +1,5 @@
 //! A graph's claim on its memory, and the order of its launches.
 
-use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,6 +10,7 @@ use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
+use crate::shown::shown;
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
@@ -151,8 +151,7 @@ impl<D: HostApi> Lease<D> {
         Ok(marked.map_err(Error::from)?)
     }
 
-    /// Fills what the graphs of the pools do not keep, with the locks of the pools' orders held, and the stream behind
-    /// all launches.
+    /// Fills what the graphs do not keep, with the locks of the pools' orders held and the stream behind all launches.
     fn poison(&self, stream: StreamHandle) -> Result<(), Error> {
         let mut filled = true;
         for pool in self.pools().filter(|pool| pool.engine().poisons()) {
@@ -184,8 +183,7 @@ pub(super) fn owned_pools<D: HostApi>(
     Ok(pools)
 }
 
-/// Marks the end of a launch in each of its pools, even if the launch fails: one that failed
-/// or panicked may have been submitted.
+/// Marks the end of a launch in each of its pools, also if it fails or panics: it may have been submitted.
 struct Marks<'a, D: HostApi> {
     orders: SmallVec<[MutexGuard<'a, Order<D>>; 1]>,
     launched: Launched,
@@ -226,9 +224,5 @@ impl<D: HostApi> Drop for Lease<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Lease<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pools: Vec<_> = self.pools.iter().map(|(pool, graph)| (pool.id(), *graph)).collect();
-        f.debug_struct("Lease").field("pools", &pools).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Lease<D>: |it|
+    pools = it.pools.iter().map(|(pool, graph)| (pool.id(), *graph)).collect::<Vec<_>>());

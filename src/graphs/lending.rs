@@ -1,7 +1,6 @@
 //! Work outside captures in memory that a pool's graphs use, between their launches.
 
 use std::cell::Cell;
-use std::fmt;
 use std::marker::PhantomData;
 
 use super::memory::Memory;
@@ -11,12 +10,12 @@ use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
 use crate::logging::{tell_later, Level};
+use crate::shown::shown;
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
 /// It may be kept for as long as the host likes: it borrows nothing itself, its blocks do. Dropped, it marks how far
-/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is
-/// the stream's.
+/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is the stream's.
 pub struct Lending<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,
@@ -76,14 +75,7 @@ impl<D: HostApi> Drop for Lending<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Lending<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lending")
-            .field("pool", &self.pool.id())
-            .field("stream", &self.stream)
-            .finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Lending<D>: |it| pool = it.pool.id(), stream = it.stream);
 
 impl<D: HostApi> Pool<D> {
     /// Lets a stream that does not capture borrow memory of the pool's graphs while none of them runs: what they do

@@ -1,17 +1,16 @@
 //! Blocks that are freed when they are dropped.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
+use crate::shown::shown;
 
 /// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
 ///
-/// Which streams used it must be known by then: its own, and those that
-/// [`Memory::record_stream`] was told of.
+/// Which streams used it must be known by then: its own, and those that [`Memory::record_stream`] was told of.
 pub struct Memory<D: HostApi> {
     block: Block,
     pool: Pool<D>,
@@ -32,19 +31,16 @@ impl<D: HostApi> Memory<D> {
     }
 
     /// Its device address, a multiple of 512.
-    #[inline]
     pub fn address(&self) -> u64 {
         self.block.address
     }
 
     /// What was asked for, in bytes.
-    #[inline]
     pub fn bytes(&self) -> u64 {
         self.block.bytes
     }
 
     /// The engine's name of the block.
-    #[inline]
     pub fn id(&self) -> BlockId {
         self.block.id
     }
@@ -61,18 +57,12 @@ impl<D: HostApi> Memory<D> {
 
     /// Says that another stream than its own uses it, at any time until it is dropped. See
     /// [`Engine::record_stream`](crate::engine::Engine::record_stream).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_stream(self.block.id, stream.as_stream())
     }
 
     /// Says that what a stream holds so far includes its last use of the block. See
     /// [`Engine::record_use`](crate::engine::Engine::record_use).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn record_use(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_use(self.block.id, stream.as_stream())
     }
@@ -85,8 +75,7 @@ impl<D: HostApi> Memory<D> {
         self.into_block().address
     }
 
-    /// Gives the block up without freeing it: that is now up to the caller, by its name, or
-    /// [`Memory::from_block`].
+    /// Gives the block up without freeing it: that is now up to the caller, by its name, or [`Memory::from_block`].
     pub fn into_block(self) -> Block {
         let mut this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the value is never dropped nor used again, so the pool is dropped once, here.
@@ -103,8 +92,4 @@ impl<D: HostApi> Drop for Memory<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Memory<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("block", &self.block).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Memory<D>: |it| block = it.block);

@@ -11,34 +11,10 @@
 //! * [`Pool::capture_twice`]: two captures, the second one close to the least memory.
 //! * [`Graph`]: an executable graph with the [`Lease`] on its memory: no other work gets that while the
 //!   graph lives or runs.
-//!
 //! * [`Pool::keep_executables`]: graphs of one shape share an executable, within a budget.
 //!
-//! ```
-//! use std::sync::Arc;
-//!
-//! use regraph_sim::{Launch, SimConfig, SimDriver};
-//! use regraph::driver::{CaptureMode, HostApi};
-//! use regraph::engine::{Config, Engine, PoolConfig};
-//! use regraph::graphs::{Error, Pool};
-//!
-//! # fn main() -> Result<(), Error> {
-//! let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
-//! let pool = Pool::new(&engine, PoolConfig::default());
-//! let stream = engine.driver().create_stream()?;
-//! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::Relaxed, |capture| {
-//!     let temporary = capture.allocate(1 << 20, &stream)?;
-//!     engine.driver().launch_kernel(stream, Launch::default())?; // writes it
-//!     let output = capture.allocate(1 << 20, &stream)?;
-//!     engine.driver().launch_kernel(stream, Launch::default())?; // reads it, writes the output
-//!     drop(temporary);
-//!     Ok::<_, Error>(output)
-//! })?;
-//! graph.launch(&stream)?;
-//! # drop(output);
-//! # Ok(())
-//! # }
-//! ```
+//! The page of the [crate] has a program. Calls fail with the engine's errors and the driver's, and those that wait for
+//! a pool's graphs, or come after them, with [`Error::OrderLost`]; what else there is they say.
 
 mod capture;
 mod executables;

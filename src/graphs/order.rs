@@ -67,7 +67,7 @@ pub(super) struct Launched {
 
 impl Launched {
     /// A stream that does not capture, as the driver knows it.
-    pub(super) fn on<D: HostApi>(driver: &D, stream: impl AsStream) -> Result<Self, Error> {
+    pub(super) fn on(driver: &impl HostApi, stream: impl AsStream) -> Result<Self, Error> {
         let stream = one_stream(stream.as_stream(), "launch")?;
         if driver.is_capturing(stream)? {
             let why = StreamRefusal::LaunchWhileCapturing;
@@ -157,8 +157,7 @@ impl<D: HostApi> Order<D> {
         }
     }
 
-    /// Marks the end of what `stream` holds, which need not follow the last launch yet, as if it had
-    /// been launched.
+    /// Marks the end of what `stream` holds as if it had been launched, though it need not follow the last launch yet.
     pub(super) fn cover(&mut self, stream: Launched) {
         if self.follow(stream).is_err() {
             // Then no one event stands behind both.
@@ -246,16 +245,14 @@ impl<D: HostApi> Order<D> {
     }
 }
 
-/// What is left of a graph that was dropped while it may have been running: destroyed and released once it has
-/// finished.
+/// What is left of a graph that was dropped while it may have been running: released once it has finished.
 pub(super) struct Retired<D: HostApi> {
     /// Its name in each engine.
     claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,
     /// Where the graph is ours to destroy, with the executable that no other graph uses.
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
-    /// Its pools but for the one that it is put aside in. That is the first by address, so that no
-    /// two keep each other.
+    /// Its pools but for the one that it is put aside in. That is the first by address, so that no two keep each other.
     others: SmallVec<[Pool<D>; 1]>,
     /// Behind its last launch, in each of its pools that had one under way.
     events: SmallVec<[Arc<Event<D>>; 1]>,

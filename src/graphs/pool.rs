@@ -1,6 +1,5 @@
 //! Pools that graphs share.
 
-use std::fmt;
 use std::slice;
 use std::sync::{Arc, Weak};
 
@@ -11,13 +10,13 @@ use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::logging::tell_later;
+use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
-/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on
-/// another stream than the last one's waits for that. A pool for each set of graphs that may run
-/// side by side keeps those apart.
+/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on another stream than the
+/// last one's waits for that. A pool for each set of graphs that may run side by side keeps those apart.
 ///
 /// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
 /// when another pool is made after that, or by [`Engine::empty_cache`].
@@ -105,9 +104,6 @@ impl<D: HostApi> Pool<D> {
 
     /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside.
     /// See [`Engine::allocate`].
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
         Ok(Memory::new(block, self.clone()))
@@ -115,9 +111,6 @@ impl<D: HostApi> Pool<D> {
 
     /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
     /// request is made again if it says that it gave something back. See [`HostCalls::allocate_or_release`](crate::engine::HostCalls::allocate_or_release).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn allocate_or_release(
         &self,
         bytes: u64,
@@ -131,16 +124,12 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn reserved(&self) -> Result<u64, Error> {
         Ok(self.statistics()?.reserved)
     }
 
-    /// The device memory that the driver itself took for the executables of the pool's living
-    /// graphs, in bytes. It is none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is
-    /// measured.
+    /// The device memory that the driver itself took for the executables of the pool's living graphs, in bytes. It is
+    /// none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is measured.
     ///
     /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
     pub fn driver_bytes(&self) -> u64 {
@@ -210,9 +199,6 @@ impl<D: HostApi> Pool<D> {
     /// foreseen for them. Each comes back when its graph is launched: while this pool sleeps, others can have the memory.
     /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
     /// host updated by it are those of the capture again.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the driver's.
     pub fn release_executables(&self) -> Result<u64, Error> {
         self.change_executables("release_executables", |executables, means| {
             executables.evict_all(means)
@@ -220,16 +206,12 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// The pool's figures.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn statistics(&self) -> Result<PoolStatistics, Error> {
         self.0.engine.pool_statistics(self.0.id)
     }
 
-    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far:
-    /// before a graph's inputs are filled anew, for instance. Costs nothing on the stream of the last
-    /// launch.
+    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far: before a graph's
+    /// inputs are filled anew, for instance. Costs nothing on the stream of the last launch.
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
@@ -240,8 +222,7 @@ impl<D: HostApi> Pool<D> {
         self.order().follow(launched)
     }
 
-    /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
-    /// those comes after it.
+    /// Makes what `stream` was given so far count as a launch: what comes after those of the pool comes after it.
     pub(crate) fn cover(&self, stream: StreamHandle) {
         let launched = Launched::on(self.0.engine.driver(), stream);
         let mut order = self.order();
@@ -260,9 +241,8 @@ impl<D: HostApi> Pool<D> {
     /// [`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs).
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's:
-    /// [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are live that
-    /// belong to no graph.
+    /// [`Error::OrderLost`], the engine's: [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are
+    /// live that belong to no graph.
     pub fn suspend_discarding_outputs(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| {
             engine.suspend(pool, false, By::owner("suspend_discarding_outputs"))
@@ -271,18 +251,12 @@ impl<D: HostApi> Pool<D> {
 
     /// Like [`Pool::suspend_discarding_outputs`], but what live blocks hold is lost too, whether they belong to a graph or
     /// not.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the engine's.
     pub fn suspend_discarding_all(&self) -> Result<u64, Error> {
         let by = By::owner("suspend_discarding_all");
         self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
     /// How many bytes [`Pool::compact`] would give back. See [`HostCalls::excess_bytes`](crate::engine::HostCalls::excess_bytes).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn excess_bytes(&self) -> Result<u64, Error> {
         self.0.engine.host().excess_bytes(self.0.id)
     }
@@ -325,9 +299,6 @@ impl<D: HostApi> Pool<D> {
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
     /// [`HostCalls::is_short`](crate::engine::HostCalls::is_short).
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn is_short(&self) -> Result<bool, Error> {
         self.0.engine.host().is_short(self.0.id)
     }
@@ -339,9 +310,6 @@ impl<D: HostApi> Pool<D> {
     }
 
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::OrderLost`], the driver's.
     pub fn synchronize(&self) -> Result<(), Error> {
         let pending = self.order().pending()?;
         if let Some(event) = pending {
@@ -358,14 +326,9 @@ impl<D: HostApi> Clone for Pool<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Pool<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("id", &self.0.id).finish_non_exhaustive()
-    }
-}
+shown!([D: HostApi] Pool<D>: |it| id = it.0.id);
 
-/// The pools among some of an engine's that have an owner, in the order in which they are locked; and one
-/// whose owner is going, and whose graphs may run still.
+/// The pools among some of an engine's that have an owner, in the order of their locks; and one whose owner is going.
 pub(crate) fn owned<D: HostApi>(
     engine: &Engine<D>,
     pools: &[PoolId],

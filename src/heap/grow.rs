@@ -1,39 +1,26 @@
-//! Growth: where memory from the driver makes a place for a block.
+//! Growth: where memory from the driver makes a place for a block (design/allocator.md, "Growth" and "Mapping ahead").
 //!
-//! Memory is mapped where the least of it is missing: behind the free end of the segment that
-//! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
-//! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
+//! Memory is mapped where the least of it is missing: behind the free end of the segment that grows, or in a hole
+//! beside free ranges. What is *premapped*, beyond what blocks take and in no range, counts as missing then, so that it
+//! changes nothing but the cost. Releasing it *exchanges* its piece for one of the size in use, at the same address,
+//! and what the piece held is lost. That is sound while nothing has run that used the piece, and the caller keeps this
+//! so:
 //!
-//! # Premapped memory
+//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures under way, and
+//! > no use of it outside its capture is known.
 //!
-//! What growth in captures maps beyond what its block takes.
-//!
-//! A mapping of any size costs the same, so a capture that grows again and again maps more at
-//! once. What is left over lies behind the end of its segment, in the same piece, and in no range:
-//! every decision about places is as if it were not mapped. Growth at that end takes from it first.
-//!
-//! **Releasing it** gives it back. The driver unmaps no parts, so the piece is *exchanged* for one of the
-//! size in use, at the same address, and what the piece held is lost. That is sound while nothing
-//! has run that used the piece, and the caller keeps this so:
-//!
-//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures
-//! > under way, and no use of it outside its capture is known.
-//!
-//! The piece was mapped for a capture under way. Before one of these would change (a capture ends,
-//! work outside captures is to be handed a place, a use outside is recorded) the premapped memory is
-//! released, or *kept*: it becomes idle memory like any other, and its piece is never exchanged.
+//! Before one of these would change (a capture ends, work outside captures is to be handed a place, a use outside is
+//! recorded) the premapped memory is released, or *kept*: it becomes idle memory, and its piece is never exchanged.
 
 use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{enter_segment, unit, HeapSegment, Piece, SegmentShape};
-use super::suspend::{Absent, AbsentStage};
-use super::{Change, Heap, Supply};
+use super::segment::{unit, HeapSegment, Piece, SegmentShape};
+use super::suspend::{Absent, AbsentStage, Holding};
+use super::{enter_row, Change, Heap, Supply};
 use crate::capture::Proof;
-use crate::driver::{
-    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
-};
+use crate::driver::{Driver, DriverError, ErrorKind, MemorySupport, Source, StreamHandle};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -75,20 +62,17 @@ enum GrowthSpot {
 }
 
 impl Heap {
-    /// Gets memory from the driver, or takes what is premapped, and carves a block out of it and of the
-    /// free ranges beside it.
-    ///
-    /// # Errors
-    /// The driver's. The heap is then as it was.
-    pub(crate) fn grow<D: Driver + ?Sized>(
+    /// Gets memory from the driver, or takes what is premapped, and carves a block out of it and of the free ranges
+    /// beside it. After an error of the driver's the heap is as it was.
+    pub(crate) fn grow(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         wanted: Wanted,
         requester: Requester,
         proof: Proof<'_>,
         bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Ok(None);
         }
         let (bytes, limit) = (wanted.bytes, bounds.limit);
@@ -154,14 +138,8 @@ impl Heap {
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
-        self.note_change(Change {
-            mapped: true,
-            whole: !growable,
-            address,
-            bytes: mapped,
-            pieces: 1,
-        });
-        let segment = enter_segment(&mut self.segments, opened);
+        self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
+        let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
             self.grown += if bounds.step > 0 { mapped } else { 0 };
@@ -199,7 +177,8 @@ impl Heap {
         unit: u64,
     ) -> Option<Site> {
         let before = |range: Option<RangeId>| {
-            self.usable_before(range.filter(|_| !apart), bytes, requester, proof)
+            let from = range.filter(|_| !apart);
+            self.usable(from, |range| range.previous, bytes, requester, proof)
         };
         let mut best: Option<(u64, u64, Site)> = None;
         let mut offer = |address: u64, site: Site| {
@@ -216,7 +195,7 @@ impl Heap {
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: GrowthSpot::Low(hole) });
             }
-            let above = self.usable_after(range.next, bytes, requester, proof);
+            let (_, above) = self.usable(range.next, |it| it.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
@@ -242,11 +221,10 @@ impl Heap {
         best.map(|(_, _, site)| site)
     }
 
-    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it
-    /// makes.
-    fn map_at<D: Driver + ?Sized>(
+    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it makes.
+    fn map_at(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         Site { missing, spot, .. }: Site,
         bounds: Bounds,
         unit: u64,
@@ -262,54 +240,47 @@ impl Heap {
     }
 
     /// Maps a part of a hole as one piece, and returns the idle range that it makes, joined with none beside it.
-    fn fill_hole<D: Driver + ?Sized>(
+    fn fill_hole(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         hole: RangeId,
         (address, bytes): (u64, u64),
     ) -> Result<RangeId, DriverError> {
-        let Range { address: start, segment, next, .. } = self.ranges[hole];
+        let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
         self.note_change(mapping(address, bytes));
         let idle = RangeState::Idle { users: Users::Eager };
-        let above = (rest > 0).then(|| {
+        if rest > 0 {
             self.ranges[hole].bytes -= rest;
-            let (place, sides) = ((address + bytes, rest), (Some(hole), next));
-            self.ranges.insert(place, segment, sides, RangeState::Hole)
-        });
-        self.holes.extend(above);
+            let above = self.insert_after(hole, (address + bytes, rest), RangeState::Hole);
+            self.holes.push(above);
+        }
         let id = if start < address {
             self.ranges[hole].bytes -= bytes;
-            let sides = (Some(hole), self.ranges[hole].next);
-            self.ranges.insert((address, bytes), segment, sides, idle)
+            self.insert_after(hole, (address, bytes), idle)
         } else {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
             hole
         };
-        if next.is_none() {
-            self.segment(segment).last = above.or(Some(id));
-        }
         self.list(id);
         Ok(id)
     }
 
     /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), behind the end of the segment that
-    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments.
-    ///
-    /// # Errors
-    /// The driver's. The heap is then as it was.
-    pub(crate) fn open_arena<D: Driver + ?Sized>(
+    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments. After
+    /// an error of the driver's the heap is as it was.
+    pub(crate) fn open_arena(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
         let Supply::Growing { reserve } = self.plan.supply else { return Ok(None) };
-        if self.presence().is_shut() || self.has_source() {
+        if self.is_shut() || self.has_source() {
             return Ok(None);
         }
         let bytes = bytes.next_multiple_of(granularity);
@@ -324,7 +295,7 @@ impl Heap {
             None => {
                 let shape = SegmentShape::Growable { reserve };
                 let opened = HeapSegment::open(driver, bytes, shape, self.plan.exportable)?;
-                let segment = enter_segment(&mut self.segments, opened);
+                let segment = SegmentId::new(enter_row(&mut self.segments, opened));
                 self.growing.get_or_insert(segment);
                 segment
             }
@@ -340,18 +311,15 @@ impl Heap {
 
     /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of
     /// `step` bytes of the arena, so that a later place finds it there, and no more than `limit`. Says whether anything
-    /// came. Costs a look at each hole.
-    ///
-    /// # Errors
-    /// The driver's. What came before is there.
-    pub(crate) fn fill<D: Driver + ?Sized>(
+    /// came. Costs a look at each hole. After an error of the driver's what came before is there.
+    pub(crate) fn fill(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (base, step): (u64, u64),
         (address, bytes): (u64, u64),
         mut limit: u64,
     ) -> Result<bool, DriverError> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Ok(false);
         }
         let (from, to) = ((address - base) / step * step, address - base + bytes);
@@ -385,127 +353,8 @@ impl Heap {
         self.list(id);
         id
     }
-}
 
-/// A piece that was mapped into a segment.
-fn mapping(address: u64, bytes: u64) -> Change {
-    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
-}
-
-/// What growth may ask the driver for, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// The most of all.
-    pub(crate) limit: u64,
-    /// The most at once for the sake of what may come; zero for nothing but what is missing.
-    pub(crate) step: u64,
-}
-
-/// What became of a piece that was to be exchanged.
-enum Exchanged {
-    /// It is as large as what is in use now.
-    Done,
-    /// It is as it was.
-    Kept,
-    /// It is mapped no more, or the device has no access: what stands for it, and why.
-    Lost(Absent, DriverError),
-}
-
-impl HeapSegment {
-    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
-    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
-        let used_until = self.address + self.mapped;
-        let end = used_until + self.premapped;
-        let (&address, &piece) =
-            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
-        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
-        Some((address, piece, used_until - address))
-    }
-
-    /// Exchanges the piece that ends in premapped memory for one without. Of a handle that could not be
-    /// released the `orphans` take care.
-    fn exchange<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        orphans: &mut Vec<MemoryHandle>,
-    ) -> Exchanged {
-        let Some((address, old, used)) = self.premapped_piece() else { return Exchanged::Kept };
-        let replacement = self.replacement.take();
-        if driver.unmap(address, old.bytes).is_err() {
-            drop_handles(driver, replacement, orphans);
-            return Exchanged::Kept;
-        }
-        self.remove_piece(address);
-        let memory = match replacement {
-            Some(memory) => memory,
-            // There is no room for both at once.
-            None if driver.release(old.memory).is_ok() => match self.create(driver, used) {
-                Ok(memory) => return self.put(driver, address, Piece { bytes: used, memory }),
-                Err(error) => return Exchanged::Lost(Absent::gone(used), error),
-            },
-            None => return self.put_back(driver, address, old, None),
-        };
-        let new = Piece { bytes: used, memory };
-        let error = match driver.map(address, used, memory) {
-            Ok(()) => match driver.set_access(address, used) {
-                Ok(()) => {
-                    self.pieces.insert(address, new);
-                    drop_handles(driver, [old.memory], orphans);
-                    return Exchanged::Done;
-                }
-                Err(error) => {
-                    if driver.unmap(address, used).is_err() {
-                        drop_handles(driver, [old.memory], orphans);
-                        return Exchanged::Lost(Absent::at(new, AbsentStage::Mapped), error);
-                    }
-                    error
-                }
-            },
-            Err(error) => error,
-        };
-        drop_handles(driver, [memory], orphans);
-        self.put_back(driver, address, old, Some(error))
-    }
-
-    /// Maps a piece where nothing is mapped, as the new one.
-    fn put<D: Driver + ?Sized>(&mut self, driver: &D, address: u64, new: Piece) -> Exchanged {
-        match self.put_back(driver, address, new, None) {
-            Exchanged::Kept => Exchanged::Done,
-            lost => lost,
-        }
-    }
-
-    /// Maps a piece again that was unmapped; `cause` is why, for the report.
-    fn put_back<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        address: u64,
-        old: Piece,
-        cause: Option<DriverError>,
-    ) -> Exchanged {
-        if let Err(error) = driver.map(address, old.bytes, old.memory) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Unmapped), cause.unwrap_or(error));
-        }
-        if let Err(error) = driver.set_access(address, old.bytes) {
-            return Exchanged::Lost(Absent::at(old, AbsentStage::Mapped), cause.unwrap_or(error));
-        }
-        self.pieces.insert(address, old);
-        Exchanged::Kept
-    }
-}
-
-/// Releases handles that are mapped nowhere; what the driver does not take is kept.
-fn drop_handles<D: Driver + ?Sized>(
-    driver: &D,
-    handles: impl IntoIterator<Item = MemoryHandle>,
-    orphans: &mut Vec<MemoryHandle>,
-) {
-    orphans.extend(handles.into_iter().filter(|&memory| driver.release(memory).is_err()));
-}
-
-impl Heap {
     /// Bytes that are held and lie in no range.
-    #[inline]
     pub(crate) fn premapped(&self) -> u64 {
         self.premapped
     }
@@ -524,14 +373,11 @@ impl Heap {
         self.segments[segment.index()].as_ref().map_or(0, |segment| segment.premapped)
     }
 
-    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and
-    /// with a step more than that. Returns the range.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then.
-    pub(super) fn extend<D: Driver + ?Sized>(
+    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and with a step
+    /// more than that. Returns the range. After an error of the driver's nothing has changed.
+    pub(super) fn extend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
         Bounds { limit, step }: Bounds,
@@ -565,7 +411,7 @@ impl Heap {
         self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
             self.grown += if step > 0 { bytes } else { 0 };
-            self.note_change(Change { mapped: true, whole: false, address, bytes, pieces: 1 });
+            self.note_change(mapping(address, bytes));
         }
         Ok(self.append(segment, missing))
     }
@@ -592,20 +438,16 @@ impl Heap {
             return;
         }
         row.mapped += bytes;
-        let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.premapped -= bytes;
         self.exact = true;
-        let state = RangeState::Idle { users: Users::Eager };
-        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
-        self.segment(segment).last = Some(id);
+        let id = self.append(segment, bytes);
         self.ranges[id].since = self.clock;
-        self.list(id);
         self.merge(id);
     }
 
     /// Gets the memory of the pieces that [`Heap::release_premapped`] would exchange others for, as far
     /// as the driver gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved.
-    pub(crate) fn create_replacements<D: Driver + ?Sized>(&mut self, driver: &D, mut limit: u64) {
+    pub(crate) fn create_replacements(&mut self, driver: &impl Driver, mut limit: u64) {
         for segment in self.segments.iter_mut().flatten() {
             let Some((_, _, used)) = segment.premapped_piece() else { continue };
             if used == 0 || used > limit || segment.replacement.is_some() {
@@ -619,40 +461,32 @@ impl Heap {
         }
     }
 
-    /// Gives premapped memory back to the driver. What it does not take is idle memory from now on.
-    /// No work may have used the pieces that end in it.
-    ///
-    /// # Errors
-    /// The driver's, where a piece is lost: the heap is not [whole](Heap::is_whole) any more, and its
-    /// pool must be shut. What is lost comes back as after a suspension.
-    pub(crate) fn release_premapped<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-    ) -> Result<(), DriverError> {
+    /// Gives premapped memory back to the driver. What it does not take is idle memory from now on. No work may have
+    /// used the pieces that end in it. An error of the driver's is returned where a piece is lost: the heap is not
+    /// [whole](Heap::is_whole) any more, and its pool must be shut. What is lost comes back as after a suspension.
+    pub(crate) fn release_premapped(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         for number in 0..self.segments.len() {
             let Some(row) = self.segments[number].as_mut() else { continue };
             let Some((address, old, used)) = row.premapped_piece() else { continue };
-            let gone = Change { mapped: false, whole: false, address, bytes: old.bytes, pieces: 1 };
-            let come = |bytes| Change { mapped: true, bytes, ..gone };
-            match row.exchange(driver, &mut self.orphans) {
-                Exchanged::Kept => {}
-                Exchanged::Done => {
+            let gone = Change { mapped: false, ..mapping(address, old.bytes) };
+            match row.exchange(driver, &mut self.holding) {
+                Ok(false) => {}
+                Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
                     let premapped = old.bytes - used;
-                    self.note_change(come(0));
+                    self.note_change(mapping(address, 0));
                     self.note_change(Change { address: address + used, bytes: premapped, ..gone });
                     self.resize_premapped(number, 0);
                 }
-                Exchanged::Lost(absent, error) => {
+                Err((absent, error)) => {
                     let (bytes, held) = (absent.bytes, absent.is_held());
                     row.absent.insert(address, absent);
                     result = result.and(Err(error));
                     self.note_change(gone);
-                    if held {
-                        self.note_change(come(bytes));
-                    } else {
-                        self.suspended += bytes;
+                    match held {
+                        true => self.note_change(mapping(address, bytes)),
+                        false => self.holding.suspend(bytes),
                     }
                     self.resize_premapped(number, bytes - used);
                 }
@@ -675,5 +509,84 @@ impl Heap {
     pub(crate) fn restart_steps(&mut self) {
         self.grown = 0;
         self.exact = false;
+    }
+}
+
+/// A piece that was mapped into a segment.
+pub(super) fn mapping(address: u64, bytes: u64) -> Change {
+    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
+}
+
+/// What growth may ask the driver for, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The most of all.
+    pub(crate) limit: u64,
+    /// The most at once for the sake of what may come; zero for nothing but what is missing.
+    pub(crate) step: u64,
+}
+
+impl HeapSegment {
+    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
+    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
+        let used_until = self.address + self.mapped;
+        let end = used_until + self.premapped;
+        let (&address, &piece) =
+            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
+        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
+        Some((address, piece, used_until - address))
+    }
+
+    /// Exchanges the piece that ends in premapped memory for one without, and returns whether it did: where not, the
+    /// piece is as it was. Where it is lost (not mapped, or without access), what stands for it, and why.
+    fn exchange(
+        &mut self,
+        driver: &impl Driver,
+        holding: &mut Holding,
+    ) -> Result<bool, (Absent, DriverError)> {
+        let Some((address, old, used)) = self.premapped_piece() else { return Ok(false) };
+        let replacement = self.replacement.take();
+        if driver.unmap(address, old.bytes).is_err() {
+            replacement.into_iter().for_each(|memory| holding.release(driver, memory));
+            return Ok(false);
+        }
+        self.remove_piece(address);
+        let Some(memory) = replacement else {
+            // There is no room for both at once.
+            if driver.release(old.memory).is_err() {
+                return self.put(driver, address, old).map(|()| false);
+            }
+            let memory = self.create(driver, used).map_err(|error| (Absent::gone(used), error))?;
+            return self.put(driver, address, Piece { bytes: used, memory }).map(|()| true);
+        };
+        let Err((absent, error)) = self.put(driver, address, Piece { bytes: used, memory }) else {
+            holding.release(driver, old.memory);
+            return Ok(true);
+        };
+        if absent.is_mapped() && driver.unmap(address, used).is_err() {
+            holding.release(driver, old.memory);
+            return Err((absent, error));
+        }
+        holding.release(driver, memory);
+        // The first error is the one to report.
+        self.put(driver, address, old).map(|()| false).map_err(|(absent, _)| (absent, error))
+    }
+
+    /// Maps a piece where nothing is mapped. Where the driver refuses, what stands for the piece, and why.
+    fn put(
+        &mut self,
+        driver: &impl Driver,
+        address: u64,
+        piece: Piece,
+    ) -> Result<(), (Absent, DriverError)> {
+        let Piece { bytes, memory } = piece;
+        driver
+            .map(address, bytes, memory)
+            .map_err(|error| (Absent::at(piece, AbsentStage::Unmapped), error))?;
+        driver
+            .set_access(address, bytes)
+            .map_err(|error| (Absent::at(piece, AbsentStage::Mapped), error))?;
+        self.pieces.insert(address, piece);
+        Ok(())
     }
 }

@@ -13,13 +13,11 @@ impl Heap {
     /// Whether blocks can have places of the caller's choice: not where each block has a segment of its own, nor while
     /// memory may be missing.
     fn has_places(&self) -> bool {
-        !self.is_uncached() && !self.presence().is_shut() && !self.plan.whole
+        !self.is_uncached() && !self.is_shut() && !self.plan.whole
     }
 
-    /// Carves a block out at an address, if all that it would cover lies in one segment and is free
-    /// and the requester may take it: by `proof`, as [`Heap::place`] asks it. Never asks the driver.
-    ///
-    /// `address` and `bytes` are multiples of 512. Costs a look at each free range below.
+    /// Carves a block of `bytes` out at an address, both multiples of 512, if all that it would cover lies in one
+    /// segment and the requester may take it. Never asks the driver. Costs a look at each free range below.
     pub(crate) fn place_at(
         &mut self,
         address: u64,
@@ -55,8 +53,7 @@ impl Heap {
         Some(self.carve(first, bytes))
     }
 
-    /// The lowest address at which [`Heap::place`] would put a block of so many bytes, which a capture asks for. Nothing
-    /// changes. Costs a look at each free range.
+    /// The lowest address at which [`Heap::place`] would put a block of a capture. Costs a look at each free range.
     pub(crate) fn find_place(
         &self,
         bytes: u64,
@@ -86,10 +83,8 @@ impl Heap {
         segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
     }
 
-    /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of
-    /// these addresses (begins and ends, by their begins).
-    ///
-    /// Costs a look at each free range and each of the addresses.
+    /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of these
+    /// addresses (begins and ends, by their begins). Costs a look at each of them and each free range.
     pub(crate) fn place_beside(
         &mut self,
         busy: &[(u64, u64)],
@@ -125,31 +120,7 @@ impl Heap {
         }
         self.place_at(found?, bytes, requester, proof)
     }
-}
 
-/// A place that was taken.
-#[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) range: RangeId,
-    /// Eager, or graphs where a finished graph uses any of it.
-    pub(crate) users: Users,
-    /// The waiting ranges that it has taken, or a part of.
-    pub(crate) cuts: Vec<Cut>,
-}
-
-/// What became of a waiting range of which a place took a part, or all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    pub(crate) from: RangeId,
-    /// Address and size that it had before.
-    pub(crate) place: (u64, u64),
-    /// Whether its row still stands, for what lies below the place.
-    pub(crate) below: bool,
-    /// What lies above the place, and goes on waiting.
-    pub(crate) above: Option<RangeId>,
-}
-
-impl Heap {
     /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
     /// blocks were given back: memory is missing there, or a place before reaches into it.
     pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
@@ -257,22 +228,41 @@ impl Heap {
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
     pub(super) fn split(&mut self, id: RangeId, address: u64) -> RangeId {
-        let Range { segment, next, block, since, position, state, .. } = self.ranges[id];
+        let Range { block, since, position, state, .. } = self.ranges[id];
         let upper = (address, self.ranges[id].end() - address);
         self.ranges[id].bytes -= upper.1;
-        let rest = self.ranges.insert(upper, segment, (Some(id), next), state);
+        let rest = self.insert_after(id, upper, state);
         self.ranges.unite_markers(rest, id);
-        self.ranges[rest].block = block;
-        self.ranges[rest].since = since;
-        self.ranges[rest].position = position;
+        let range = &mut self.ranges[rest];
+        (range.block, range.since, range.position) = (block, since, position);
         match state {
             RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
-            RangeState::Waiting => self.waiting.0 += 1,
+            // Its bytes wait already.
+            RangeState::Waiting => self.holding.begin_wait(0),
             _ => {}
-        }
-        if next.is_none() {
-            self.segment(segment).last = Some(rest);
         }
         rest
     }
+}
+
+/// A place that was taken.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) range: RangeId,
+    /// Eager, or graphs where a finished graph uses any of it.
+    pub(crate) users: Users,
+    /// The waiting ranges that it has taken, or a part of.
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// What became of a waiting range of which a place took a part, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) from: RangeId,
+    /// Address and size that it had before.
+    pub(crate) place: (u64, u64),
+    /// Whether its row still stands, for what lies below the place.
+    pub(crate) below: bool,
+    /// What lies above the place, and goes on waiting.
+    pub(crate) above: Option<RangeId>,
 }

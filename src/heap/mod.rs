@@ -1,20 +1,14 @@
-//! One heap of a pool: ranges of addresses, who may take the free ones, and growth.
+//! One heap of a pool: ranges of addresses, who may take the free ones, and growth (design/allocator.md, "Heaps").
 //!
-//! * [`range`]: the table of ranges in address order; [`range`]: what must precede new work in each.
-//! * [`segment`]: where memory comes from.
-//! * [`runs`]: free neighbours by address and size.
-//! * [`place`]: where a block goes; with [`place`].
-//! * [`place`]: what streams gave back outside captures.
-//! * [`laid`]: a block at a place that a layout has chosen; [`laid`]: blocks at those of a checkpoint.
-//! * [`kept`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
+//! * [`range`]: the table of ranges in address order, with what must precede new work in each; [`runs`]: free
+//!   neighbours by address and size; [`segment`]: where memory comes from.
+//! * [`place`]: where a block goes; [`laid`]: a block at a given place; [`kept`]: what graphs left, opened bit by bit.
+//! * [`grow`]: more memory from the driver; [`suspend`]: less, or none for a while; [`sharing`]: for others too.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
-//! * [`grow`]: more memory from the driver; [`grow`]: some of it ahead; [`suspend`]: less;
-//!   [`suspend`]: none for a while; [`sharing`]: for other processes and devices too.
 //!
-//! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker
-//! of every range that a block would cover, at the moment when it is placed. A heap remembers no answers.
-//!
-//! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
+//! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker of every range that
+//! a block would cover, at the moment when it is placed: a heap remembers no answers. The same calls give the same
+//! addresses, since every order here is one of sizes, addresses and rows.
 
 mod grow;
 mod kept;
@@ -43,12 +37,12 @@ pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 pub(crate) use suspend::Surplus;
-pub(crate) use suspend::{Keeper, NothingKept, Presence};
+pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
 use std::sync::Arc;
 
 use crate::capture::{NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError, MemoryHandle, Source};
+use crate::driver::{Driver, DriverError, Source};
 use crate::journal::BlockNumber;
 use kept::Kept;
 use place::Vain;
@@ -66,7 +60,7 @@ pub(crate) struct Splitting {
 }
 
 /// What a heap is for and how it gets memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     /// Whether it holds small blocks.
     pub(crate) small: bool,
@@ -79,11 +73,12 @@ pub(crate) struct Plan {
 }
 
 /// How a heap gets memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Supply {
     /// Segments that reserve this many bytes of addresses and grow.
     Growing { reserve: u64 },
     /// Segments of fixed sizes.
+    #[default]
     Fixed,
     /// An allocation of the driver's for each block, given back with it.
     Uncached,
@@ -93,13 +88,12 @@ pub(crate) enum Supply {
 const SMALL: u64 = 1 << 20;
 
 /// Whether a block of so many bytes lies in the heap of small ones, outside captures.
-#[inline]
 pub(crate) fn is_small(bytes: u64) -> bool {
     bytes <= SMALL
 }
 
 /// One of a pool's two heaps with memory behind every block: that of small or that of large blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Heap {
     plan: Plan,
     /// Where memory comes from, if not from the driver.
@@ -119,9 +113,7 @@ pub(crate) struct Heap {
     ordered: Vec<usize>,
     /// By stream or timeline: what its searches that gave up came to.
     vain: Vec<Vain>,
-    /// Memory that is mapped nowhere and could not be released.
-    orphans: Vec<MemoryHandle>,
-    reserved: u64,
+    holding: Holding,
     /// Bytes that are mapped and lie in no range; counted as reserved.
     premapped: u64,
     /// Bytes that are held to be exchanged for others, and not counted as reserved elsewhere.
@@ -130,13 +122,7 @@ pub(crate) struct Heap {
     grown: u64,
     /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
     exact: bool,
-    presence: Presence,
-    /// Bytes that the driver has until the heap is resumed.
-    suspended: u64,
-    pieces: usize,
     in_blocks: u64,
-    /// Ranges that were given back and are not free for any stream yet: how many, and their bytes.
-    waiting: (usize, u64),
     /// Counts placements, to tell old from new.
     clock: u64,
     /// What came from the driver and went back since that was last asked.
@@ -157,37 +143,26 @@ pub(crate) struct Change {
 
 impl Heap {
     pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Self {
-        Self {
-            plan,
-            source,
-            ranges: Ranges::default(),
-            segments: Vec::new(),
-            growing: None,
-            holes: Vec::new(),
-            runs: Runs::default(),
-            has_closed: false,
-            kept: Kept::default(),
-            ordered: Vec::new(),
-            vain: Vec::new(),
-            orphans: Vec::new(),
-            reserved: 0,
-            premapped: 0,
-            replacements: 0,
-            grown: 0,
-            exact: false,
-            presence: Presence::Whole,
-            suspended: 0,
-            pieces: 0,
-            in_blocks: 0,
-            waiting: (0, 0),
-            clock: 0,
-            changes: Vec::new(),
-        }
+        Self { plan, source, ..Self::default() }
+    }
+
+    /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    pub(crate) fn holding_mut(&mut self) -> &mut Holding {
+        &mut self.holding
     }
 
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved + self.replacements
+        self.holding.reserved() + self.replacements
+    }
+
+    /// Whether nothing is handed out or given back by range, since memory may be missing.
+    fn is_shut(&self) -> bool {
+        self.holding.presence().is_shut()
     }
 
     /// Address and size of a range.
@@ -234,7 +209,7 @@ impl Heap {
 
     /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
     pub(crate) fn largest_place(&self) -> u64 {
-        if self.is_uncached() || self.presence().is_shut() {
+        if self.is_uncached() || self.is_shut() {
             return 0;
         }
         let (mut largest, mut run, mut end) = (0, 0, 0);
@@ -254,8 +229,7 @@ impl Heap {
         largest
     }
 
-    /// Every range with memory in it, in any order: its address and size, and the number of its
-    /// segment.
+    /// Every range with memory in it, in any order: its address and size, and the number of its segment.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids =
             self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, RangeState::Hole));
@@ -284,8 +258,7 @@ impl Heap {
         self.ranges[id].state
     }
 
-    /// What must precede new work in a free range of a capture. Of a block that a capture allocated: what
-    /// had to precede it.
+    /// What must precede new work in a free range of a capture, or had to precede a block that a capture allocated.
     #[inline]
     pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
         self.ranges.markers(id)
@@ -302,18 +275,10 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    /// How many pieces the driver holds for it.
-    pub(crate) fn pieces(&self) -> usize {
-        self.pieces
-    }
-
     fn note_change(&mut self, change: Change) {
-        if change.mapped {
-            self.pieces += change.pieces;
-            self.reserved += change.bytes;
-        } else {
-            self.pieces -= change.pieces;
-            self.reserved -= change.bytes;
+        match change.mapped {
+            true => self.holding.came(change.bytes, change.pieces),
+            false => self.holding.went(change.bytes, change.pieces),
         }
         self.changes.push(change);
     }
@@ -321,10 +286,9 @@ impl Heap {
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
         let premapped_ranges = if self.premapped > 0 { self.premapped_ranges().count() } else { 0 };
-        (
-            self.ranges.free() + premapped_ranges,
-            self.reserved + self.suspended - self.in_blocks - self.waiting.1,
-        )
+        let held = self.holding.reserved() + self.holding.suspended();
+        let bytes = held - self.in_blocks - self.holding.waiting().1;
+        (self.ranges.free() + premapped_ranges, bytes)
     }
 
     /// What is in blocks that were not given back, in bytes.
@@ -339,12 +303,6 @@ impl Heap {
         given.map(|id| self.extent(id))
     }
 
-    /// Ranges that were given back and that no stream may take yet: how many, and their bytes.
-    #[inline]
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        self.waiting
-    }
-
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
     pub(crate) fn free_idle(&mut self, id: RangeId, users: Users, block: BlockNumber) {
         self.ranges[id].block = Some(block);
@@ -352,7 +310,6 @@ impl Heap {
     }
 
     /// Whether anything came from the driver or went back since [`Heap::take_changes`].
-    #[inline]
     pub(crate) fn is_changed(&self) -> bool {
         !self.changes.is_empty()
     }
@@ -423,9 +380,8 @@ impl Heap {
         self.settle_outside(id, users.of_block());
     }
 
-    /// Ends a capture: its free ranges become idle. With `graphs` they belong to a finished graph
-    /// from now on; without, the capture is rolled back and they are what they were before it.
-    /// With `hold` they wait instead and are returned.
+    /// Ends a capture: its free ranges become idle, with `graphs` as a finished graph's, without as they were before
+    /// it. With `hold` they wait instead and are returned.
     pub(crate) fn end_capture(
         &mut self,
         capture: CaptureSlot,
@@ -477,12 +433,12 @@ impl Heap {
     }
 
     /// Gives everything back to the driver.
-    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         let mut result = Ok(());
         for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));
         }
-        self.release_orphans(driver);
+        self.holding.release_orphans(driver);
         result
     }
 
@@ -491,10 +447,7 @@ impl Heap {
         let bytes = self.ranges[id].bytes;
         match self.ranges[id].state {
             RangeState::Allocated => self.in_blocks -= bytes,
-            RangeState::Waiting => {
-                self.waiting.0 -= 1;
-                self.waiting.1 -= bytes;
-            }
+            RangeState::Waiting => self.holding.end_wait(bytes),
             _ => {}
         }
     }
@@ -502,9 +455,8 @@ impl Heap {
     /// Lets an unlisted range wait.
     fn hold(&mut self, id: RangeId) {
         self.leave(id);
-        self.ranges.set_state(id, RangeState::Waiting);
-        self.waiting.0 += 1;
-        self.waiting.1 += self.ranges[id].bytes;
+        let bytes = self.ranges.set_state(id, RangeState::Waiting).bytes;
+        self.holding.begin_wait(bytes);
     }
 
     /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
@@ -512,8 +464,7 @@ impl Heap {
         self.settle_as(id, users, false);
     }
 
-    /// Makes an unlisted range idle that work outside captures used, and merges it with idle neighbours of its kind.
-    /// Beside closed memory it is closed too, so that whole pieces can go back to the driver.
+    /// Makes an unlisted range idle, and closed beside closed memory, so that whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, users: Users) {
         let Range { previous, next, .. } = self.ranges[id];
         let is_closed = |id: RangeId| match self.ranges[id].state {
@@ -598,6 +549,16 @@ impl Heap {
         self.segments[segment.index()].as_mut().expect("ranges lie in segments")
     }
 
+    /// Puts a range between another one and the next of their segment.
+    fn insert_after(&mut self, id: RangeId, place: (u64, u64), state: RangeState) -> RangeId {
+        let Range { segment, next, .. } = self.ranges[id];
+        let new = self.ranges.insert(place, segment, (Some(id), next), state);
+        if next.is_none() {
+            self.segment(segment).last = Some(new);
+        }
+        new
+    }
+
     /// Adds a range's bytes to the one before it. What they are to the runs stays as it is.
     fn absorb_next(&mut self, id: RangeId, next: RangeId) {
         let Range { bytes, segment, .. } = self.ranges[next];
@@ -608,6 +569,16 @@ impl Heap {
             segment.last = Some(id);
         }
     }
+}
+
+/// Enters a row in the first vacant place of a table, and returns which that is.
+pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
+    let place = table.iter().position(Option::is_none).unwrap_or(table.len());
+    match table.get_mut(place) {
+        Some(vacant) => *vacant = Some(row),
+        None => table.push(Some(row)),
+    }
+    place
 }
 
 /// What an idle range is, closed or not.

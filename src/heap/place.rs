@@ -1,23 +1,12 @@
-//! Where a block goes.
+//! Where a block goes (design/allocator.md, "The rule"), and what streams gave back outside captures.
 //!
-//! All free ranges stand in one list of *runs*, neighbours that are all free. A block goes to the lowest
-//! address at which neighbours that the requester may take hold it, and lies at their low end; outside
-//! captures to the tightest of the [`COMPARED`] lowest runs with such a place. A stream of a capture may
-//! take what its capture proves for it, and what is idle; work outside captures what is idle and in no
-//! graph, and what its own stream gave back before. Where there is no such place, the heap grows, together
-//! with a free end that it has ([`grow`](super::grow)).
-//!
-//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
-//! after [`TRIES`] ranges that the requester may not take; a second one then begins where the
-//! requester's last search gave up, and gives up likewise. Each time that both fail halves what the
-//! requester's next searches try, down to [`FEW`]; each place that the second finds doubles it again. A
-//! place that both overlook costs memory, not safety.
+//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up after
+//! [`TRIES`] ranges that the requester may not take; a second one then begins where the requester's last search gave
+//! up, and gives up likewise. Each time that both fail halves what the requester's next searches try, down to [`FEW`];
+//! each place that the second finds doubles it again. A place that both overlook costs memory, not safety.
 //!
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
-//! it covers.
-//!
-//! Below it stand the rule by which a requester may take a free range ([`Heap::takes`]), and what streams gave back
-//! outside captures.
+//! it covers. The rule by which a requester may take a free range is [`Heap::takes`].
 
 use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;
@@ -45,8 +34,7 @@ pub(crate) enum Requester {
     Lent { timeline: TimelineId, lent: Lent },
 }
 
-/// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
-/// that it can be given back as if the block had never been.
+/// A place that was carved out. What it asked for before stays known ([`Heap::markers`]): it can be given back unused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) range: RangeId,
@@ -74,16 +62,14 @@ enum Search {
 }
 
 impl Heap {
-    /// Carves a block out of free memory, if there is a place; never asks the driver.
-    ///
-    /// `bytes` is a multiple of 512; `proof` says what precedes the requester's new work.
+    /// Carves a block of `bytes`, a multiple of 512, out of free memory, if there is a place; never asks the driver.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
-        if self.is_uncached() || self.presence().is_shut() {
+        if self.is_uncached() || self.is_shut() {
             return None;
         }
         self.clock += 1;
@@ -236,8 +222,7 @@ impl Heap {
         place
     }
 
-    /// After how many ranges that the requester may not take a search is to give up: the fewer, the more
-    /// of its latest searches failed.
+    /// After how many ranges in vain a search is to give up: the fewer, the more of the latest searches failed.
     #[inline]
     fn tries(&self, requester: Requester) -> usize {
         let vain = number(requester).and_then(|number| self.vain.get(number));
@@ -265,19 +250,7 @@ impl Heap {
             takes && range.bytes >= bytes && range.bytes < bytes + slack
         })
     }
-}
 
-/// The requester's row among searches that were in vain.
-#[inline]
-fn number(requester: Requester) -> Option<usize> {
-    match requester {
-        Requester::Capture { stream, .. } => Some(stream.index()),
-        Requester::Outside { timeline } => Some(timeline?.index()),
-        Requester::Lent { timeline, .. } => Some(timeline.index()),
-    }
-}
-
-impl Heap {
     /// Cuts a block out of the low end of a range and of as many behind it as it needs, all of them
     /// free and the requester's to take. The block's range knows the markers of all that it covers.
     pub(super) fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
@@ -318,14 +291,7 @@ impl Heap {
         self.runs.cut(run, (address, bytes), after);
         Placed { range, address, bytes, users }
     }
-}
 
-/// Whose memory a block is in what a free range holds.
-fn users_of(state: RangeState) -> Users {
-    state.users().map_or(Users::Eager, Users::of_block)
-}
-
-impl Heap {
     /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
@@ -416,52 +382,29 @@ impl Heap {
         self.plan.splitting.most.is_none_or(|most| bytes < most)
     }
 
-    /// The free ranges that the requester may take from `last` downwards: the first of them, and how
-    /// much they hold, at most `bytes`.
-    pub(super) fn usable_before(
+    /// The free ranges that the requester may take from one on, each the `step` of the one before: the last of them, and
+    /// how much they hold, at most `bytes`.
+    pub(super) fn usable(
         &self,
-        last: Option<RangeId>,
+        from: Option<RangeId>,
+        step: fn(&Range) -> Option<RangeId>,
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
     ) -> (Option<RangeId>, u64) {
-        let mut first = None;
-        let mut usable = 0;
-        let mut at = last;
+        let (mut last, mut usable, mut at) = (None, 0, from);
         while let Some(id) = at.filter(|_| usable < bytes) {
             if !self.may_take(id, requester, proof) {
                 break;
             }
-            first = Some(id);
+            last = Some(id);
             usable += self.ranges[id].bytes;
-            at = self.ranges[id].previous;
+            at = step(&self.ranges[id]);
         }
         // The walk ends as soon as it has enough; a place that large would have been found before.
-        (first, usable.min(bytes))
+        (last, usable.min(bytes))
     }
 
-    /// How much the free ranges hold that the requester may take from `first` upwards, at most `bytes`.
-    pub(super) fn usable_after(
-        &self,
-        first: Option<RangeId>,
-        bytes: u64,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> u64 {
-        let mut usable = 0;
-        let mut at = first;
-        while let Some(id) = at.filter(|_| usable < bytes) {
-            if !self.may_take(id, requester, proof) {
-                break;
-            }
-            usable += self.ranges[id].bytes;
-            at = self.ranges[id].next;
-        }
-        usable.min(bytes)
-    }
-}
-
-impl Heap {
     /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits
     /// from now on, and for all streams once the timeline has completed the position; what was [`Users::Lent`] for
     /// work that borrows, and for graphs.
@@ -521,31 +464,32 @@ impl Heap {
     /// Makes everything free for all streams whose timeline has completed its position. Returns whether
     /// there was anything. Costs a look at each free range, where timelines have ordered any.
     pub(crate) fn free_completed(&mut self, completed: impl Fn(TimelineId) -> u64) -> bool {
-        if self.stream_ordered_ranges() == 0 {
-            return false;
-        }
-        let done = |&id: &RangeId| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
-                position <= completed(timeline)
-            }
-            _ => false,
-        };
-        let done: Vec<RangeId> = self.free_ids().filter(done).collect();
-        for &id in &done {
-            let users = self.ranges[id].state.users().map_or(Users::Eager, Users::of_block);
+        let ordered = self.stream_ordered();
+        let done = ordered.filter(|&(_, (timeline, position), _)| position <= completed(timeline));
+        let done: Vec<_> = done.collect();
+        for &(id, _, users) in &done {
             self.unlist(id);
-            self.settle_outside(id, users);
+            self.settle_outside(id, users.of_block());
         }
         !done.is_empty()
     }
 
+    /// What timelines have ordered: each range with its timeline, what that must have completed, and whose it is (eager,
+    /// or lent). Costs a look at each free range, where there is any.
+    fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, (TimelineId, u64), Users)> + '_ {
+        let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
+        ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
+            Range { state: RangeState::StreamOrdered { timeline, users }, position, .. } => {
+                Some((id, (timeline, position), users))
+            }
+            _ => None,
+        })
+    }
+
     /// Makes all that was lent and freed the graphs' again: a launch has come after what streams did with it.
     pub(crate) fn free_lent(&mut self) {
-        if self.stream_ordered_ranges() == 0 {
-            return;
-        }
-        let lent = |state| matches!(state, RangeState::StreamOrdered { users: Users::Lent, .. });
-        for id in self.ids_where(lent) {
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for (id, ..) in ordered.into_iter().filter(|it| it.2 == Users::Lent) {
             self.unlist(id);
             self.settle_outside(id, Users::Graphs);
         }
@@ -558,22 +502,12 @@ impl Heap {
 
     /// What timelines have ordered: for each such range its timeline, and what that must have completed.
     pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
-        self.free_ids().filter_map(|id| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, .. }, position, .. } => {
-                Some((timeline, position))
-            }
-            _ => None,
-        })
+        self.stream_ordered().map(|(_, position, _)| position)
     }
 
     /// Bytes that timelines have ordered.
     pub(crate) fn stream_ordered_bytes(&self) -> u64 {
-        if self.stream_ordered_ranges() == 0 {
-            return 0;
-        }
-        let ordered =
-            |id: &RangeId| matches!(self.ranges[*id].state, RangeState::StreamOrdered { .. });
-        self.free_ids().filter(ordered).map(|id| self.ranges[id].bytes).sum()
+        self.stream_ordered().map(|(id, ..)| self.ranges[id].bytes).sum()
     }
 
     /// How many ranges timelines have ordered.
@@ -583,31 +517,34 @@ impl Heap {
 
     /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
     pub(super) fn end_lending(&mut self) {
-        if self.stream_ordered_ranges() == 0 {
-            return;
-        }
-        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
-            if let RangeState::StreamOrdered { timeline, .. } = self.ranges[id].state {
-                self.ranges
-                    .set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
-            }
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for (id, (timeline, _), _) in ordered {
+            self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
         }
     }
 
-    /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
-    /// what they wait for and whose they are: eager, or lent.
+    /// Takes [all of it](Heap::stream_ordered) out of use, as [`Heap::free_later`] does, and returns it.
     pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
-        let mut held = Vec::new();
-        if self.stream_ordered_ranges() == 0 {
-            return held;
-        }
-        for id in self.ids_where(|state| matches!(state, RangeState::StreamOrdered { .. })) {
-            let Range { state, position, .. } = self.ranges[id];
-            let RangeState::StreamOrdered { timeline, users } = state else { continue };
+        let ordered: Vec<_> = self.stream_ordered().collect();
+        for &(id, ..) in &ordered {
             self.unlist(id);
             self.hold(id);
-            held.push((id, (timeline, position), users));
         }
-        held
+        ordered
     }
+}
+
+/// The requester's row among searches that were in vain.
+#[inline]
+fn number(requester: Requester) -> Option<usize> {
+    match requester {
+        Requester::Capture { stream, .. } => Some(stream.index()),
+        Requester::Outside { timeline } => Some(timeline?.index()),
+        Requester::Lent { timeline, .. } => Some(timeline.index()),
+    }
+}
+
+/// Whose memory a block is in what a free range holds.
+fn users_of(state: RangeState) -> Users {
+    state.users().map_or(Users::Eager, Users::of_block)
 }

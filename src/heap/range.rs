@@ -57,20 +57,11 @@ pub(crate) enum RangeState {
     Closed { users: Users },
     /// Free for work that this timeline submits from now on: it comes after all that used the range.
     /// For all streams once the timeline has completed the range's position.
-    StreamOrdered {
-        timeline: TimelineId,
-        /// Eager, or graphs' memory that was lent.
-        users: Users,
-    },
-    /// Free for a stream of a capture that proves the range's free markers; there is at least one.
-    Pending {
-        /// The capture whose nodes the markers are.
-        capture: CaptureSlot,
-        /// The stream that had the block.
-        owner: StreamIndex,
-        /// Of before the capture.
-        users: Users,
-    },
+    /// Its users are eager, or it is graphs' memory that was lent.
+    StreamOrdered { timeline: TimelineId, users: Users },
+    /// Free for a stream of the capture that proves the range's free markers, nodes of it; there is at least one. The
+    /// owner is the stream that had the block, and the users are those of before the capture.
+    Pending { capture: CaptureSlot, owner: StreamIndex, users: Users },
     /// Given back, but not free for any stream yet.
     Waiting,
     /// Addresses without memory.
@@ -106,16 +97,14 @@ impl RangeState {
     }
 }
 
-/// A range of addresses: two cache lines. All that a search reads lies in the first, but for the markers
-/// of the few ranges that have many.
+/// Two cache lines: all that a search reads lies in the first, but for the markers of the few ranges that have many.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Range {
     pub(crate) bytes: u64,
     pub(crate) next: Option<RangeId>,
     pub(crate) state: RangeState,
-    /// The free markers of a range that a capture gave back, and those that a block's place asked for
-    /// before the block took it.
+    /// The free markers of what a capture gave back, and those that a block's place asked for before the block took it.
     markers: Line,
     pub(crate) previous: Option<RangeId>,
     pub(crate) segment: SegmentId,
@@ -493,8 +482,7 @@ pub(crate) enum Users {
     /// Finished graphs of the pool use it, and each of their launches writes it before it reads it. Of a block, or of
     /// what a capture gave back: graphs use it, and the heap knows by address what they keep.
     Graphs,
-    /// Finished graphs use it, and may find something there that they did not write ([`kept`](super::kept)): an idle
-    /// range alone is this.
+    /// They use it, and may find something there that they did not write ([`kept`](super::kept)). Of idle ranges alone.
     Kept,
     /// Graphs use it, and work outside captures borrows it between their launches.
     Lent,
@@ -508,11 +496,10 @@ pub enum Lent {
     /// anew. What only the run of the capture wrote there, and no node of its graph, is lost.
     Temporary,
     /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
-    /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes
-    /// inputs by their addresses only while no such block lives there, after all that has used one. It waits for
-    /// launches of other pools' graphs that read outputs there. And a block that lives when a capture into the pool is
-    /// accepted is no longer lent: it is as an output of that capture, which graphs that were captured before may
-    /// overwrite.
+    /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes inputs
+    /// by their addresses only while no such block lives there, after all that has used one. It waits for launches of
+    /// other pools' graphs that read outputs there. And a block that lives when a capture into the pool is accepted is
+    /// no longer lent: it is as an output of that capture, which graphs that were captured before may overwrite.
     AllFree,
 }
 

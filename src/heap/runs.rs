@@ -90,11 +90,9 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// What `pick` makes of the lowest run of at least `bytes` that begins at `from` or above and that it
-    /// makes anything of.
-    ///
-    /// The first run costs the logarithm of their number; each a step for each group of leaves that is
-    /// passed over, for each leaf of one group, and for each run of one leaf.
+    /// What `pick` makes of the lowest run of at least `bytes` that begins at `from` or above and that it makes
+    /// anything of. The first costs the logarithm of their number; each a step for each group, leaf or run that is
+    /// passed over.
     #[inline]
     pub(super) fn find<T>(
         &self,
@@ -165,8 +163,7 @@ impl Runs {
         }
     }
 
-    /// Takes addresses out of the run in which they lie. What is left of the run behind them begins with the range
-    /// `after`.
+    /// Takes addresses out of the run in which they lie. What is left of it behind them begins with the range `after`.
     #[inline]
     pub(super) fn cut(
         &mut self,

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::range::{RangeId, SegmentId};
+use super::range::RangeId;
 use super::sharing::Export;
-use super::suspend::Absent;
+use super::suspend::{Absent, Holding};
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -19,7 +19,7 @@ use crate::driver::{
 const ALLOCATION_UNIT: u64 = 2 << 20;
 
 /// Memory from the driver.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HeapSegment {
     pub(crate) address: u64,
     /// Reserved, or allocated, in bytes.
@@ -78,8 +78,8 @@ pub(crate) fn unit(support: MemorySupport) -> u64 {
 }
 
 /// Gets memory for a piece.
-pub(super) fn create<D: Driver + ?Sized>(
-    driver: &D,
+pub(super) fn create(
+    driver: &impl Driver,
     exportable: bool,
     bytes: u64,
 ) -> Result<MemoryHandle, DriverError> {
@@ -113,7 +113,7 @@ impl HeapSegment {
     }
 
     /// Gives an allocation back.
-    fn free<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    fn free(&self, driver: &impl Driver) -> Result<(), DriverError> {
         match &self.given {
             Some((source, bytes)) => source.free(self.address, *bytes),
             None => driver.free(self.address),
@@ -122,28 +122,12 @@ impl HeapSegment {
 
     /// Addresses with nothing behind them.
     pub(super) fn reserved(address: u64, bytes: u64) -> Self {
-        Self {
-            address,
-            bytes,
-            mapped: 0,
-            premapped: 0,
-            replacement: None,
-            last: None,
-            pieces: BTreeMap::new(),
-            absent: BTreeMap::new(),
-            stuck: Vec::new(),
-            growable: false,
-            allocated: false,
-            given: None,
-            exportable: false,
-            exports: BTreeMap::new(),
-            staying: BTreeSet::new(),
-        }
+        Self { address, bytes, ..Self::default() }
     }
 
     /// A segment that can hold at least `bytes`. One that can grow is empty at first.
-    pub(crate) fn open<D: Driver + ?Sized>(
-        driver: &D,
+    pub(crate) fn open(
+        driver: &impl Driver,
         bytes: u64,
         shape: SegmentShape,
         exportable: bool,
@@ -207,22 +191,17 @@ impl HeapSegment {
         held
     }
 
-    /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
-    /// has changed.
-    pub(crate) fn extend<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+    /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing has changed.
+    pub(crate) fn extend(&mut self, driver: &impl Driver, bytes: u64) -> Result<(), DriverError> {
         self.map(driver, self.address + self.mapped, bytes)?;
         self.mapped += bytes;
         Ok(())
     }
 
     /// Gets memory for a piece.
-    pub(super) fn create<D: Driver + ?Sized>(
+    pub(super) fn create(
         &self,
-        driver: &D,
+        driver: &impl Driver,
         bytes: u64,
     ) -> Result<MemoryHandle, DriverError> {
         create(driver, self.exportable, bytes)
@@ -250,11 +229,10 @@ impl HeapSegment {
         self.exportable
     }
 
-    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has
-    /// changed.
-    pub(crate) fn map<D: Driver + ?Sized>(
+    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has changed.
+    pub(crate) fn map(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
         bytes: u64,
     ) -> Result<(), DriverError> {
@@ -268,11 +246,10 @@ impl HeapSegment {
         self.attach(driver, address, bytes, memory)
     }
 
-    /// Maps memory at an address of the segment where nothing is mapped. On failure the memory is
-    /// released, and nothing else has changed.
-    pub(super) fn attach<D: Driver + ?Sized>(
+    /// Maps memory where nothing is mapped. On failure the memory is released, and nothing else has changed.
+    pub(super) fn attach(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
         bytes: u64,
         memory: MemoryHandle,
@@ -291,9 +268,8 @@ impl HeapSegment {
         Ok(())
     }
 
-    /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time, and
-    /// why it does not is returned.
-    pub(super) fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<DriverError> {
+    /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
+    pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
         let mut refused = None;
         self.stuck.retain(|&(address, Piece { bytes, memory })| {
             if let Err(error) = driver.unmap(address, bytes) {
@@ -321,17 +297,15 @@ impl HeapSegment {
         pieces.filter(move |(address, piece)| address + piece.bytes <= end)
     }
 
-    /// Unmaps pieces that lie wholly in `start..end`, from the front until at least `most` bytes
-    /// are unmapped or the driver refuses. Returns what is unmapped now, and puts handles that
-    /// could not be released among the `orphans`.
-    ///
-    /// No work may use the memory any more.
-    pub(crate) fn unmap<D: Driver + ?Sized>(
+    /// Unmaps pieces that lie wholly in `start..end` and that no work uses any more, from the front until at least
+    /// `most` bytes are unmapped or the driver refuses. Returns what is unmapped now; `holding` takes care of the
+    /// handles.
+    pub(crate) fn unmap(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (start, end): (u64, u64),
         most: u64,
-        orphans: &mut Vec<MemoryHandle>,
+        holding: &mut Holding,
     ) -> Result<(u64, u64), (u64, u64, DriverError)> {
         let pieces: Vec<(u64, Piece)> = self.inside(start, end).collect();
         let first = pieces.first().map_or(start, |piece| piece.0);
@@ -345,32 +319,30 @@ impl HeapSegment {
             }
             self.remove_piece(address);
             until = address + piece.bytes;
-            if driver.release(piece.memory).is_err() {
-                orphans.push(piece.memory);
-            }
+            holding.release(driver, piece.memory);
         }
         Ok((first, until))
     }
 
     /// Gives a segment that was had whole back to the driver. On failure nothing has changed.
-    pub(crate) fn dismantle<D: Driver + ?Sized>(
+    pub(crate) fn dismantle(
         &mut self,
-        driver: &D,
-        orphans: &mut Vec<MemoryHandle>,
+        driver: &impl Driver,
+        holding: &mut Holding,
     ) -> Result<(), DriverError> {
         if self.allocated {
             return self.free(driver);
         }
         // One piece, so an error means that it is still mapped.
         let all = (self.address, self.address + self.bytes);
-        self.unmap(driver, all, u64::MAX, orphans).map_err(|(_, _, error)| error)?;
+        self.unmap(driver, all, u64::MAX, holding).map_err(|(_, _, error)| error)?;
         // Addresses that cannot be given back cost no memory.
         let _ = driver.unreserve(self.address, self.bytes);
         Ok(())
     }
 
     /// Gives everything back to the driver. Goes on after an error and returns the first.
-    pub(crate) fn close<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close(&self, driver: &impl Driver) -> Result<(), DriverError> {
         if self.allocated {
             return self.free(driver);
         }
@@ -385,18 +357,4 @@ impl HeapSegment {
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }
-}
-
-/// Enters a new segment in a table.
-pub(super) fn enter_segment(
-    segments: &mut Vec<Option<HeapSegment>>,
-    segment: HeapSegment,
-) -> SegmentId {
-    let vacant = segments.iter().position(Option::is_none);
-    let row = vacant.unwrap_or(segments.len());
-    if row == segments.len() {
-        segments.push(None);
-    }
-    segments[row] = Some(segment);
-    SegmentId::new(row)
 }

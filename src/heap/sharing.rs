@@ -1,9 +1,8 @@
 //! What of a heap's memory other processes and other devices may map.
 //!
-//! Another process maps whole pieces, so a block comes with all that lies on its pieces. An export keeps
-//! the physical memory until it is closed, as a mapping of another process does. So the segment that
-//! holds a piece holds its export, and drops it when the piece goes: who else held it would keep memory
-//! from the driver.
+//! Another process maps whole pieces, so a block comes with all that lies on its pieces. An export keeps the physical
+//! memory until it is closed, as a mapping of another process does. So the segment that holds a piece holds its export,
+//! and drops it when the piece goes: who else held it would keep memory from the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +11,7 @@ use super::planned::PlannedHeap;
 use super::segment::HeapSegment;
 use super::{Heap, RangeId};
 use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
+use crate::shown::shown;
 
 /// A piece of physical memory that other processes may map.
 ///
@@ -55,11 +55,7 @@ impl Drop for Export {
     }
 }
 
-impl std::fmt::Debug for Export {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Export").field("serial", &self.serial).finish_non_exhaustive()
-    }
-}
+shown!([] Export: |it| serial = it.serial);
 
 /// A piece of physical memory that a block lies on.
 #[derive(Clone, Debug)]
@@ -91,15 +87,14 @@ pub enum Shared {
     },
 }
 
-/// Memory of another process, or of another allocator, that is mapped here. It is in no heap: the
-/// engine hands nothing of it out.
+/// Memory of another process, or of another allocator, that is mapped here. It is in no heap, and never handed out.
 #[derive(Debug)]
 pub(crate) struct Imported(HeapSegment);
 
 impl Imported {
     /// Maps pieces one behind the other. On failure nothing has changed.
-    pub(crate) fn map<D: Driver + ?Sized>(
-        driver: &D,
+    pub(crate) fn map(
+        driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
         let unit = match driver.memory_support() {
@@ -130,15 +125,12 @@ impl Imported {
         self.0.address
     }
 
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.0.grant(driver)
     }
 
-    /// Unmaps all of it. No work may use it any more.
-    ///
-    /// # Errors
-    /// The driver's, the first; what it refused is lost.
-    pub(crate) fn unmap<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    /// Unmaps all of it. No work may use it any more. Returns the driver's first error; what it refused is lost.
+    pub(crate) fn unmap(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.0.close(driver)
     }
 }
@@ -161,9 +153,9 @@ pub(crate) enum Unshared {
 }
 
 impl HeapSegment {
-    fn share<D: Driver + ?Sized>(
+    fn share(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (address, bytes): (u64, u64),
     ) -> Result<Shared, Unshared> {
         if self.is_given() {
@@ -220,20 +212,19 @@ impl HeapSegment {
         whole
     }
 
-    fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.pieces.iter().try_for_each(|(&address, piece)| driver.set_access(address, piece.bytes))
     }
 }
 
 impl Heap {
-    /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others
-    /// from now on.
-    pub(crate) fn share<D: Driver + ?Sized>(
+    /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others from now on.
+    pub(crate) fn share(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         range: RangeId,
     ) -> Result<Shared, Unshared> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Err(Unshared::Absent);
         }
         let place = self.extent(range);
@@ -245,7 +236,7 @@ impl Heap {
     /// Has the memory at a place stay behind its addresses until it goes back to the driver, which it does only when
     /// no block or graph uses it: others have it. False where there is none at a part of the place.
     pub(crate) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return false;
         }
         self.keep_premapped(Some(place));
@@ -262,18 +253,16 @@ impl Heap {
         self.segments.iter().flatten().any(|segment| !segment.staying.is_empty())
     }
 
-    /// Gives the devices that the driver was told of access to all that is mapped.
-    ///
-    /// # Errors
-    /// The driver's. Then some of it may have been given.
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    /// Gives the devices that the driver was told of access to all that is mapped. After an error of the driver's some
+    /// of it may have been given.
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.segments.iter().flatten().try_for_each(|segment| segment.grant(driver))
     }
 }
 
 impl PlannedHeap {
     /// As [`Heap::grant`].
-    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.laid().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }

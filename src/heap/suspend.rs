@@ -1,31 +1,21 @@
-//! Memory that goes back to the driver: for a while, or for good.
+//! Memory that goes back to the driver: for a while, or for good (design/allocator.md, "Suspension" and "Giving back").
 //!
-//! # Suspension
+//! The table of ranges stays as it is while a heap is suspended: a block that is freed changes the table and nothing
+//! else. Nothing is handed out, and nothing is given back by range. A piece goes and comes in single steps, each of
+//! them one call of the driver. Where a call fails, the piece stands where the call before it left it, and either way
+//! goes on from there.
 //!
-//! All memory of a heap goes back to the driver and comes again at the same addresses.
-//!
-//! The table of ranges stays as it is, and is kept as ever: who frees a block of a suspended heap
-//! changes the table and nothing else. Nothing is handed out, and nothing is given back by range.
-//!
-//! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
-//! call fails, the piece stands where the call before it left it, and either way goes on from there.
-//!
-//! # For good
-//!
-//! What no work uses any more is given back, without waiting for anything.
-//!
-//! Only idle ranges that no graph uses are touched, and of those only whole pieces, since the
-//! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
-//! holes again.
+//! For good go idle ranges that no graph uses, in whole pieces, without a wait; a hole stays in the table, which growth
+//! fills again.
 
+use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
 use super::segment::{create, HeapSegment, Piece};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
-/// Up to so many bytes neighbours come back as one piece. A call of the driver costs the same for any size,
-/// 40 us on one H100: pieces of 2 MiB come at a third of the speed at which the link copies. Larger ones would
-/// save little, and a piece is given back only as a whole.
+/// Up to so many bytes neighbours come back as one piece: a call of the driver costs 40 us on one H100 for any size, so
+/// that pieces of 2 MiB come at a third of the speed at which the link copies. A piece is given back only as a whole.
 const JOINED: u64 = 16 << 20;
 
 /// How much of a heap's memory is there.
@@ -43,7 +33,6 @@ pub(crate) enum Presence {
 
 impl Presence {
     /// Whether nothing may be handed out, since there may be no memory behind the addresses.
-    #[inline]
     pub(crate) fn is_shut(self) -> bool {
         self != Self::Whole
     }
@@ -53,6 +42,83 @@ impl Presence {
         if *self == Self::Whole {
             *self = Self::Short;
         }
+    }
+}
+
+/// What a heap holds of the driver's memory.
+#[derive(Debug, Default)]
+pub(crate) struct Holding {
+    presence: Presence,
+    /// Bytes that the driver holds for it, and in how many pieces.
+    reserved: u64,
+    pieces: usize,
+    /// Bytes that the driver has until the heap is resumed.
+    suspended: u64,
+    /// What was given back and no stream may take yet: in how many places, and its bytes.
+    waiting: (usize, u64),
+    /// Memory that is mapped nowhere and could not be released.
+    orphans: Vec<MemoryHandle>,
+}
+
+impl Holding {
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
+        &mut self.presence
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    pub(crate) fn suspended(&self) -> u64 {
+        self.suspended
+    }
+
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        self.waiting
+    }
+
+    pub(super) fn came(&mut self, bytes: u64, pieces: usize) {
+        self.reserved += bytes;
+        self.pieces += pieces;
+    }
+
+    pub(super) fn went(&mut self, bytes: u64, pieces: usize) {
+        self.reserved -= bytes;
+        self.pieces -= pieces;
+    }
+
+    pub(super) fn suspend(&mut self, bytes: u64) {
+        self.suspended += bytes;
+    }
+
+    pub(super) fn resume(&mut self, bytes: u64) {
+        self.suspended -= bytes;
+    }
+
+    pub(super) fn begin_wait(&mut self, bytes: u64) {
+        self.waiting = (self.waiting.0 + 1, self.waiting.1 + bytes);
+    }
+
+    pub(super) fn end_wait(&mut self, bytes: u64) {
+        self.waiting = (self.waiting.0 - 1, self.waiting.1 - bytes);
+    }
+
+    /// Releases a handle that is mapped nowhere. What the driver does not take is kept for the next time.
+    pub(super) fn release(&mut self, driver: &impl Driver, memory: MemoryHandle) {
+        self.orphans.extend(driver.release(memory).is_err().then_some(memory));
+    }
+
+    /// Releases the handles that could not be released before. What fails again is kept.
+    pub(crate) fn release_orphans(&mut self, driver: &impl Driver) {
+        self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 }
 
@@ -118,10 +184,14 @@ impl Absent {
         !matches!(self.stage, AbsentStage::Gone)
     }
 
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.stage, AbsentStage::Mapped(_))
+    }
+
     /// Gives its memory back. Returns whether there was any.
-    pub(super) fn lower<D: Driver + ?Sized>(
+    pub(super) fn lower(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         address: u64,
     ) -> Result<bool, DriverError> {
         if let AbsentStage::Mapped(memory) = self.stage {
@@ -135,9 +205,9 @@ impl Absent {
     }
 
     /// Gets memory for it.
-    fn raise<D: Driver + ?Sized>(
+    fn raise(
         &mut self,
-        (driver, exportable): (&D, bool),
+        (driver, exportable): (&impl Driver, bool),
         address: u64,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<Piece, DriverError> {
@@ -165,9 +235,9 @@ impl Absent {
 impl HeapSegment {
     /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
     /// enters what went into `gone`. Returns whether all has gone.
-    fn suspend<D: Driver + ?Sized>(
+    fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
@@ -213,9 +283,9 @@ impl HeapSegment {
 
     /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
     /// enters what came into `got`. Returns whether all has come.
-    fn resume<D: Driver + ?Sized>(
+    fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
@@ -237,24 +307,9 @@ impl HeapSegment {
 }
 
 impl Heap {
-    /// How much of its memory is there.
-    #[inline]
-    pub(crate) fn presence(&self) -> Presence {
-        self.presence
-    }
-
-    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
-        &mut self.presence
-    }
-
-    /// Bytes that the driver has until the heap is resumed.
-    pub(crate) fn suspended(&self) -> u64 {
-        self.suspended
-    }
-
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting.0 + self.stream_ordered_ranges()
+        self.holding.waiting().0 + self.stream_ordered_ranges()
     }
 
     /// Whether every piece of its memory is mapped.
@@ -263,25 +318,22 @@ impl Heap {
     }
 
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
-    /// No block of it may be in use. Returns whether all has gone.
-    ///
-    /// # Errors
-    /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
-    /// was mapped; calling again goes on.
-    pub(crate) fn suspend<D: Driver + ?Sized>(
+    /// No block of it may be in use. Returns whether all has gone. After an error of the driver's what had gone is
+    /// gone, and the heap is suspended if that was anything that was mapped; calling again goes on.
+    pub(crate) fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
-        debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
-        self.release_orphans(driver);
+        debug_assert!(self.is_shut(), "or a block could be placed in what goes");
+        self.holding.release_orphans(driver);
         let there = self.mapped_pieces();
         let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
             segment.suspend(driver, keeper, gone)
         };
         let done = self.each_segment(false, step);
         if self.mapped_pieces() < there {
-            self.presence = Presence::Suspended;
+            self.holding.presence = Presence::Suspended;
         }
         done
     }
@@ -297,20 +349,17 @@ impl Heap {
     }
 
     /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `keeper` lets it;
-    /// neighbours may come as one piece. Returns whether all has come.
-    ///
-    /// # Errors
-    /// The driver's. What had come by then is here; calling again goes on.
-    pub(crate) fn resume<D: Driver + ?Sized>(
+    /// neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
+    /// here; calling again goes on.
+    pub(crate) fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
         self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
     }
 
-    /// Everything that a suspended heap still holds: address, size and segment, neighbours of one
-    /// segment together.
+    /// Everything that a suspended heap still holds: address, size and segment, neighbours of one segment together.
     pub(crate) fn still_held(&self) -> Vec<((u64, u64), usize)> {
         let mut still: Vec<((u64, u64), usize)> = Vec::new();
         for (number, segment) in self.segments.iter().enumerate() {
@@ -334,10 +383,9 @@ impl Heap {
             let done = step(segment, &mut moved);
             for ((address, bytes), pieces) in runs(moved.into_iter()) {
                 self.note_change(Change { mapped, whole, address, bytes, pieces });
-                if mapped {
-                    self.suspended -= bytes;
-                } else {
-                    self.suspended += bytes;
+                match mapped {
+                    true => self.holding.resume(bytes),
+                    false => self.holding.suspend(bytes),
                 }
             }
             if !done? {
@@ -346,40 +394,10 @@ impl Heap {
         }
         Ok(true)
     }
-}
 
-/// Neighbours in address order, together: where they begin, their size, and how many they are.
-pub(super) fn runs(
-    places: impl Iterator<Item = (u64, u64)>,
-) -> impl Iterator<Item = ((u64, u64), usize)> {
-    let mut places = places.peekable();
-    std::iter::from_fn(move || {
-        let (address, mut bytes) = places.next()?;
-        let mut count = 1;
-        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
-            bytes += more;
-            count += 1;
-        }
-        Some(((address, bytes), count))
-    })
-}
-
-/// A range with memory in it that can be given back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Surplus {
-    pub(crate) id: RangeId,
-    /// Of the pieces that lie wholly in it.
-    bytes: u64,
-    /// When it became idle, by the heap's count of placements.
-    pub(crate) since: u64,
-    pub(crate) address: u64,
-}
-
-impl Heap {
-    /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
-    /// its ranges have no memory in them.
+    /// Every range that memory can be given back from, in no promised order; none of a heap that is shut.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return Vec::new();
         }
         let surplus = self
@@ -395,14 +413,14 @@ impl Heap {
 
     /// Gives whole pieces of an idle range back until `most` bytes are gone. Returns how many bytes
     /// went; after an error the rest of the range is as it was.
-    pub(crate) fn give_back<D: Driver + ?Sized>(
+    pub(crate) fn give_back(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         id: RangeId,
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
         debug_assert!(self.ranges[id].state.idle_users() == Some(Users::Eager));
-        if self.presence().is_shut() {
+        if self.is_shut() {
             return (0, Ok(()));
         }
         let Range { address, bytes, segment, .. } = self.ranges[id];
@@ -412,18 +430,18 @@ impl Heap {
             if row.whole(address, address + bytes) == 0 {
                 return (0, Ok(()));
             }
-            if let Err(error) = row.dismantle(driver, &mut self.orphans) {
+            if let Err(error) = row.dismantle(driver, &mut self.holding) {
                 return (0, Err(error));
             }
             self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
-            self.note_change(Change { mapped: false, whole: true, address, bytes, pieces: 1 });
+            self.note_change(Change { mapped: false, whole: true, ..mapping(address, bytes) });
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
         let held = row.pieces();
-        let (gone, result) = match row.unmap(driver, range, most, &mut self.orphans) {
+        let (gone, result) = match row.unmap(driver, range, most, &mut self.holding) {
             Ok(gone) => (gone, Ok(())),
             Err((first, until, error)) => ((first, until), Err(error)),
         };
@@ -436,16 +454,10 @@ impl Heap {
         (gone.1 - gone.0, result)
     }
 
-    /// Releases the handles that could not be released before. What fails again is kept.
-    pub(crate) fn release_orphans<D: Driver + ?Sized>(&mut self, driver: &D) {
-        self.orphans.retain(|&memory| driver.release(memory).is_err());
-    }
-
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist(id);
-        let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
-        let idle = self.ranges[id].state;
+        let Range { address, bytes, segment, previous, since, state: idle, .. } = self.ranges[id];
         self.ranges.set_state(id, RangeState::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
@@ -456,12 +468,8 @@ impl Heap {
             self.list(head);
         }
         if end < address + bytes {
-            let sides = (Some(id), next);
-            let tail = self.ranges.insert((end, address + bytes - end), segment, sides, idle);
+            let tail = self.insert_after(id, (end, address + bytes - end), idle);
             self.ranges[tail].since = since;
-            if next.is_none() {
-                self.segment(segment).last = Some(tail);
-            }
             self.list(tail);
         }
         self.holes.push(id);
@@ -499,4 +507,31 @@ impl Heap {
     fn segment_of(&self, range: &Range) -> &HeapSegment {
         self.segments[range.segment.index()].as_ref().expect("ranges lie in segments")
     }
+}
+
+/// Neighbours in address order, together: where they begin, their size, and how many they are.
+pub(super) fn runs(
+    places: impl Iterator<Item = (u64, u64)>,
+) -> impl Iterator<Item = ((u64, u64), usize)> {
+    let mut places = places.peekable();
+    std::iter::from_fn(move || {
+        let (address, mut bytes) = places.next()?;
+        let mut count = 1;
+        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
+            bytes += more;
+            count += 1;
+        }
+        Some(((address, bytes), count))
+    })
+}
+
+/// A range with memory in it that can be given back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surplus {
+    pub(crate) id: RangeId,
+    /// Of the pieces that lie wholly in it.
+    bytes: u64,
+    /// When it became idle, by the heap's count of placements.
+    pub(crate) since: u64,
+    pub(crate) address: u64,
 }

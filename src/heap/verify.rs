@@ -239,7 +239,8 @@ impl Heap {
             }
         }
         holds!(live == self.in_blocks, "{live} bytes in blocks, {} counted", self.in_blocks);
-        holds!(waiting == self.waiting, "{waiting:?} wait, {:?} counted", self.waiting);
+        let holding = &self.holding;
+        holds!(waiting == holding.waiting(), "{waiting:?} wait, {:?} counted", holding.waiting());
         holds!(ordered == self.ordered, "streams ordered {ordered:?}, counted {:?}", self.ordered);
         let (mut pieces, mut held, mut premapped, mut gone) = (0, 0, 0, 0);
         for (_, segment) in self.each_segment_there() {
@@ -251,8 +252,8 @@ impl Heap {
             gone += away.map(|absent| absent.bytes).sum::<u64>();
         }
         let sums = (pieces, held, premapped, gone, 0);
-        let counted =
-            (self.pieces, self.reserved, self.premapped, self.suspended, self.replacements);
+        let (there, away) = ((holding.pieces(), holding.reserved()), holding.suspended());
+        let counted = (there.0, there.1, self.premapped, away, self.replacements);
         holds!(
             sums == counted,
             "pieces, their bytes, premapped, suspended and extra ones are {sums:?}, counted {counted:?}"
@@ -260,7 +261,7 @@ impl Heap {
         let all = live + free + waiting.1 + premapped;
         holds!(held + gone == all, "{held} bytes held and {gone} gone, {all} in ranges");
         let whole = self.is_whole() && gone == 0;
-        holds!(whole || self.presence.is_shut(), "memory is missing, and the heap is open");
+        holds!(whole || self.is_shut(), "memory is missing, and the heap is open");
         Ok(())
     }
 }

@@ -72,12 +72,10 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    /// Locks pages until `bytes` bytes keep nothing, or more.
-    ///
-    /// # Errors
-    /// The driver's, with how much was missing still: what was locked by then stays (see
-    /// [`HostMemory::free_since`]). More than the host has is refused before any is locked.
-    pub(super) fn reserve<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<(), Short> {
+    /// Locks pages until `bytes` bytes keep nothing, or more. The error of the driver's tells how much was missing
+    /// still, and what was locked by then stays (see [`HostMemory::free_since`]); more than the host has is refused
+    /// before any is locked.
+    pub(super) fn reserve(&mut self, driver: &impl Transfer, bytes: u64) -> Result<(), Short> {
         let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
         match bytes.saturating_sub(idle) {
             0 => Ok(()),
@@ -108,13 +106,10 @@ impl HostMemory {
     }
 
     /// Locks pages for `missing` bytes, by as many threads as the driver says. Calls `more` after each slab, by this
-    /// thread, until it answers false: no more are locked then.
-    ///
-    /// # Errors
-    /// As [`HostMemory::reserve`].
-    pub(super) fn allocate<D: Transfer>(
+    /// thread, until it answers false: no more are locked then. Fails as [`HostMemory::reserve`].
+    pub(super) fn allocate(
         &mut self,
-        driver: &D,
+        driver: &impl Transfer,
         missing: u64,
         mut more: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Short> {
@@ -176,10 +171,8 @@ impl HostMemory {
         gone
     }
 
-    /// Enters how the driver took slabs back. Returns how many bytes went.
-    ///
-    /// # Errors
-    /// The driver's first. What it refused stays, and all else is gone.
+    /// Enters how the driver took slabs back. Returns how many bytes went. Fails with the driver's first error: what it
+    /// refused stays, and all else is gone.
     pub(super) fn end_leaving(&mut self, freed: Vec<Freed>) -> Result<u64, DriverError> {
         let (mut gone, mut done) = (0, Ok(()));
         for (slab, result) in freed {
@@ -196,13 +189,10 @@ impl HostMemory {
         done.map(|()| gone)
     }
 
-    /// Gives back what [`HostMemory::take_idle`] takes out, in one step.
-    ///
-    /// # Errors
-    /// As [`HostMemory::end_leaving`].
-    pub(super) fn free_since<D: Transfer>(
+    /// Gives back what [`HostMemory::take_idle`] takes out, in one step. Fails as [`HostMemory::end_leaving`].
+    pub(super) fn free_since(
         &mut self,
-        driver: &D,
+        driver: &impl Transfer,
         first: usize,
     ) -> Result<u64, DriverError> {
         let gone = self.take_idle(first);
@@ -214,7 +204,7 @@ impl HostMemory {
 pub(super) type Freed = (Span, Result<(), DriverError>);
 
 /// Has the driver take slabs back, by as many threads as it says.
-pub(super) fn give_back<D: Transfer>(driver: &D, slabs: &[Span]) -> Vec<Freed> {
+pub(super) fn give_back(driver: &impl Transfer, slabs: &[Span]) -> Vec<Freed> {
     let mut all = Vec::with_capacity(slabs.len());
     let free = |number| {
         let slab = slabs[number as usize];

@@ -102,12 +102,9 @@ impl<D: Transfer> HostCopies<D> {
         }
     }
 
-    pub(super) fn kept(&self, pool: PoolId) -> Option<&PoolContents> {
-        self.kept.get(&pool)
-    }
-
-    pub(super) fn retained(&self, pool: PoolId) -> Option<&PoolContents> {
-        self.retained.get(&pool)
+    /// What is kept of a pool that is asleep, or retained of one that is awake.
+    pub(super) fn contents(&self, pool: PoolId, asleep: bool) -> Option<&PoolContents> {
+        if asleep { &self.kept } else { &self.retained }.get(&pool)
     }
 
     /// What is kept and retained of each pool, in bytes.
@@ -242,10 +239,8 @@ impl<'a, D: Transfer> Moving<'a, D> {
     }
 
     /// Copies what pools hold to the host, each as soon as there is a place: while pages are locked, what has one is
-    /// copied. Waits for no copy.
-    ///
-    /// # Errors
-    /// Of want of memory of the host, in the name of `call`; the driver's. Then copies may be under way.
+    /// copied. Waits for no copy. Want of memory of the host is told in the name of `call`; after any error copies may
+    /// be under way.
     pub(super) fn copy(&mut self, pools: &[Held], call: &'static str) -> Result<(), Error> {
         let driver = self.engine.driver();
         for held in pools {

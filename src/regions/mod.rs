@@ -30,17 +30,15 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of
-//! pieces that have been read goes; waking writes each piece as soon as it is mapped. That memory stays
-//! page-locked for the next sleep ([`Regions::free_host`] gives it back), since locking pages takes longer than
-//! copying them.
+//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of pieces that have
+//! been read goes; waking writes each piece as soon as it is mapped. That memory stays page-locked for the next sleep
+//! ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
 
 mod host;
 mod kept;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +48,7 @@ use crate::engine::{Engine, Held, Movement, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
 use crate::graphs::{hold_launches, owned, resume_launches, Pool};
 use crate::logging::{tell_later, Later};
+use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use host::give_back;
 use kept::{HostCopies, Moving};
@@ -185,9 +184,8 @@ impl<D: Transfer> Regions<D> {
         &self.engine
     }
 
-    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which
-    /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
-    /// [`Regions::forget`].
+    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which nothing was said
+    /// have [`Backup::Host`]. It stays said while the region has no pools, until [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
         self.told.lock().backups.insert(tag.into(), backup);
     }
@@ -379,9 +377,6 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Whether a region sleeps, or a part of it.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
@@ -417,9 +412,6 @@ impl<D: Transfer> Regions<D> {
     /// regions: other threads' calls of them wait meanwhile, and its own would wait for ever. False, and nothing
     /// is shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
     /// retained is what lay there at the pool's latest sleep.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn show_kept(
         &self,
         pool: PoolId,
@@ -430,8 +422,7 @@ impl<D: Transfer> Regions<D> {
         // One that could not go may have copies under way.
         copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let kept = if asleep { copies.kept(pool) } else { copies.retained(pool) };
-        let Some(kept) = kept else { return Ok(false) };
+        let Some(kept) = copies.contents(pool, asleep) else { return Ok(false) };
         let parts = kept.places(address, bytes);
         parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
         Ok(parts.is_some())
@@ -469,9 +460,6 @@ impl<D: Transfer> Regions<D> {
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
     /// bytes that was. The next sleep has to lock pages anew. No other call waits while that memory goes.
-    ///
-    /// # Errors
-    /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
         let mut copies = self.copies.lock();
         copies.wait(&self.engine)?;
@@ -655,8 +643,4 @@ impl<D: Transfer> Drop for Regions<D> {
     }
 }
 
-impl<D: Transfer> fmt::Debug for Regions<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Regions").field("regions", &self.report()).finish_non_exhaustive()
-    }
-}
+shown!([D: Transfer] Regions<D>: |it| regions = it.report());

@@ -7,8 +7,10 @@ use super::{text, TEXT_LIMIT};
 /// Found text is cut here in messages, in characters.
 const QUOTE_LIMIT: usize = 80;
 
-/// Why there are no settings. Positions are bytes of the text, counted from 0.
+/// Why there are no settings: the first thing that is not allowed, with the variable's name where it is one's.
+/// Positions (`at`) are bytes of the text, counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum SettingsError {
     /// There is no such key.
@@ -18,77 +20,48 @@ pub enum SettingsError {
         text::names()
     )]
     UnknownKey {
-        /// Where it stands.
         at: usize,
-        /// What stands there.
         key: String,
         /// The key that looks most like it, if one does.
         nearest: Option<&'static str>,
     },
     /// PyTorch has this key; it means nothing here.
     #[error("byte {at}: `{key}` is a key of PyTorch that means nothing here: {reason}")]
-    PyTorchOnly {
-        /// Where it stands.
-        at: usize,
-        /// The key.
-        key: String,
-        /// Why it means nothing here.
-        reason: &'static str,
-    },
+    PyTorchOnly { at: usize, key: String, reason: &'static str },
     /// The key stands there twice.
     #[error("byte {at}: `{key}` stands here for the second time; once is allowed")]
     DuplicateKey {
         /// Where the second one stands.
         at: usize,
-        /// The key.
         key: &'static str,
     },
     /// The value is not allowed.
     #[error("{}`{key}`: expected {expected}, found `{found}`", position(*.at))]
     Value {
-        /// The key.
         key: &'static str,
         /// Where the value stands; `None` if it was set in code.
         at: Option<usize>,
-        /// What stands there.
         found: String,
         /// What is allowed, with the unit.
         expected: &'static str,
     },
     /// The text is longer than [`TEXT_LIMIT`].
     #[error("expected at most {TEXT_LIMIT} bytes, found {bytes}")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// The text is not of the form `key:value,key:[a:b,c:d]`.
     #[error("byte {at}: expected {expected}, found {found}")]
     Form {
-        /// Where it goes wrong.
         at: usize,
-        /// What stands there.
         found: String,
         /// What should stand there.
         expected: &'static str,
     },
     /// The text in an environment variable is wrong.
     #[error("{variable}: {source}")]
-    Variable {
-        /// The variable.
-        variable: &'static str,
-        /// What is wrong with the text.
-        source: Box<SettingsError>,
-    },
+    Variable { variable: &'static str, source: Box<SettingsError> },
     /// An environment variable holds something that is not allowed.
     #[error("{variable}: expected {expected}, found `{found}`")]
-    VariableValue {
-        /// The variable.
-        variable: &'static str,
-        /// What it holds.
-        found: String,
-        /// What is allowed.
-        expected: &'static str,
-    },
+    VariableValue { variable: &'static str, found: String, expected: &'static str },
 }
 
 fn position(at: Option<usize>) -> String {

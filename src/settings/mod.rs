@@ -1,35 +1,9 @@
 //! The allocator's settings: values only, and the one-line text that they are written as.
 //!
-//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space
-//! allowed around every token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576
-//! bytes. A key may stand once.
+//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space allowed around every
+//! token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576 bytes. A key may stand once.
 //!
-//! | key | default | meaning |
-//! |---|---|---|
-//! | `max_split_size_mb` | no limit | Free blocks of at least this size are never split, and only requests of at least this size get them. At least 20. |
-//! | `max_non_split_rounding_mb` | 20 | A request of at least `max_split_size_mb` takes a free block only if that is less than this much larger. At least 20. |
-//! | `garbage_collection_threshold` | off | Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. |
-//! | `roundup_power2_divisions` | off | Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). |
-//! | `expandable_segments` | `True` | Segments are reserved address ranges that grow in place. PyTorch's default is `False`. |
-//! | `exportable` | `False` | Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Sharing::share`](crate::engine::Sharing::share), but memory that is not mapped. |
-//! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
-//! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
-//! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
-//! | `plan` | `none` | How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `learned`, as they ask for it, close together where warm-ups or earlier captures have asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. |
-//! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
-//! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
-//! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
-//! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
-//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about thirteen seconds on one core are never searched. |
-//! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
-//! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
-//! | `check` | `True` | Whether the checker judges each capture at its end. |
-//! | `early_reads` | `False` | Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). |
-//! | `poison` | `False` | For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. |
-//! | `history` | 0 | How many events the history keeps; 0 turns it off. |
-//! | `stacks` | `False` | Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. |
-//! | `oom_dump` | off | A file for what memory holds when a request fails for want of it, once for each engine; `%p` in it stands for the process's number, `%d` for the device's. A path without white space and `,:[]`. |
-//! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
+//! [`Settings`] has the keys as a table.
 //!
 //! Keys of PyTorch that mean nothing here are refused with the reason. `True` and `False` are
 //! written as PyTorch demands it.
@@ -75,21 +49,30 @@ const SPLIT_LEAST: u64 = 20 << 20;
 
 const BOOLEAN: &str = "True or False";
 
-/// Makes the settings of one table. A row has a field with its default, and its key in the text: the form of its
-/// values, what is allowed (for messages), and, where the form allows too much, whether a value is within its bounds.
+/// Makes the settings of one table. A row has what is said of it in the table that users see and what else is to be
+/// known, a field with its default, and its key in the text: the form of its values, what is allowed (for messages),
+/// and, where the form allows too much, whether a value is within its bounds.
 macro_rules! settings {
     ($(
-        $(#[$about:meta])*
+        #[doc = $meaning:literal]
+        $(#[doc = $more:literal])*
         $field:ident: $type:ty = $default:expr,
         $key:literal: $form:ty, $expected:expr $(, |$value:ident| $valid:expr)?;
     )*) => {
-        /// The allocator's settings. The table above says what each means.
+        /// The allocator's settings. The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes, and
+        /// `None` is what a text cannot say: no limit, or off.
         ///
-        /// The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes.
+        /// | key | meaning |
+        /// |---|---|
+        $(#[doc = concat!("| `", $key, "` |", $meaning, " |")])*
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct Settings {
-            $($(#[$about])* pub $field: $type,)*
+            $(
+                #[doc = concat!("`", $key, "`:", $meaning)]
+                $(#[doc = $more])*
+                pub $field: $type,
+            )*
         }
 
         impl Default for Settings {
@@ -130,61 +113,61 @@ macro_rules! settings {
 }
 
 settings! {
-    /// `max_split_size_mb`, in bytes; `None` means no limit.
+    /// Free blocks of at least this size are never split, and only requests of at least this size get them. At least 20. Default: no limit.
     max_split_bytes: Option<u64> = None,
         "max_split_size_mb": Optional<Megabytes>, "a whole number of MB from 20 to 17592186044415",
         |it| it.is_none_or(|bytes| bytes >= SPLIT_LEAST);
-    /// `max_non_split_rounding_mb`, in bytes.
+    /// A request of at least `max_split_size_mb` takes a free block only if that is less than this much larger. At least 20. Default: 20.
     max_non_split_rounding_bytes: u64 = 20 << 20,
         "max_non_split_rounding_mb": Megabytes, "a whole number of MB from 20 to 17592186044415",
         |it| it >= SPLIT_LEAST;
-    /// `garbage_collection_threshold`, between 0 and 1; `None` means off.
+    /// Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. Default: off.
     garbage_collection_threshold: Option<f64> = None,
         "garbage_collection_threshold": Optional<Number>,
         "a share of the allowed memory, above 0 and below 1",
         |it| it.is_none_or(|share| share > 0.0 && share < 1.0);
-    /// `roundup_power2_divisions`.
+    /// Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). Default: off.
     rounding: Rounding = Rounding::default(),
         "roundup_power2_divisions": Divisions,
         "a power of two, or a list of sizes in MB and divisions such as [256:1,512:2,1024:4,>:8]";
-    /// `expandable_segments`. Default: yes, other than in PyTorch.
+    /// Segments are reserved address ranges that grow in place. PyTorch's default is `False`. Default: `True`.
     expandable_segments: bool = true,
         "expandable_segments": Boolean, BOOLEAN;
-    /// `exportable`. Default: no.
+    /// Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Sharing::share`](crate::engine::Sharing::share), but memory that is not mapped. Default: `False`.
     exportable: bool = false,
         "exportable": Boolean, BOOLEAN;
-    /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit. What
-    /// [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
+    /// The most that may be held, as a share of the device's memory. Above 0, at most 1. Default: off.
+    ///
+    /// What [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
     memory_fraction: Option<f64> = None,
         "per_process_memory_fraction": Optional<Number>,
         "a share of the device's memory, above 0 and at most 1",
         |it| it.is_none_or(|share| share > 0.0 && share <= 1.0);
-    /// `memory_limit_mb`, in bytes per device; `None` means no limit.
+    /// The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. Default: off.
     memory_limit_bytes: Option<u64> = None,
         "memory_limit_mb": Optional<Megabytes>, "a whole number of MB from 1 to 17592186044415",
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
-    /// `growth_step_mb`, in bytes; `None` leaves it to the host, which may let single captures map
-    /// ahead ([`HostCalls::grow_ahead`]).
+    /// The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. Default: off.
     ///
-    /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a
-    /// capture costs. With a step, pieces that were mapped in a capture are exchanged for smaller
-    /// ones before it ends. So it is for programs that register no memory of captures under way
-    /// anywhere, as communication libraries do, and that write to no block of one from outside
-    /// without recording it first ([`Engine::record_stream`]).
+    /// `None` leaves it to the host, which may let single captures map ahead ([`HostCalls::grow_ahead`]).
+    ///
+    /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a capture costs.
+    /// With a step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So it is for
+    /// programs that register no memory of captures under way anywhere, as communication libraries do, and that write
+    /// to no block of one from outside without recording it first ([`Engine::record_stream`]).
     ///
     /// [`HostCalls::grow_ahead`]: crate::engine::HostCalls::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     growth_step_bytes: Option<u64> = None,
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
-    /// `plan`. Default: none.
+    /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `learned`, as they ask for it, close together where warm-ups or earlier captures have asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
     ///
-    /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least
-    /// memory that they can run on, which blocks share by what the graph proves of their order. So it
-    /// is for programs that register no memory of captures under way anywhere, as communication
-    /// libraries do, that touch no block of one from outside before it has ended here, and that launch
-    /// no graph before. A mapping costs the driver some 20 us, for any size. What work that is not captured writes to
-    /// blocks until then, as a library does that initialises its workspace meanwhile, is not in the memory that
-    /// they get; [`Engine::allocate_fixed`] gives blocks that keep it.
+    /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least memory that they
+    /// can run on, which blocks share by what the graph proves of their order. So it is for programs that register no
+    /// memory of captures under way anywhere, as communication libraries do, that touch no block of one from outside
+    /// before it has ended here, and that launch no graph before. A mapping costs the driver some 20 us, for any size.
+    /// What work that is not captured writes to blocks until then, as a library does that initialises its workspace
+    /// meanwhile, is not in the memory that they get; [`Engine::allocate_fixed`] gives blocks that keep it.
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
@@ -197,79 +180,74 @@ settings! {
     /// take more.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, exact or learned";
-    /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
-    /// needs.
+    /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
     plan_max_mappings: Option<u64> = None,
         "plan_max_mappings": Optional<Number>, "a whole number of mappings, at least 1",
         |it| it != Some(0);
-    /// `plan_max_piece_mb`, in bytes; `None` means no limit.
+    /// The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. Default: no limit.
     plan_max_piece_bytes: Option<u64> = None,
         "plan_max_piece_mb": Optional<Megabytes>, "a whole number of MB from 1 to 17592186044415",
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
-    /// `plan_max_share_percent`; `None` means no limit.
+    /// The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. Default: no limit.
     plan_max_share_percent: Option<u64> = None,
         "plan_max_share_percent": Optional<Number>, "a whole number of percent, at least 1",
         |it| it != Some(0);
-    /// `plan_pool_graphs`; `None` means any number.
+    /// How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. Default: any number.
     plan_pool_graphs: Option<u64> = None,
         "plan_pool_graphs": Optional<Number>, "a whole number of graphs, at least 1",
         |it| it != Some(0);
-    /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
-    /// some 0.15 s for some hundred blocks; no search looks at more than some ten seconds' worth on one core. Layouts do
-    /// not depend on the machine's speed. The search runs at a capture's first request if it follows what the host had
-    /// learned ([`Plans::learn`](crate::engine::Plans::learn)).
+    /// How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about thirteen seconds on one core are never searched. Default: 1.
+    ///
+    /// Once takes some 0.15 s for some hundred blocks. Layouts do not depend on the machine's speed. The search runs at
+    /// a capture's first request if it follows what the host had learned
+    /// ([`Plans::learn`](crate::engine::Plans::learn)).
     plan_search: usize = 1,
         "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
-    /// `programmatic`.
+    /// What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). Default: `auto`.
     programmatic: Programmatic = Programmatic::default(),
         "programmatic": Name, "auto, deny, lag or trust";
-    /// `reuse`.
+    /// Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). Default: `cross_stream`.
     reuse: Reuse = Reuse::default(),
         "reuse": Name, "cross_stream, own_stream or deferred";
-    /// `check`. Default: yes.
+    /// Whether the checker judges each capture at its end. Default: `True`.
     check: bool = true,
         "check": Boolean, BOOLEAN;
-    /// `early_reads`. Default: no.
+    /// Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). Default: `False`.
     ///
-    /// What is found is in the capture's report
-    /// ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)), and all but bare guesses is logged as a
-    /// warning. Only where captures keep a journal: with `check`, or
+    /// What is found is in the capture's report ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)),
+    /// and all but bare guesses is logged as a warning. Only where captures keep a journal: with `check`, or
     /// [`Config::journal`](crate::Config::journal).
     early_reads: bool = false,
         "early_reads": Boolean, BOOLEAN;
-    /// `poison`. Default: no.
+    /// For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. Default: `False`.
     ///
     /// Bytes of 0xFF are not a number as floating-point numbers, and negative as integers. Filled is what
-    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's
-    /// device, by the stream of the launch and before it; where a capture into one is under way, before the next
-    /// launch. Only for graphs that are launched through [`Graph`](crate::Graph) or
-    /// [`graphs::Lease`](crate::graphs::Lease). Memory that captures get at their end, as planned, is not filled:
-    /// it never holds what the run of the capture wrote.
+    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's device, by
+    /// the stream of the launch and before it; where a capture into one is under way, before the next launch. Only for
+    /// graphs that are launched through [`Graph`](crate::Graph) or [`graphs::Lease`](crate::graphs::Lease). Memory that
+    /// captures get at their end, as planned, is not filled: it never holds what the run of the capture wrote.
     poison: bool = false,
         "poison": Boolean, BOOLEAN;
-    /// `history`: the most events kept; 0 means off.
+    /// How many events the history keeps; 0 turns it off. Default: 0.
     history: usize = 0,
         "history": Number, "a whole number of events; 0 turns the history off";
-    /// `stacks`. Default: no.
+    /// Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. Default: `False`.
     stacks: bool = false,
         "stacks": Boolean, BOOLEAN;
-    /// `oom_dump`: a path; `None` means off. Default: off.
+    /// A file for what memory holds when a request fails for want of it, once for each engine; `%p` in it stands for the process's number, `%d` for the device's. A path without white space and `,:[]`. Default: off.
     ///
     /// The file is JSON, a [`Snapshot`](crate::snapshot::Snapshot) with one field more, `out_of_memory`: the report of
     /// the request in words and figures, every pool, the largest blocks and the largest ranges that wait. It is written
     /// before the request returns and without the engine's lock; a file that is there is replaced.
     oom_dump: Option<String> = None,
         "oom_dump": Optional<Word>, "a path without white space and `,:[]`";
-    /// `caching`. Default: yes.
+    /// `False`: every block is a driver allocation of its own, for debugging. Default: `True`.
     caching: bool = true,
         "caching": Boolean, BOOLEAN;
 }
 
 impl Settings {
     /// Reads settings; what the text leaves out keeps its default. The empty text is the default.
-    ///
-    /// # Errors
-    /// The first thing in the text that is not allowed.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         Self::default().overlaid(text)
     }
@@ -291,26 +269,19 @@ impl Settings {
     }
 
     /// Reads the settings from their text as [`Settings::parse`] does; what the text leaves out stays as it is here.
-    ///
-    /// # Errors
-    /// As [`Settings::parse`].
     pub fn overlaid(self, text: &str) -> Result<Self, SettingsError> {
         text::parse(text, self, Dialect::Own)
     }
 
     /// Reads the settings from a text that is meant for PyTorch; what it leaves out stays as it is here. The last of
     /// several values of a key counts, and keys of PyTorch that mean nothing here are returned, in the text's order.
-    ///
-    /// # Errors
-    /// The first thing in the text that is not allowed.
     pub fn overlaid_by_pytorch(self, text: &str) -> Result<(Self, Vec<String>), SettingsError> {
         let mut unused = Vec::new();
         let settings = text::parse(text, self, Dialect::PyTorch(&mut unused))?;
         Ok((settings, unused))
     }
 
-    /// Whether all values are in the bounds that the text has to keep; fields set in code may not
-    /// be.
+    /// Whether all values are in the bounds that the text has to keep; fields set in code may not be.
     ///
     /// # Errors
     /// [`SettingsError::Value`] for the first that is not.
@@ -321,26 +292,17 @@ impl Settings {
     /// Reads the settings from the process environment: `REGRAPH_ALLOC_CONF` holds their text, and
     /// `REGRAPH_NO_MEMORY_CACHING=1` turns `caching` off even if the text says otherwise (`0`, empty or not
     /// set: as the text says).
-    ///
-    /// # Errors
-    /// The first thing that is not allowed, with the variable's name.
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::default().overlaid_by_environment()
     }
 
     /// Reads the settings from the process environment as [`Settings::from_environment`] does; what it leaves out
     /// stays as it is here.
-    ///
-    /// # Errors
-    /// As [`Settings::from_environment`].
     pub fn overlaid_by_environment(self) -> Result<Self, SettingsError> {
         self.overlaid_by(|name| std::env::var_os(name))
     }
 
     /// As [`from_environment`](Self::from_environment), with the variables that `lookup` knows.
-    ///
-    /// # Errors
-    /// The first thing that is not allowed, with the variable's name.
     pub fn from_variables(
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SettingsError> {

@@ -15,10 +15,9 @@ const FIRST_LOG: u32 = 20;
 /// power of two. A size above 512·*D* bytes is rounded up to the next of *D* even steps between
 /// the two powers of two around it; any other, or where *D* is 1, to a multiple of 512.
 ///
-/// In the text it is one *D* for all sizes, or a list such as `[256:1,512:2,1024:4,>:8]`. A key of
-/// the list is the begin of an interval in MB, and 65536 means the last one too. The first key also
-/// holds for all intervals below it, `>` for all above the key before it, and an interval that is
-/// not named has no divisions. 0 divisions are 1.
+/// In the text it is one *D* for all sizes, or a list such as `[256:1,512:2,1024:4,>:8]`. A key of the list is the
+/// begin of an interval in MB, and 65536 means the last one too. The first key also holds for all intervals below it,
+/// `>` for all above the key before it, and an interval that is not named has no divisions. 0 divisions are 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rounding {
     /// The binary logarithm of each interval's divisions.
@@ -46,8 +45,7 @@ impl Rounding {
         Some(Self { logs })
     }
 
-    /// All of it as two numbers, and back: half of the intervals in each, so that a mixture of two roundings
-    /// is one too.
+    /// As two numbers, half of the intervals in each, so that a mixture of two roundings is one too; and back.
     pub(crate) fn to_halves(self) -> [u64; 2] {
         let bits = u128::from_le_bytes(self.logs);
         [bits as u64, (bits >> 64) as u64]

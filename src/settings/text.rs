@@ -367,8 +367,7 @@ impl Form<bool> for Boolean {
     }
 }
 
-/// A policy's name. Keys and values have underscores where the names of policies have hyphens;
-/// both are read.
+/// A policy's name. Keys and values have underscores where policies' names have hyphens; both are read.
 pub(super) struct Name;
 
 impl<T: FromStr + Display> Form<T> for Name {

@@ -172,12 +172,12 @@ fn metrics_are_those_of_the_list() {
             assert!(names.insert(rest.split_once(' ').unwrap().0.to_owned()), "{rest} comes twice");
         }
     }
-    let listed: BTreeSet<_> = Metrics::LIST.iter().map(|metric| metric.name().to_owned()).collect();
+    let listed: BTreeSet<_> = Metrics::LIST.iter().map(|metric| metric.name.to_owned()).collect();
     assert_eq!(names, listed);
     assert_eq!(listed.len(), Metrics::LIST.len());
     for metric in Metrics::LIST {
-        let ends = metric.name().ends_with("_total");
-        assert_eq!(ends, metric.kind() == MetricKind::Counter, "{metric:?}");
+        let ends = metric.name.ends_with("_total");
+        assert_eq!(ends, metric.kind == MetricKind::Counter, "{metric:?}");
     }
     let labels = r#"{device="0",pool="0",name="a \"b\"\\\n",region="graphs"}"#;
     for sample in [

@@ -104,14 +104,6 @@ fn every_key_is_read_and_written() {
 }
 
 #[test]
-fn every_key_is_documented() {
-    let documentation = include_str!("../../src/settings/mod.rs");
-    for key in keys() {
-        assert!(documentation.contains(&format!("//! | `{key}` |")), "{key}");
-    }
-}
-
-#[test]
 fn what_is_default_is_not_written() {
     let text = "expandable_segments:True,max_non_split_rounding_mb:20,check:True,history:0,\
                 roundup_power2_divisions:1,reuse:cross_stream,plan:none";

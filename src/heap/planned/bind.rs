@@ -1,14 +1,10 @@
-//! Memory behind addresses: a plan is carried out, and what no block and no graph needs any more is released.
+//! Memory behind addresses: a plan is carried out, the memory goes and comes again as in [`Heap`](crate::heap::Heap)s,
+//! and what no block and no graph needs any more is released.
 //!
-//! **Suspension**: the memory behind bound addresses goes back to the driver and comes again.
-//! Contents are lost and addresses stay, and each piece comes back wherever it was mapped. Where a call
-//! fails, either way goes on from there.
-//!
-//! **Compaction**: pieces of several sizes become such as fit all graphs, at the same addresses.
-//!
-//! What holds a live block, is fixed, or belongs to a capture that others were beside stays as it is:
-//! contents are never moved, and graphs that may run at once come to share nothing. All else is unmapped, and
-//! then the heap is one that is short of a part: resuming it maps the new pieces.
+//! **Compaction** gives graphs other pieces at the same addresses. What holds a live block, is fixed, or belongs to a
+//! capture that others were beside stays as it is: contents are never moved, and graphs that may run at once come to
+//! share nothing. All else is unmapped, and then the heap is one that is short of a part: resuming it maps the new
+//! pieces.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +71,7 @@ impl Prepared {
 impl PlannedHeap {
     /// Whether a block of the capture whose memory is still to come begins at an address.
     pub(crate) fn is_to_be_bound(&self, capture: CaptureId, address: u64) -> bool {
-        let planned = self.bindings.capture(capture);
+        let planned = self.capture(capture);
         planned.is_some_and(|planned| {
             let fixed =
                 |bound: &&Bound| (bound.address..bound.address + bound.bytes).contains(&address);
@@ -87,12 +83,11 @@ impl PlannedHeap {
     /// those that no graph overwrites but graphs whose output there the host has freed.
     pub(crate) fn sharable(&self) -> Sharable {
         let mut sharable = Sharable::default();
-        let bindings = &self.bindings;
-        let mut lasts = vec![false; bindings.pieces.len()];
+        let mut lasts = vec![false; self.pieces.len()];
         // What only planned captures that are over have may go before the plan is carried out.
-        let mut stays = vec![false; bindings.pieces.len()];
-        let mut overwritten = vec![false; bindings.pieces.len()];
-        for planned in &bindings.captures {
+        let mut stays = vec![false; self.pieces.len()];
+        let mut overwritten = vec![false; self.pieces.len()];
+        for planned in &self.captures {
             for bound in &planned.bound {
                 lasts[bound.piece] |= planned.is_live((bound.address, bound.bytes));
             }
@@ -101,7 +96,7 @@ impl PlannedHeap {
                 overwritten[row] |= !freed;
             }
         }
-        for (row, piece) in bindings.pieces.iter().enumerate() {
+        for (row, piece) in self.pieces.iter().enumerate() {
             let wanted = |it: &&Physical| it.fixed.is_none() && !lasts[row] && stays[row];
             let Some(piece) = piece.as_ref().filter(wanted) else {
                 continue;
@@ -115,11 +110,10 @@ impl PlannedHeap {
     /// What other captures and graphs have in the pieces.
     pub(crate) fn others(&self, but: CaptureId) -> Others {
         let mut others = Others::default();
-        let bindings = &self.bindings;
         let piece = |row: usize| {
-            bindings.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
+            self.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
         };
-        for planned in bindings.captures.iter().filter(|planned| planned.capture != but) {
+        for planned in self.captures.iter().filter(|planned| planned.capture != but) {
             for &Bound { address, bytes, piece: row, .. } in &planned.bound {
                 if planned.is_live((address, bytes)) {
                     others.live.push(Placement { address, bytes, memory: piece(row).0 });
@@ -143,29 +137,25 @@ impl PlannedHeap {
             .iter()
             .map(|piece| piece.held.map(|held| sharable.rows[held as usize]))
             .collect();
-        let bindings = &mut self.bindings;
-        let mut next = bindings.next;
+        let mut next = self.next;
         let numbers = rows.iter().map(|row| match row {
-            Some(row) => bindings.piece(*row).number,
+            Some(row) => self.piece(*row).number,
             None => {
                 next += 1;
                 next - 1
             }
         });
         let numbers = numbers.collect();
-        bindings.moment += 1;
-        Prepared { plan, rows, numbers, moment: bindings.moment }
+        self.moment += 1;
+        Prepared { plan, rows, numbers, moment: self.moment }
     }
 
-    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture
-    /// is its graph's. `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since.
-    /// `beside` tells whether other captures were under way meanwhile.
-    ///
-    /// # Errors
-    /// The driver's. The blocks have no memory then.
-    pub(crate) fn bind<D: Driver + ?Sized>(
+    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture is its graph's.
+    /// `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since. `beside` tells whether other
+    /// captures were under way meanwhile. After an error of the driver's the blocks have no memory.
+    pub(crate) fn bind(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         prepared: &Prepared,
         beside: bool,
@@ -197,7 +187,7 @@ impl PlannedHeap {
             self.drop_unmapped(driver, &new);
         }
         done?;
-        if let Some(planned) = self.bindings.capture_mut(capture) {
+        if let Some(planned) = self.capture_mut(capture) {
             planned.owned_by(Owner::Graph);
             let outputs = planned.live.iter().filter(|(_, live)| !live.freed);
             let output = |(&address, live): (&u64, &Live)| {
@@ -210,23 +200,22 @@ impl PlannedHeap {
         Ok(())
     }
 
-    fn map_all<D: Driver + ?Sized>(
+    fn map_all(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         plan: &Plan,
         pieces: &[usize],
     ) -> Result<(), DriverError> {
-        let bindings = &mut self.bindings;
         let mut stretch: Option<(u64, u64)> = None;
         for mapping in &plan.mappings {
             let row = pieces[mapping.piece as usize];
-            let piece = bindings.piece(row);
+            let piece = self.piece(row);
             let &mut Physical { bytes, memory, .. } = piece;
             let memory = memory.expect("captures end in pools that are awake");
             driver.map(mapping.address, bytes, memory)?;
             piece.mappings += 1;
-            if let Some(planned) = bindings.capture_mut(capture) {
+            if let Some(planned) = self.capture_mut(capture) {
                 let address = mapping.address;
                 planned.bound.push(Bound { address, bytes, piece: row, there: true, open: true });
             }
@@ -246,45 +235,36 @@ impl PlannedHeap {
             None => Ok(()),
         }
     }
-}
 
-impl PlannedHeap {
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
     /// [`PlannedHeap::release_unused`] gives the rest back.
     pub(crate) fn end_graph(&mut self, capture: CaptureId) {
-        if let Some(planned) = self.bindings.capture_mut(capture) {
+        if let Some(planned) = self.capture_mut(capture) {
             planned.owned_by(Owner::Over);
         }
     }
 
-    /// A capture has a graph from now on. One whose memory never came keeps the scratch memory.
-    /// Returns whether it has any blocks here.
+    /// A capture has a graph from now on, also if its memory never came. Returns whether it has any blocks here.
     pub(crate) fn keep_graph(&mut self, capture: CaptureId) -> bool {
-        let planned = self.bindings.capture_mut(capture);
-        let Some(planned) = planned else { return false };
-        planned.owned_by(Owner::Graph);
-        true
+        self.capture_mut(capture).map(|planned| planned.owned_by(Owner::Graph)).is_some()
     }
 
-    /// Gives back to the driver what is not used any more: mappings of captures that are over, but for
-    /// those with live blocks; pieces that are mapped nowhere; addresses of captures without either.
-    /// What the driver does not take stays for the next time.
-    pub(crate) fn release_unused<D: Driver + ?Sized>(&mut self, driver: &D) {
-        self.release_orphans(driver);
-        let bindings = &self.bindings;
-        let over = bindings.captures.iter().filter(|planned| planned.owner == Owner::Over);
+    /// Gives back what is not used any more: mappings of captures that are over without live blocks, pieces that are
+    /// mapped nowhere, addresses of captures without either. What the driver does not take stays for the next time.
+    pub(crate) fn release_unused(&mut self, driver: &impl Driver) {
+        self.holding.release_orphans(driver);
+        let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
         for capture in over {
             let cleared = self.clear_scratch(driver, capture).is_ok();
             self.unbind(driver, capture);
-            let bindings = &mut self.bindings;
             let done = |planned: &super::PlannedCapture| {
                 planned.capture == capture && planned.live.is_empty() && planned.bound.is_empty()
             };
-            let Some(row) = bindings.captures.iter().position(done).filter(|_| cleared) else {
+            let Some(row) = self.captures.iter().position(done).filter(|_| cleared) else {
                 continue;
             };
-            let planned = bindings.captures.remove(row);
+            let planned = self.captures.remove(row);
             for segment in planned.segments {
                 // Addresses that cannot be given back cost no memory.
                 let _ = driver.unreserve(segment.address, segment.bytes);
@@ -294,15 +274,14 @@ impl PlannedHeap {
 
     /// Unmaps what a capture has mapped and drops pieces that are mapped nowhere then. What holds live
     /// blocks of a capture that is over stays, and what is fixed of one that is not.
-    pub(super) fn unbind<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
-        let bindings = &mut self.bindings;
-        let row = bindings.captures.iter().position(|planned| planned.capture == capture);
-        let Some(planned) = row.map(|row| &mut bindings.captures[row]) else { return };
+    pub(super) fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
+        let row = self.captures.iter().position(|planned| planned.capture == capture);
+        let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };
         let is_over = planned.owner == Owner::Over;
         let mut rows = Vec::new();
         let all = std::mem::take(&mut planned.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
-            let fixed = bindings.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
+            let fixed = self.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
             if kept || (there && driver.unmap(address, bytes).is_err()) {
@@ -314,141 +293,108 @@ impl PlannedHeap {
         let kept: Vec<Bound> = kept.collect();
         planned.bound = kept;
         for &row in &rows {
-            bindings.piece(row).mappings -= 1;
+            self.piece(row).mappings -= 1;
         }
         self.drop_unmapped(driver, &rows);
     }
 
     /// Releases those of the pieces that are mapped nowhere.
-    pub(super) fn drop_unmapped<D: Driver + ?Sized>(&mut self, driver: &D, rows: &[usize]) {
-        let bindings = &mut self.bindings;
+    pub(super) fn drop_unmapped(&mut self, driver: &impl Driver, rows: &[usize]) {
         for &row in rows {
-            let unused = bindings.pieces[row].take_if(|piece| piece.mappings == 0);
+            let unused = self.pieces[row].take_if(|piece| piece.mappings == 0);
             let Some(Physical { bytes, memory, .. }) = unused else { continue };
             let Some(memory) = memory else {
-                self.suspended -= bytes;
+                self.holding.resume(bytes);
                 continue;
             };
-            self.reserved -= bytes;
-            self.handles -= 1;
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.went(bytes, 1);
+            self.holding.release(driver, memory);
         }
     }
 
-    /// Releases the handles that could not be released before. What fails again is kept.
-    pub(super) fn release_orphans<D: Driver + ?Sized>(&mut self, driver: &D) {
-        self.orphans.retain(|&memory| driver.release(memory).is_err());
-    }
-
-    /// Gives everything back to the driver.
-    ///
-    /// # Errors
-    /// The driver's, where addresses are still reserved.
-    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
-        for planned in &mut self.bindings.captures {
+    /// Gives everything back to the driver. Fails with the driver's error where addresses are still reserved.
+    pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
+        for planned in &mut self.captures {
             planned.owner = Owner::Over;
             planned.live.clear();
         }
         self.release_unused(driver);
         let mut result = Ok(());
-        for segment in self.bindings.captures.iter().flat_map(|planned| &planned.segments) {
+        for segment in self.captures.iter().flat_map(|planned| &planned.segments) {
             result = result.and(segment.close(driver));
         }
-        self.release_orphans(driver);
+        self.holding.release_orphans(driver);
         result
-    }
-}
-
-impl PlannedHeap {
-    /// How much of its memory is there.
-    pub(crate) fn presence(&self) -> Presence {
-        self.presence
-    }
-
-    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
-        &mut self.presence
-    }
-
-    /// Bytes that the driver has until the heap is resumed.
-    pub(crate) fn suspended(&self) -> u64 {
-        self.suspended
     }
 
     /// How many blocks were given back and may still be in use.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting.0
+        self.holding.waiting().0
     }
 
     /// Whether all bound addresses have memory.
     pub(crate) fn is_whole(&self) -> bool {
-        let captures = self.bindings.captures.iter();
+        let captures = self.captures.iter();
         captures.flat_map(|planned| &planned.bound).all(|bound| bound.open)
     }
 
     /// As [`Heap::tell_there`](crate::heap::Heap::tell_there).
     pub(crate) fn tell_there(&self, keeper: &mut dyn Keeper) {
-        let bound = self.bindings.captures.iter().flat_map(|planned| &planned.bound);
+        let bound = self.captures.iter().flat_map(|planned| &planned.bound);
         bound.filter(|bound| bound.open).for_each(|it| keeper.came(it.address, it.bytes));
     }
 
-    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone.
-    ///
-    /// # Errors
-    /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
-    pub(crate) fn suspend<D: Driver + ?Sized>(
+    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone. After an error of
+    /// the driver's the heap is suspended if anything that the device could use was unmapped.
+    pub(crate) fn suspend(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
-        self.release_orphans(driver);
-        let bindings = &mut self.bindings;
-        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+        self.holding.release_orphans(driver);
+        for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
                 if !keeper.goes_on() || !keeper.may_leave(bound.address, bound.bytes) {
                     return Ok(false);
                 }
                 driver.unmap(bound.address, bound.bytes)?;
                 if bound.open {
-                    self.presence = Presence::Suspended;
+                    *self.holding.presence_mut() = Presence::Suspended;
                 }
                 (bound.there, bound.open) = (false, false);
             }
         }
-        for piece in bindings.pieces.iter_mut().flatten() {
+        for piece in self.pieces.iter_mut().flatten() {
             let Some(memory) = piece.memory else { continue };
             if !keeper.goes_on() {
                 return Ok(false);
             }
             driver.release(memory)?;
             piece.memory = None;
-            self.reserved -= piece.bytes;
-            self.suspended += piece.bytes;
-            self.handles -= 1;
+            self.holding.went(piece.bytes, 1);
+            self.holding.suspend(piece.bytes);
         }
         Ok(true)
     }
 
     /// Gets it again, as far as `keeper` lets it. Returns whether all has come.
-    pub(crate) fn resume<D: Driver + ?Sized>(
+    pub(crate) fn resume(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         keeper: &mut dyn Keeper,
     ) -> Result<bool, DriverError> {
-        let bindings = &mut self.bindings;
-        for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
+        for piece in self.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
             if !keeper.goes_on() {
                 return Ok(false);
             }
             let exportable = piece.fixed.is_some_and(|fixed| fixed.exportable);
             piece.memory = Some(create(driver, exportable, piece.bytes)?);
-            self.reserved += piece.bytes;
-            self.suspended -= piece.bytes;
-            self.handles += 1;
+            self.holding.came(piece.bytes, 1);
+            self.holding.resume(piece.bytes);
         }
-        let memory = |row: usize| bindings.pieces[row].as_ref().and_then(|piece| piece.memory);
-        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+        let pieces = &self.pieces;
+        let memory = |row: usize| pieces[row].as_ref().and_then(|piece| piece.memory);
+        for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             let &mut Bound { address, bytes, piece, there, open, .. } = bound;
             let Some(memory) = memory(piece).filter(|_| !open) else { continue };
             if !keeper.goes_on() {
@@ -464,75 +410,15 @@ impl PlannedHeap {
         }
         Ok(true)
     }
-}
 
-/// A capture whose pieces may be exchanged.
-struct Movable {
-    /// Its row.
-    capture: usize,
-    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
-    parts: BTreeMap<usize, Vec<usize>>,
-}
-
-/// What graphs may exchange, and what they get for it.
-pub(crate) struct Exchange {
-    graphs: Vec<Movable>,
-    /// By row of a piece: whether it goes.
-    goes: Vec<bool>,
-    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
-    unused: u64,
-    /// Bytes of the other pieces that go.
-    before: u64,
-    /// The sizes of the new pieces, in bytes.
-    after: Vec<u64>,
-    /// The number of the first new piece; the others follow.
-    first: u64,
-}
-
-impl Exchange {
-    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
-    /// the search is no exact one. Then nothing is to be exchanged.
-    pub(crate) fn saves(&self) -> u64 {
-        self.before.saturating_sub(self.after.iter().sum())
-    }
-
-    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
-    /// ([`PlannedHeap::release_unused`]).
-    pub(crate) fn excess(&self) -> u64 {
-        self.unused + self.saves()
-    }
-}
-
-impl PlannedCapture {
-    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
-    /// held outputs until the same moment, or none.
-    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
-        let bytes = places.first().map_or(0, |bound| bound.bytes);
-        let mut pages = vec![None; (bytes / unit) as usize];
-        for bound in places {
-            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
-                let from = start.saturating_sub(bound.address) / unit;
-                let to = (start + output.bytes - bound.address).div_ceil(unit);
-                let to = to.min(pages.len() as u64);
-                let here = &mut pages[from as usize..to as usize];
-                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
-            }
-        }
-        let runs = pages.chunk_by(|one, next| one == next);
-        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
-    }
-}
-
-impl PlannedHeap {
     /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
     pub(crate) fn exchange(&self, unit: u64) -> Exchange {
-        let bindings = &self.bindings;
-        let there = |row: usize| bindings.pieces[row].as_ref().filter(|it| it.memory.is_some());
-        let every = 0..bindings.pieces.len();
+        let there = |row: usize| self.pieces[row].as_ref().filter(|it| it.memory.is_some());
+        let every = 0..self.pieces.len();
         let mut unused: Vec<bool> = every.clone().map(|row| there(row).is_some()).collect();
         let mut goes: Vec<bool> =
             every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();
-        for planned in &bindings.captures {
+        for planned in &self.captures {
             let moves = planned.owner == Owner::Graph && !planned.beside;
             for bound in &planned.bound {
                 let live = planned.is_live((bound.address, bound.bytes));
@@ -542,12 +428,12 @@ impl PlannedHeap {
             }
         }
         let size = |row: usize| there(row).map_or(0, |piece| piece.bytes);
-        let mut order: Vec<usize> = (0..bindings.captures.len()).collect();
-        order.retain(|&row| bindings.captures[row].owner == Owner::Graph);
-        order.sort_by_key(|&row| bindings.captures[row].moment);
+        let mut order: Vec<usize> = (0..self.captures.len()).collect();
+        order.retain(|&row| self.captures[row].owner == Owner::Graph);
+        order.sort_by_key(|&row| self.captures[row].moment);
         let (mut rows, mut users) = (Vec::new(), Vec::new());
         for capture in order {
-            let planned = &bindings.captures[capture];
+            let planned = &self.captures[capture];
             let mut places: BTreeMap<usize, Vec<&Bound>> = BTreeMap::new();
             for bound in planned.bound.iter().filter(|bound| goes[bound.piece]) {
                 places.entry(bound.piece).or_default().push(bound);
@@ -571,23 +457,22 @@ impl PlannedHeap {
             let whole = |(row, runs)| (row, parts.by_ref().take(runs).flatten().collect());
             graphs.push(Movable { capture, parts: runs.into_iter().map(whole).collect() });
         }
-        Exchange { graphs, goes, unused, before, after, first: bindings.next }
+        Exchange { graphs, goes, unused, before, after, first: self.next }
     }
 
     /// What an exchange changes, for the checker.
     pub(crate) fn record(&self, exchange: &Exchange, unit: u64) -> Compaction {
-        let bindings = &self.bindings;
-        let number = |row: usize| bindings.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
-        let mut graphs = Vec::with_capacity(bindings.captures.len());
+        let number = |row: usize| self.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+        let mut graphs = Vec::with_capacity(self.captures.len());
         let mut kept: Vec<(u64, u64)> = self.ranges.ids().map(|id| self.extent(id)).collect();
-        for (capture, planned) in bindings.captures.iter().enumerate() {
+        for (capture, planned) in self.captures.iter().enumerate() {
             let extent = |bound: &Bound| Extent {
                 address: bound.address,
                 bytes: bound.bytes,
                 memory: number(bound.piece),
             };
             let fixed = |bound: &&Bound| {
-                bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())
+                self.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())
             };
             let bound = planned.bound.iter();
             kept.extend(bound.clone().filter(fixed).map(|it| (it.address, it.bytes)));
@@ -624,40 +509,32 @@ impl PlannedHeap {
         Compaction { unit, kept, graphs }
     }
 
-    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile.
-    ///
-    /// # Errors
-    /// The driver's. What is not mapped then ([`PlannedHeap::is_whole`]) resuming maps.
-    pub(crate) fn compact<D: Driver + ?Sized>(
+    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile. After an error of
+    /// the driver's, resuming maps what is not mapped ([`PlannedHeap::is_whole`]).
+    pub(crate) fn compact(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         exchange: &Exchange,
     ) -> Result<(), DriverError> {
-        let bindings = &mut self.bindings;
-        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
+        for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if exchange.goes[bound.piece] && bound.there {
                 driver.unmap(bound.address, bound.bytes)?;
                 (bound.there, bound.open) = (false, false);
             }
         }
         for (bytes, memory) in self.enter(exchange) {
-            self.reserved -= bytes;
-            self.handles -= 1;
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.went(bytes, 1);
+            self.holding.release(driver, memory);
         }
         self.resume(driver, &mut NothingKept).map(|_| ())
     }
 
-    /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the
-    /// rest.
+    /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the rest.
     fn enter(&mut self, exchange: &Exchange) -> Vec<(u64, MemoryHandle)> {
         let goes = &exchange.goes;
-        let bindings = &mut self.bindings;
         let mut bounds: Vec<(usize, Vec<Bound>)> = Vec::new();
         let mut there: BTreeMap<u64, Vec<MemoryHandle>> = BTreeMap::new();
-        for (piece, _) in bindings.pieces.iter_mut().zip(goes).filter(|(_, goes)| **goes) {
+        for (piece, _) in self.pieces.iter_mut().zip(goes).filter(|(_, goes)| **goes) {
             if let Some(Physical { bytes, memory: Some(memory), .. }) = piece.take() {
                 there.entry(bytes).or_default().push(memory);
             }
@@ -667,27 +544,26 @@ impl PlannedHeap {
         for (number, &bytes) in (exchange.first..).zip(&exchange.after) {
             let memory = there.get_mut(&bytes).and_then(Vec::pop);
             if memory.is_none() {
-                self.suspended += bytes;
+                self.holding.suspend(bytes);
             }
-            bindings.next = number + 1;
-            let row = free.next().unwrap_or(bindings.pieces.len());
-            if bindings.pieces.len() <= row {
-                bindings.pieces.resize_with(row + 1, || None);
+            self.next = number + 1;
+            let row = free.next().unwrap_or(self.pieces.len());
+            if self.pieces.len() <= row {
+                self.pieces.resize_with(row + 1, || None);
             }
-            bindings.pieces[row] =
-                Some(Physical { number, bytes, memory, mappings: 0, fixed: None });
+            self.pieces[row] = Some(Physical { number, bytes, memory, mappings: 0, fixed: None });
             rows.push(row);
         }
         for Movable { capture, parts } in &exchange.graphs {
             let mut bound = Vec::new();
-            for whole in &bindings.captures[*capture].bound {
+            for whole in &self.captures[*capture].bound {
                 let Some(parts) = parts.get(&whole.piece) else {
                     bound.push(*whole);
                     continue;
                 };
                 let mut address = whole.address;
                 for &part in parts {
-                    let Some(piece) = bindings.pieces[rows[part]].as_mut() else { continue };
+                    let Some(piece) = self.pieces[rows[part]].as_mut() else { continue };
                     piece.mappings += 1;
                     let bytes = piece.bytes;
                     bound.push(Bound { address, bytes, piece: rows[part], ..*whole });
@@ -697,13 +573,68 @@ impl PlannedHeap {
             bounds.push((*capture, bound));
         }
         // What captures that are over could not unmap before has gone with the rest.
-        for planned in bindings.captures.iter_mut().filter(|it| it.owner != Owner::Graph) {
+        for planned in self.captures.iter_mut().filter(|it| it.owner != Owner::Graph) {
             planned.bound.retain(|bound| !goes[bound.piece]);
         }
         for (capture, bound) in bounds {
-            bindings.captures[capture].bound = bound;
+            self.captures[capture].bound = bound;
         }
         let left = there.into_iter();
         left.flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it))).collect()
+    }
+}
+
+/// A capture whose pieces may be exchanged.
+struct Movable {
+    /// Its row.
+    capture: usize,
+    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
+    parts: BTreeMap<usize, Vec<usize>>,
+}
+
+/// What graphs may exchange, and what they get for it.
+pub(crate) struct Exchange {
+    graphs: Vec<Movable>,
+    /// By row of a piece: whether it goes.
+    goes: Vec<bool>,
+    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
+    unused: u64,
+    /// Bytes of the other pieces that go.
+    before: u64,
+    /// The sizes of the new pieces, in bytes.
+    after: Vec<u64>,
+    /// The number of the first new piece; the others follow.
+    first: u64,
+}
+
+impl Exchange {
+    /// How many bytes less the new pieces have than those that go for them; 0 where nothing is to be exchanged.
+    pub(crate) fn saves(&self) -> u64 {
+        self.before.saturating_sub(self.after.iter().sum())
+    }
+
+    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one.
+    pub(crate) fn excess(&self) -> u64 {
+        self.unused + self.saves()
+    }
+}
+
+impl PlannedCapture {
+    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
+    /// held outputs until the same moment, or none.
+    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
+        let bytes = places.first().map_or(0, |bound| bound.bytes);
+        let mut pages = vec![None; (bytes / unit) as usize];
+        for bound in places {
+            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
+                let from = start.saturating_sub(bound.address) / unit;
+                let to = (start + output.bytes - bound.address).div_ceil(unit);
+                let to = to.min(pages.len() as u64);
+                let here = &mut pages[from as usize..to as usize];
+                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
+            }
+        }
+        let runs = pages.chunk_by(|one, next| one == next);
+        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
     }
 }

@@ -1,20 +1,13 @@
-//! Blocks of captures that get their memory at the capture's end.
+//! Blocks of captures that get their memory at the capture's end (design/plans.md).
 //!
-//! While a capture is under way its blocks here have addresses of their own, given out again only where
-//! what lay there is proven to be done with, and all of them are mapped to a little *scratch* memory, since copies can only be captured between
-//! mapped addresses. At the end a plan says which physical pieces serve which addresses; they are
-//! mapped there in the scratch memory's place ([`bind`]). A *planned capture* is what the heap knows of one:
-//! its blocks, where they lie and on which pieces.
-//!
-//! Pieces that hold nothing which must last are shared by the graphs of the pool, which never run at
-//! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
-//! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`bind`]).
+//! Until then their addresses are mapped to a little *scratch* memory, since copies can only be captured between mapped
+//! addresses. A *planned capture* is what the heap knows of one: its blocks, where they lie and on which pieces. Pieces
+//! that hold nothing which must last are shared by the graphs of the pool, which never run at once. A piece lasts while
+//! a block on it is live, and then no other graph uses it. Once no addresses lie on it, it goes back to the driver.
 //!
 //! * [`place`]: addresses for a block, new ones or those of a layout, and what lies on the pages that blocks have had.
 //! * [`space`]: which of those pages a stream may have again, and what lies behind addresses for the time being.
 //! * [`bind`]: a plan carried out; less memory for graphs that are there, none for a while, none any more.
-//!
-//! What holds of a pool's planned heap between calls: see `engine/verify.rs`.
 
 mod bind;
 mod place;
@@ -24,7 +17,7 @@ use std::collections::BTreeMap;
 
 use super::range::{RangeId, RangeState, Ranges};
 use super::segment::HeapSegment;
-use super::suspend::Presence;
+use super::suspend::Holding;
 #[cfg(debug_assertions)]
 use super::verify::{holds, Verdict};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
@@ -40,29 +33,15 @@ use space::{Scratch, Space};
 pub(crate) struct PlannedHeap {
     /// Blocks that are live or wait.
     ranges: Ranges,
-    bindings: Bindings,
-    /// Memory that is mapped nowhere and could not be released.
-    orphans: Vec<MemoryHandle>,
-    reserved: u64,
-    /// Pieces of memory that the driver holds.
-    handles: usize,
-    /// Blocks that were given back and are still in use: how many, and their bytes.
-    waiting: (usize, u64),
-    presence: Presence,
-    /// Bytes that the driver has until the heap is resumed.
-    suspended: u64,
-}
-
-/// Captures with blocks in the heap, and the memory behind them.
-#[derive(Debug, Default)]
-struct Bindings {
+    /// Those with blocks here.
     captures: Vec<PlannedCapture>,
-    /// Rows are used again.
+    /// The memory behind them. Rows are used again.
     pieces: Vec<Option<Physical>>,
     /// Numbers of pieces, to tell them apart for good.
     next: u64,
     /// How many plans there have been.
     moment: u64,
+    holding: Holding,
 }
 
 /// Physical memory.
@@ -114,7 +93,7 @@ struct Bound {
 #[derive(Clone, Copy, Debug)]
 struct Output {
     bytes: u64,
-    /// Which plan is the first that was made after the host had freed it, by [`Bindings::moment`].
+    /// Which plan is the first that was made after the host had freed it, by [`PlannedHeap::moment`].
     freed: Option<u64>,
 }
 
@@ -174,7 +153,16 @@ struct PlannedCapture {
     beside: bool,
 }
 
-impl Bindings {
+impl PlannedHeap {
+    /// What it holds of the driver's memory. What waits of it are blocks that were given back and are still in use.
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    pub(crate) fn holding_mut(&mut self) -> &mut Holding {
+        &mut self.holding
+    }
+
     fn capture(&self, capture: CaptureId) -> Option<&PlannedCapture> {
         self.captures.iter().find(|planned| planned.capture == capture)
     }
@@ -186,25 +174,116 @@ impl Bindings {
     fn piece(&mut self, row: usize) -> &mut Physical {
         self.pieces[row].as_mut().expect("mapped pieces have rows")
     }
-}
 
-impl PlannedHeap {
     /// Everything that is mapped: address and size.
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.bindings.captures.iter().flat_map(|planned| {
+        self.captures.iter().flat_map(|planned| {
             let bound = planned.bound.iter().filter(|bound| bound.there);
             bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
         })
     }
-}
 
-impl PlannedHeap {
     /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
     pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let graphs = self.bindings.captures.iter().filter(|it| it.owner == Owner::Graph);
+        let graphs = self.captures.iter().filter(|it| it.owner == Owner::Graph);
         let outputs = graphs.flat_map(|planned| &planned.outputs);
         let freed = outputs.filter(|(_, output)| output.freed.is_some());
         freed.map(|(&address, output)| (address, output.bytes))
+    }
+
+    /// Address and size of a block.
+    pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
+        (self.ranges[id].address, self.ranges[id].bytes)
+    }
+
+    /// What a block is: allocated, or waiting.
+    pub(crate) fn state(&self, id: RangeId) -> RangeState {
+        self.ranges[id].state
+    }
+
+    /// What must precede new work in the place of a block that is live or waits: no node alone will do.
+    pub(crate) fn markers(&self, _: RangeId) -> &[NodeIndex] {
+        &[]
+    }
+
+    /// Every block in any order: its address and size, and the number of its segment.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
+        let ids = self.ranges.ids();
+        ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index()))
+    }
+
+    /// Whether an address lies in what is reserved.
+    pub(crate) fn owns(&self, address: u64) -> bool {
+        self.captures.iter().any(|planned| planned.owns(address))
+    }
+
+    /// How many graphs have memory here.
+    pub(crate) fn graphs(&self) -> usize {
+        let captures = self.captures.iter();
+        captures.filter(|planned| planned.owner == Owner::Graph).count()
+    }
+
+    /// Bytes held from the driver.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.holding.reserved()
+    }
+
+    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have theirs.
+    pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
+        let planned = self.capture(capture);
+        planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
+    }
+
+    /// Takes a block out of use that something else still uses: its capture has freed it, or the host.
+    pub(crate) fn free_later(&mut self, id: RangeId) {
+        let (address, bytes) = self.extent(id);
+        self.leave(id);
+        self.ranges.set_state(id, RangeState::Waiting);
+        self.holding.begin_wait(bytes);
+        let mut under_way =
+            self.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
+        if let Some(live) = under_way.find_map(|planned| planned.live.get_mut(&address)) {
+            live.freed = true;
+        }
+    }
+
+    /// Live blocks of a capture here, in bytes.
+    pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
+        let planned = self.capture(capture);
+        planned.map_or(0, |planned| planned.held)
+    }
+
+    /// Counts a block that waits out.
+    fn leave(&mut self, id: RangeId) {
+        if matches!(self.ranges[id].state, RangeState::Waiting) {
+            self.holding.end_wait(self.ranges[id].bytes);
+        }
+    }
+
+    /// Takes a block out of use. Its addresses are for who proves the markers that it was given back with; where
+    /// nothing can have used it, those that its place asked for. Returns whether nothing needs to be proven.
+    pub(crate) fn free(&mut self, id: RangeId, given: Ended) -> bool {
+        self.leave(id);
+        let address = self.ranges[id].address;
+        self.ranges.remove(id);
+        let next = self.moment + 1;
+        for planned in &mut self.captures {
+            let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
+            planned.held -= bytes;
+            if let Some(output) = planned.outputs.get_mut(&address) {
+                output.freed = Some(next);
+            }
+            let Some((stream, beneath)) = owner else { return true };
+            let markers = match given {
+                Ended::Markers(markers) => markers,
+                Ended::Unused => beneath,
+                Ended::Never => return true,
+            };
+            let settled = markers.is_empty();
+            planned.space_of(address).give(stream, (address, bytes), markers);
+            return settled;
+        }
+        true
     }
 }
 
@@ -280,8 +359,7 @@ impl PlannedCapture {
         here.map(|(&start, &output)| (start, output))
     }
 
-    /// The rows of the pieces that its graph writes, each with whether the host has freed an output
-    /// that lay there.
+    /// The rows of the pieces that its graph writes, each with whether the host has freed an output that lay there.
     fn written(&self) -> BTreeMap<usize, bool> {
         let mut written = BTreeMap::new();
         for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
@@ -293,118 +371,6 @@ impl PlannedCapture {
     }
 }
 
-impl PlannedHeap {
-    /// Address and size of a block.
-    pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
-        (self.ranges[id].address, self.ranges[id].bytes)
-    }
-
-    /// What a block is: allocated, or waiting.
-    pub(crate) fn state(&self, id: RangeId) -> RangeState {
-        self.ranges[id].state
-    }
-
-    /// What must precede new work in the place of a block that is live or waits: no node alone will do.
-    pub(crate) fn markers(&self, _: RangeId) -> &[NodeIndex] {
-        &[]
-    }
-
-    /// Every block in any order: its address and size, and the number of its segment.
-    pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
-        let ids = self.ranges.ids();
-        ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index()))
-    }
-
-    /// Whether an address lies in what is reserved.
-    pub(crate) fn owns(&self, address: u64) -> bool {
-        self.bindings.captures.iter().any(|planned| planned.owns(address))
-    }
-
-    /// How many graphs have memory here.
-    pub(crate) fn graphs(&self) -> usize {
-        let captures = self.bindings.captures.iter();
-        captures.filter(|planned| planned.owner == Owner::Graph).count()
-    }
-
-    /// Bytes held from the driver.
-    pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
-    }
-
-    /// In how many pieces.
-    pub(crate) fn pieces(&self) -> usize {
-        self.handles
-    }
-
-    /// Blocks that were given back and are still in use: how many, and their bytes.
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        self.waiting
-    }
-
-    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
-    /// theirs.
-    pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
-        let planned = self.bindings.capture(capture);
-        planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
-    }
-
-    /// Takes a block out of use that something else still uses: its capture has freed it, or the host.
-    pub(crate) fn free_later(&mut self, id: RangeId) {
-        let (address, bytes) = self.extent(id);
-        self.leave(id);
-        self.ranges.set_state(id, RangeState::Waiting);
-        self.waiting.0 += 1;
-        self.waiting.1 += bytes;
-        let bindings = &mut self.bindings;
-        let mut under_way =
-            bindings.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
-        if let Some(live) = under_way.find_map(|planned| planned.live.get_mut(&address)) {
-            live.freed = true;
-        }
-    }
-
-    /// Live blocks of a capture here, in bytes.
-    pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
-        let planned = self.bindings.capture(capture);
-        planned.map_or(0, |planned| planned.held)
-    }
-
-    /// Counts a block that waits out.
-    fn leave(&mut self, id: RangeId) {
-        if matches!(self.ranges[id].state, RangeState::Waiting) {
-            self.waiting.0 -= 1;
-            self.waiting.1 -= self.ranges[id].bytes;
-        }
-    }
-
-    /// Takes a block out of use. Who proves the markers that it was given back with may have its
-    /// addresses; with none those whose place was proven before, if nothing can have used it. Returns
-    /// whether nothing needs to be proven.
-    pub(crate) fn free(&mut self, id: RangeId, given: Ended) -> bool {
-        self.leave(id);
-        let address = self.ranges[id].address;
-        self.ranges.remove(id);
-        let next = self.bindings.moment + 1;
-        for planned in &mut self.bindings.captures {
-            let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
-            planned.held -= bytes;
-            if let Some(output) = planned.outputs.get_mut(&address) {
-                output.freed = Some(next);
-            }
-            let Some((stream, beneath)) = owner else { return true };
-            let markers = match given {
-                Ended::Markers(markers) => markers,
-                Ended::Unused => beneath,
-                Ended::Never => return true,
-            };
-            let settled = markers.is_empty();
-            planned.space_of(address).give(stream, (address, bytes), markers);
-            return settled;
-        }
-        true
-    }
-}
-
 #[cfg(debug_assertions)]
 impl PlannedHeap {
     pub(crate) fn verify(&self) -> Verdict {
@@ -412,7 +378,7 @@ impl PlannedHeap {
         self.ranges_are_blocks()?;
         self.pieces_are_mapped_as_counted()?;
         self.sums_are_sums()?;
-        self.bindings.captures.iter().try_for_each(PlannedCapture::verify)
+        self.captures.iter().try_for_each(PlannedCapture::verify)
     }
 
     /// Every block that is live or waits.
@@ -422,13 +388,13 @@ impl PlannedHeap {
 
     /// The captures under way with blocks here, and those whose graphs have them.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (CaptureId, bool)> + '_ {
-        let owners = self.bindings.captures.iter().filter(|it| it.owner != Owner::Over);
+        let owners = self.captures.iter().filter(|it| it.owner != Owner::Over);
         owners.map(|planned| (planned.capture, planned.owner == Owner::Capture))
     }
 
     /// The addresses that it has reserved, each with their end.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let segments = self.bindings.captures.iter().flat_map(|planned| &planned.segments);
+        let segments = self.captures.iter().flat_map(|planned| &planned.segments);
         segments.map(|segment| (segment.address, segment.address + segment.bytes))
     }
 
@@ -440,7 +406,7 @@ impl PlannedHeap {
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
-        let blocks = self.bindings.captures.iter().flat_map(|planned| &planned.live);
+        let blocks = self.captures.iter().flat_map(|planned| &planned.live);
         let mut blocks: Vec<_> = blocks.map(|(&at, live)| (at, live.bytes, true)).collect();
         blocks.sort_unstable();
         holds!(ranges == blocks, "ranges {ranges:x?}, blocks {blocks:x?}");
@@ -450,9 +416,9 @@ impl PlannedHeap {
     /// A piece is mapped as often as it is counted, at least once, and has its own number. Only one that has memory is
     /// mapped, and only one that is mapped can be used.
     fn pieces_are_mapped_as_counted(&self) -> Verdict {
-        let pieces = &self.bindings.pieces;
+        let pieces = &self.pieces;
         let mut mappings = vec![0; pieces.len()];
-        for bound in self.bindings.captures.iter().flat_map(|planned| &planned.bound) {
+        for bound in self.captures.iter().flat_map(|planned| &planned.bound) {
             let Some(piece) = pieces.get(bound.piece).and_then(Option::as_ref) else {
                 return Err(format!("there is no piece {bound:?}"));
             };
@@ -470,32 +436,33 @@ impl PlannedHeap {
         }
         numbers.sort_unstable();
         let apart = numbers.windows(2).all(|pair| pair[0] < pair[1]);
-        let past = numbers.last().is_none_or(|&last| last < self.bindings.next);
-        holds!(apart && past, "numbers of pieces {numbers:?}, next {}", self.bindings.next);
+        let past = numbers.last().is_none_or(|&last| last < self.next);
+        holds!(apart && past, "numbers of pieces {numbers:?}, next {}", self.next);
         Ok(())
     }
 
     /// What is counted by hand is what the pieces, the scratch memory and the blocks that wait come to. All memory is
     /// there while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
-        let scratch = self.bindings.captures.iter().map(|planned| planned.scratch.held());
+        let scratch = self.captures.iter().map(|planned| planned.scratch.held());
         let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
         let mut gone = 0;
-        for piece in self.bindings.pieces.iter().flatten() {
+        for piece in self.pieces.iter().flatten() {
             match piece.memory {
                 Some(_) => (handles, held) = (handles + 1, held + piece.bytes),
                 None => gone += piece.bytes,
             }
         }
         let sums = (handles, held, gone);
-        let counted = (self.handles, self.reserved, self.suspended);
+        let holding = &self.holding;
+        let counted = (holding.pieces(), holding.reserved(), holding.suspended());
         holds!(sums == counted, "pieces, their bytes, suspended: {sums:?}, counted {counted:?}");
         let waiting = self.ranges.ids().map(|id| &self.ranges[id]);
         let waiting = waiting.filter(|range| range.state == RangeState::Waiting);
         let waiting = waiting.fold((0, 0), |all, range| (all.0 + 1, all.1 + range.bytes));
-        holds!(waiting == self.waiting, "{waiting:?} wait, {:?} counted", self.waiting);
+        holds!(waiting == holding.waiting(), "{waiting:?} wait, {:?} counted", holding.waiting());
         let whole = self.is_whole() && gone == 0;
-        holds!(whole || self.presence.is_shut(), "memory is missing, and the heap is open");
+        holds!(whole || holding.presence().is_shut(), "memory is missing, and the heap is open");
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use super::space::{Asker, Space};
 use super::{Bound, Fixed, Live, NewAddresses, Physical, PlannedCapture, PlannedHeap};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
+use crate::heap::enter_row;
 use crate::heap::place::Placed;
 use crate::heap::range::{RangeState, SegmentId, Users};
 use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
@@ -18,14 +19,12 @@ use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
 const RESERVE: u64 = 64 << 30;
 
 impl PlannedHeap {
-    /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most.
-    /// `None` where the limit allows none.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
-    pub(crate) fn place_fresh<D: Driver + ?Sized>(
+    /// Addresses for a block of a capture, mapped to scratch memory, with `limit` bytes more of it at most. `None`
+    /// where the limit allows none. After an error nothing has changed but that more addresses may be reserved or
+    /// mapped.
+    pub(crate) fn place_fresh(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         asker: Asker<'_>,
         bytes: u64,
@@ -33,7 +32,7 @@ impl PlannedHeap {
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
         let stream = asker.stream;
-        let before = self.reserved;
+        let before = self.reserved();
         let spot = loop {
             let planned = self.enter_capture(capture, unit);
             let &mut NewAddresses { at, end } = planned.run(stream);
@@ -42,7 +41,7 @@ impl PlannedHeap {
                 break spot;
             }
             // What is missing may come elsewhere: then other places may be better.
-            let limit = limit.saturating_sub(self.reserved - before);
+            let limit = limit.saturating_sub(self.reserved() - before);
             if !self.lengthen(driver, capture, stream, spot.new, limit)? {
                 return Ok(None);
             }
@@ -57,13 +56,10 @@ impl PlannedHeap {
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
     /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
-    /// bytes.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved.
-    pub(crate) fn place_fixed<D: Driver + ?Sized>(
+    /// bytes. After an error nothing has changed but that more addresses may be reserved.
+    pub(crate) fn place_fixed(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         (bytes, exportable): (u64, bool),
         limit: u64,
@@ -85,14 +81,12 @@ impl PlannedHeap {
             })
         });
         if let Err(error) = mapped {
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.release(driver, memory);
             return Err(error);
         }
         let fixed = Some(Fixed { exportable, exported: false });
         let piece = self.enter_piece(size, memory, fixed);
-        self.bindings.piece(piece).mappings = 1;
+        self.piece(piece).mappings = 1;
         self.enter_capture(capture, unit).bound.push(Bound {
             address,
             bytes: size,
@@ -105,38 +99,36 @@ impl PlannedHeap {
 
     /// What is known of a capture under way, new at its first block.
     pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
-        let bindings = &mut self.bindings;
-        let known = bindings.captures.iter().position(|planned| planned.capture == capture);
+        let known = self.captures.iter().position(|planned| planned.capture == capture);
         let row = known.unwrap_or_else(|| {
-            bindings.captures.push(PlannedCapture::new(capture, unit));
-            bindings.captures.len() - 1
+            self.captures.push(PlannedCapture::new(capture, unit));
+            self.captures.len() - 1
         });
-        &mut bindings.captures[row]
+        &mut self.captures[row]
     }
 
     /// What is known of a capture under way that has a block.
     fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
-        self.bindings.capture_mut(capture).expect("entered before")
+        self.capture_mut(capture).expect("entered before")
     }
 
     /// Has the memory at a place stay behind its addresses, where it is fixed. False where it is not: then it is
     /// exchanged for other memory.
     pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
-        let bindings = &mut self.bindings;
         let here = |bound: &&Bound| {
             let offset = address.checked_sub(bound.address);
             bound.open && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
         };
-        let mut bound = bindings.captures.iter().flat_map(|planned| &planned.bound);
+        let mut bound = self.captures.iter().flat_map(|planned| &planned.bound);
         let row = bound.find(here).map(|bound| bound.piece);
-        let piece = row.and_then(|row| bindings.pieces[row].as_mut());
+        let piece = row.and_then(|row| self.pieces[row].as_mut());
         let fixed = piece.and_then(|piece| piece.fixed.as_mut());
         fixed.map(|fixed| fixed.exported = true).is_some()
     }
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
-        let mut pieces = self.bindings.pieces.iter().flatten();
+        let mut pieces = self.pieces.iter().flatten();
         pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
     }
 
@@ -146,22 +138,11 @@ impl PlannedHeap {
         memory: crate::driver::MemoryHandle,
         fixed: Option<Fixed>,
     ) -> usize {
-        self.reserved += bytes;
-        self.handles += 1;
-        let bindings = &mut self.bindings;
-        let number = bindings.next;
-        bindings.next += 1;
-        let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
-        match bindings.pieces.iter().position(Option::is_none) {
-            Some(row) => {
-                bindings.pieces[row] = piece;
-                row
-            }
-            None => {
-                bindings.pieces.push(piece);
-                bindings.pieces.len() - 1
-            }
-        }
+        self.holding.came(bytes, 1);
+        let number = self.next;
+        self.next += 1;
+        let piece = Physical { number, bytes, memory: Some(memory), mappings: 0, fixed };
+        enter_row(&mut self.pieces, piece)
     }
 
     /// Enters a block, with its stream and what had to be proven for it unless it is fixed.
@@ -182,11 +163,10 @@ impl PlannedHeap {
         Placed { range, address, bytes, users: Users::Eager }
     }
 
-    /// Maps some of what is missing of `bytes` behind where a run is, in the run or in a new one. Returns
-    /// whether anything was.
-    fn lengthen<D: Driver + ?Sized>(
+    /// Maps some of what is missing of `bytes` behind a run, or in a new one. Returns whether anything was.
+    fn lengthen(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         stream: StreamIndex,
         bytes: u64,
@@ -210,9 +190,9 @@ impl PlannedHeap {
     }
 
     /// Where the next addresses begin, so many that `bytes` of them are reserved.
-    pub(super) fn next_address<D: Driver + ?Sized>(
+    pub(super) fn next_address(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         bytes: u64,
     ) -> Result<u64, DriverError> {
@@ -233,6 +213,50 @@ impl PlannedHeap {
             planned.taken = 0;
         }
         Ok(self.capture_of(capture).next_address())
+    }
+
+    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at most.
+    /// `None` where the limit allows none, and where what lay there is not proven to be done with. After an error
+    /// nothing has changed but that more addresses may be reserved or mapped.
+    pub(crate) fn place_laid(
+        &mut self,
+        driver: &impl Driver,
+        capture: CaptureId,
+        asker: Asker<'_>,
+        (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        if self.enter_capture(capture, unit).laid.is_none() {
+            let start = self.next_address(driver, capture, span)?;
+            let planned = self.enter_capture(capture, unit);
+            planned.taken += span;
+            let space = Space::new(unit);
+            planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
+        }
+        let before = self.reserved();
+        let place = loop {
+            let Some(laid) = &self.enter_capture(capture, unit).laid else { return Ok(None) };
+            let &Laid { start, mapped, end, .. } = laid;
+            if start + offset + bytes <= mapped {
+                break (start + offset, bytes);
+            }
+            let limit = limit.saturating_sub(self.reserved() - before);
+            let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
+            if more == 0 {
+                return Ok(None);
+            }
+            if let Some(laid) = &mut self.enter_capture(capture, unit).laid {
+                laid.space.open(mapped, more);
+                laid.mapped += more;
+            }
+        };
+        let Some(laid) = &mut self.enter_capture(capture, unit).laid else { return Ok(None) };
+        if !laid.space.is_for(&asker, place) {
+            return Ok(None);
+        }
+        let beneath = laid.space.take(asker.stream, place);
+        Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
 }
 
@@ -258,54 +282,6 @@ pub(super) struct Laid {
 impl Laid {
     pub(super) fn owns(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
-    }
-}
-
-impl PlannedHeap {
-    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at
-    /// most. `None` where the limit allows none, and where what lay there is not proven to be done with.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
-    pub(crate) fn place_laid<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        capture: CaptureId,
-        asker: Asker<'_>,
-        (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
-        limit: u64,
-    ) -> Result<Option<Placed>, DriverError> {
-        let unit = unit(driver.memory_support());
-        if self.enter_capture(capture, unit).laid.is_none() {
-            let start = self.next_address(driver, capture, span)?;
-            let planned = self.enter_capture(capture, unit);
-            planned.taken += span;
-            let space = Space::new(unit);
-            planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
-        }
-        let before = self.reserved;
-        let place = loop {
-            let Some(laid) = &self.enter_capture(capture, unit).laid else { return Ok(None) };
-            let &Laid { start, mapped, end, .. } = laid;
-            if start + offset + bytes <= mapped {
-                break (start + offset, bytes);
-            }
-            let limit = limit.saturating_sub(self.reserved - before);
-            let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
-            if more == 0 {
-                return Ok(None);
-            }
-            if let Some(laid) = &mut self.enter_capture(capture, unit).laid {
-                laid.space.open(mapped, more);
-                laid.mapped += more;
-            }
-        };
-        let Some(laid) = &mut self.enter_capture(capture, unit).laid else { return Ok(None) };
-        if !laid.space.is_for(&asker, place) {
-            return Ok(None);
-        }
-        let beneath = laid.space.take(asker.stream, place);
-        Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
 }
 
@@ -496,8 +472,7 @@ impl Stretch {
     }
 }
 
-/// Gaps in the pages of each stream, the smallest first. Those in pages that are no stream's are left out. A change
-/// takes some steps and a move of what lies behind in the row.
+/// Gaps in the pages of each stream, the smallest first; none in pages that are no stream's.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     /// By stream: sizes and addresses.

@@ -1,44 +1,20 @@
-//! What is free of the addresses that a capture's blocks have had, and for whom.
+//! What is free of the addresses that a capture's blocks have had, and for whom (design/plans.md has the rules with
+//! their reasons, and "Scratch memory").
 //!
-//! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
-//! block that is live, or not proven to be done with, is in use anyway. Further blocks of its stream, and of those
-//! that it waits for and that wait for it (`knowers`), go into its gaps: where something lies already that will
-//! never be known of, else beside the most live blocks. Or they begin in the gap at its end, or end in the one at
-//! its beginning. All other pages that a block needs are taken anew. Where a block takes as many of them either way, it
-//! begins at the beginning of a page and not in a gap, so that all its pages come free with it. It is the other way round
-//! where as many pages are in use as ever were, and the block would leave over a part of its last page ([`SPARE`]):
-//! then the next block finds in one piece what is left over of both.
-//!
-//! Whether a block's pages lie at addresses that other blocks have had decides the mappings, and, since
-//! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
-//! had again only where the memory would go the same way in a plan that lets each page go to the next
-//! taker among those of which the fewest streams know; where a block gets new addresses, as many
-//! pages of old ones are forgotten: those first that the fewest streams will come to know, as far as is known of who
-//! waits for whom.
+//! What counts is how many pages are in use. A page that holds a block that is live, or not proven to be done with, is
+//! in use anyway: further blocks of its stream, and of its *peers* ([`Learners::peers`]), go into its gaps. All other
+//! pages are taken anew, or are such as others have had where the memory would go the same way in a plan that lets each
+//! page go to the next taker among those of which the fewest streams know (`knowers`); where a block gets new
+//! addresses, as many pages of old ones are forgotten. What is known here of who knows decides which addresses are had
+//! again, never who may have them: that is asked of proofs, again only once they have changed. A set of streams is a
+//! bit each.
 //!
 //! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
 //! each stream; besides, a block costs only what lies in its place.
 //!
-//! # Scratch memory
-//!
-//! What lies behind addresses while their capture is under way is a few pieces of memory, each mapped
-//! over and over. Nothing is ever read from it or written to it.
-//!
-//! A mapping of any size costs the same, so the largest piece that is there is mapped wherever it fits, and a
-//! larger one is made as soon as it may be. They are memory too: together they are no more than what the
-//! capture's blocks hold at once, which it will take in any case, or one page.
-//!
-//! # Who knows
-//!
-//! Which streams may have some free pages now, which come to know of what others gave back, and who shares pages in
-//! use with whom. A set of streams is a bit each.
-//!
-//! A stream's proof is asked of pages again only once it has changed. What is known here decides which addresses are
-//! had again, never who may have them.
-//!
-//! A page with blocks of two streams comes free only for who knows of both, and could only come from what both
-//! knew. Where two streams wait for each other, that costs little. Where one never waits for the other, as a
-//! pipeline's stage for those behind it, a page with blocks of both is lost to the one for good.
+//! Scratch memory is a few pieces, each mapped over and over, and never read or written. The largest piece that is
+//! there is mapped wherever it fits, and a larger one is made as soon as it may be: together they are no more than what
+//! the capture's blocks hold at once, or one page.
 
 use std::collections::BTreeSet;
 
@@ -190,8 +166,7 @@ impl Space {
         self.enter(Idle::new(Stretch::idle((address, end), None, Markers::new())));
     }
 
-    /// Whether all bytes of a place are here and without a live block, and the asker may have each. What a
-    /// stream may not have of others it has nowhere here.
+    /// Whether all bytes of a place are here and without a live block, and the asker may have each.
     pub(super) fn is_for(&self, asker: &Asker<'_>, (address, bytes): (u64, u64)) -> bool {
         let end = address + bytes;
         let mut at = address;
@@ -345,8 +320,7 @@ impl Space {
         }
     }
 
-    /// What nothing uses that the asker may have; and the rows of `idle` that are in use for it, but that it may have a
-    /// part of. Both by address.
+    /// What nothing uses that the asker may have, and the rows of `idle` of which it may have a part. Both by address.
     fn free(&mut self, asker: &Asker<'_>) -> (List<Free>, List<usize>) {
         let others = self.changes.others(asker.order, asker.stream);
         let (mut free, mut mixed) = (List::new(), List::new());
@@ -365,8 +339,7 @@ impl Space {
         (free, mixed)
     }
 
-    /// Forgets so many bytes of free pages, those first that the fewest streams may come to have, then those that the
-    /// fewest may have now.
+    /// Forgets so many bytes of free pages: those first that the fewest streams may come to have, then may have now.
     pub(super) fn forget(&mut self, asker: &Asker<'_>, mut bytes: u64) {
         if bytes == 0 {
             return;
@@ -464,8 +437,7 @@ impl Space {
         }
     }
 
-    /// Whether gaps meet at the beginning of a page. Pages without a live block of which each stream may have all or
-    /// nothing have none.
+    /// Whether gaps meet at the beginning of a page. Idle pages that a stream may have all or nothing of have none.
     fn is_seam(&self, page: u64) -> bool {
         let in_part = |page: u64| {
             let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
@@ -568,21 +540,18 @@ impl Scratch {
 }
 
 impl PlannedHeap {
-    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how
-    /// much.
-    ///
-    /// # Errors
-    /// The driver's. Nothing has changed then.
-    pub(super) fn lay<D: Driver + ?Sized>(
+    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
+    /// After an error of the driver's nothing has changed.
+    pub(super) fn lay(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
         (address, bytes): (u64, u64),
         asked: u64,
         limit: u64,
     ) -> Result<u64, DriverError> {
         let unit = unit(driver.memory_support());
-        let planned = self.bindings.capture_mut(capture);
+        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
         let Some(planned) = planned else { return Ok(0) };
         let most = planned.peak.max(planned.held + asked);
         let Scratch { pieces, mapped } = &mut planned.scratch;
@@ -605,8 +574,7 @@ impl PlannedHeap {
                 match (smaller, made) {
                     (_, (size, Some(Ok(memory)))) => {
                         pieces.push((size, memory));
-                        self.reserved += size;
-                        self.handles += 1;
+                        self.holding.came(size, 1);
                         (size, memory)
                     }
                     // What is there does too, in more mappings.
@@ -628,33 +596,26 @@ impl PlannedHeap {
 
     /// Scratch memory of a capture, in bytes, and how often it is mapped.
     pub(crate) fn scratch_of(&self, capture: CaptureId) -> (u64, usize) {
-        let scratch = self.bindings.capture(capture).map(|planned| &planned.scratch);
+        let scratch = self.capture(capture).map(|planned| &planned.scratch);
         let bytes = |scratch: &Scratch| scratch.pieces.iter().map(|(bytes, _)| bytes).sum();
         scratch.map_or((0, 0), |scratch| (bytes(scratch), scratch.mapped.len()))
     }
 
-    /// Takes all scratch memory of a capture away. What the driver does not take stays for the next
-    /// attempt.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(super) fn clear_scratch<D: Driver + ?Sized>(
+    /// Takes all scratch memory of a capture away. What the driver does not take stays for the next attempt.
+    pub(super) fn clear_scratch(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
-        let planned = self.bindings.capture_mut(capture);
+        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
         let Some(scratch) = planned.map(|planned| &mut planned.scratch) else { return Ok(()) };
         while let Some(&(address, bytes)) = scratch.mapped.last() {
             driver.unmap(address, bytes)?;
             scratch.mapped.pop();
         }
         while let Some((bytes, memory)) = scratch.pieces.pop() {
-            self.reserved -= bytes;
-            self.handles -= 1;
-            if driver.release(memory).is_err() {
-                self.orphans.push(memory);
-            }
+            self.holding.went(bytes, 1);
+            self.holding.release(driver, memory);
         }
         Ok(())
     }
@@ -752,9 +713,8 @@ pub(super) struct Peers {
 }
 
 impl Learners {
-    /// Notes that at a request of a stream it may have what some streams have given back, and so may others: for
-    /// each such place whose it was, and which others. Takes a few steps for each, and where anything is new one
-    /// for each stream.
+    /// Notes that a stream may have, at a request, what some streams gave back, and which others may have each. Takes a
+    /// few steps for each, and where anything is new one for each stream.
     pub(super) fn note(
         &mut self,
         asker: StreamIndex,

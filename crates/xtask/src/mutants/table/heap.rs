@@ -29,12 +29,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A block that was allocated by the driver is freed by it.",
         file: "src/heap/segment.rs",
         edits: &[(
-            "orphans: &mut Vec<MemoryHandle>,
+            "holding: &mut Holding,
     ) -> Result<(), DriverError> {
         if self.allocated {
             return self.free(driver);
         }",
-            "orphans: &mut Vec<MemoryHandle>,
+            "holding: &mut Holding,
     ) -> Result<(), DriverError> {
         if false {
             return self.free(driver);

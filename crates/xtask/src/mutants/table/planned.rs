@@ -65,7 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "compacted-told",
         rule: "The checker is told what is fixed, and so what may move.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())", "bindings.pieces[bound.piece].as_ref().is_some_and(|piece| true)")],
+        edits: &[("self.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())", "self.pieces[bound.piece].as_ref().is_some_and(|piece| true)")],
         test: "graphs::state::compaction",
     },
     Mutant {
