@@ -1,7 +1,9 @@
 """Estimates: which calls a capture becomes that is shown and comes to nothing."""
 
 import contextlib
+import itertools
 import threading
+import types
 
 import pytest
 
@@ -10,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import regraph.torch
 
 SHOWN = [
+    "stream",
     "capture_beginning",
     "torch.capture_begin",
     "capture_begun",
@@ -33,9 +36,11 @@ def estimating(enabled, native, monkeypatch):
             return 0x77
 
     class Context(contextlib.AbstractContextManager):
-        capture_stream = 7
+        default_capture_stream = None
 
-        def __init__(self, graph, pool):
+        def __init__(self, graph, pool, stream):
+            assert stream is not None
+            native.calls.append(("stream", stream))
             self.graph, self.pool = graph, pool
 
         def __enter__(self):
@@ -49,7 +54,10 @@ def estimating(enabled, native, monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", Context)
     ones = torch.ones
     monkeypatch.setattr(torch, "ones", lambda *shape, device: ones(*shape))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    pools = itertools.count(1)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(pools)))
+    streams = (f"new {number}" for number in itertools.count(1))
+    monkeypatch.setattr("regraph.torch.estimating._new_stream", lambda: next(streams))
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
@@ -75,8 +83,8 @@ def test_each_size_is_captured_and_shown_and_nothing_is_kept(estimating):
         "estimate",
         *SHOWN * 3,
         *["torch.reset"] * 3,
-        "pools",
         "estimated",
+        "pools",
         "estimate",
     ]
     assert ("estimate", True, False) in estimating.calls
@@ -106,19 +114,92 @@ def test_a_capture_that_fails_ends_the_estimate(estimating, failing):
     assert estimating.names().count("capture_failed") == 1
 
 
-def test_memory_that_is_kept_from_a_capture_is_told_of(estimating, monkeypatch):
+def pools(*allocated):
+    """Rows of the estimate's pool and of that in which it looks for what libraries keep."""
+    return [
+        {"id": (0, number), "reserved": 0, "allocated": each, "graphs": 0}
+        for number, each in enumerate(allocated, 1)
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_memory_that_is_kept_from_a_capture_is_told_of(estimating, monkeypatch, known):
     cleared = []
     monkeypatch.setattr(
         torch._C, "_cuda_clearCublasWorkspaces", lambda: cleared.append(1), raising=False
     )
     estimating.answers["pools"] = [
         {"id": (0, 1), "reserved": 0, "allocated": 512, "graphs": 0},
-        {"id": (0, 2), "reserved": 0, "allocated": 4, "graphs": 1},
+        {"id": (7, 2), "reserved": 0, "allocated": 4, "graphs": 1},
     ]
+    stream = types.SimpleNamespace(device_index=0) if known else None
     with pytest.raises(regraph.torch.Error, match="512 bytes are kept"):
-        regraph.torch.estimate(lambda size: None, [8])
+        regraph.torch.estimate(lambda size: None, [8], stream=stream)
     assert cleared
-    assert "estimated" not in estimating.names()
+    assert estimating.calls[-1] == ("estimate", False)
+
+
+# What is kept in the pool, then in the other after a product on the same stream, and after one on a new one.
+@pytest.mark.parametrize(
+    ("kept", "behind_the_same", "behind_a_new_one", "left"),
+    [
+        (32, 0, 32, 0),  # The function had libraries keep all that they do.
+        (24, 8, 40, 0),  # Of two libraries one.
+        (40, 0, 32, 8),  # It keeps a tensor too.
+        (8, 32, 64, 8),  # It keeps a tensor alone.
+    ],
+)
+def test_what_libraries_keep_for_a_new_stream_is_no_mistake(
+    estimating, monkeypatch, kept, behind_the_same, behind_a_new_one, left
+):
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    captured = []
+    monkeypatch.setattr(
+        "regraph.torch.estimating._multiply", lambda: captured.append(estimating.calls[-4][1])
+    )
+
+    def allocated(device):
+        behind = (0, behind_the_same, behind_a_new_one)[len(captured)]
+        return pools(kept, behind)
+
+    monkeypatch.setattr(estimating, "pools", allocated)
+    if left:
+        with pytest.raises(regraph.torch.Error, match=f"^{left} bytes are kept"):
+            regraph.torch.estimate(lambda size: None, [8])
+    else:
+        assert regraph.torch.estimate(lambda size: None, [8]).workspace_bytes == 0
+    assert captured == ["new 1", "new 2"]
+
+
+@pytest.mark.parametrize("how", ["argument", "default"])
+def test_what_a_known_stream_lacks_is_made_outside_and_told(estimating, monkeypatch, how):
+    stream = types.SimpleNamespace(device_index=0)
+    if how == "default":
+        torch.cuda.graph.default_capture_stream = stream
+    figures = iter([10 << 20, 42 << 20])
+
+    def statistics(device):
+        return {"allocated_bytes": {"all": {"current": next(figures)}}}
+
+    monkeypatch.setattr(estimating, "statistics", statistics)
+    given = stream if how == "argument" else None
+    need = regraph.torch.estimate(lambda size: None, [8], stream=given)
+    assert need == regraph.torch.Estimate(96 << 20, 2 << 20, 32 << 20)
+    assert (need.total_bytes, need.left_bytes) == (130 << 20, 34 << 20)
+    assert ("stream", stream) in estimating.calls
+
+
+def test_a_stream_of_another_device_is_not_captured_on(estimating):
+    torch.cuda.graph.default_capture_stream = types.SimpleNamespace(device_index=1)
+    regraph.torch.estimate(lambda size: None, [8])
+    assert ("stream", "new 1") in estimating.calls
+
+
+def test_each_part_has_a_bound():
+    need = regraph.torch.Estimate(96 << 20, 400 << 20, 32 << 20)
+    assert need.bound == regraph.torch.Estimate(98 << 20, 420 << 20, 32 << 20)
+    assert regraph.torch.Estimate(0, 2 << 20).bound.executable_bytes == 12 << 20
+    assert regraph.torch.Estimate(0, 0).bound.executable_bytes == 0
 
 
 def test_a_function_is_drawn_from_a_capture_that_comes_to_nothing(estimating, tmp_path):
@@ -128,7 +209,7 @@ def test_a_function_is_drawn_from_a_capture_that_comes_to_nothing(estimating, tm
     page = str(tmp_path / "step.html")
     assert regraph.torch.plot(step, page) == page
     names = estimating.names()
-    assert names == ["estimate", *SHOWN, "torch.reset", "pools", "plot", "estimate"]
+    assert names == ["estimate", *SHOWN, "torch.reset", "plot", "pools", "estimate"]
     assert estimating.calls[0] == ("estimate", True, True)
     _, trace, title, written = estimating.calls[names.index("plot")]
     assert (trace, written) == (None, page)
