@@ -1,7 +1,6 @@
 """What a pool of graphs will need, before there is memory for it."""
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -13,7 +12,7 @@ from regraph import _native
 from regraph.torch import capturing
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
-from regraph.torch.launches import Pool
+from regraph.torch.staying import stay
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -21,13 +20,16 @@ if TYPE_CHECKING:
 Size = TypeVar("Size")
 Result = TypeVar("Result")
 
+#: The unit in which devices map memory, in bytes.
+PIECE = 2 << 20
+#: The most that the driver takes of a device at once for executables.
+DRIVER_PIECE = 10 << 20
+
 #: What captures have shown is one record for the process.
 _estimating = threading.Lock()
 
-#: The unit in which devices map memory.
-_PIECE = 2 << 20
-#: The most that the driver takes of a device at once for executables.
-_DRIVER_PIECE = 10 << 20
+#: By device, a stream for captures that has its workspaces, and what these take.
+_warm: dict[int, tuple[Any, tuple[int, int]]] = {}
 
 
 class Estimate(NamedTuple):
@@ -61,10 +63,8 @@ class Estimate(NamedTuple):
         The pool has one piece of 2 MiB more, for small blocks that a library asks for once; executables have what
         the driver takes at once, which is 10 MiB at most, or a twentieth where that is more.
         """
-        more = max(_DRIVER_PIECE, self.executable_bytes // 20) if self.executable_bytes else 0
-        return Estimate(
-            self.pool_bytes + _PIECE, self.executable_bytes + more, self.workspace_bytes
-        )
+        more = max(DRIVER_PIECE, self.executable_bytes // 20) if self.executable_bytes else 0
+        return Estimate(self.pool_bytes + PIECE, self.executable_bytes + more, self.workspace_bytes)
 
 
 def estimate(
@@ -87,9 +87,10 @@ def estimate(
 
     What cuBLAS keeps for a stream (32 MiB on H100) it allocates with the first product there: in the first
     capture, and so in the pool, if the stream had none before. Until something is captured PyTorch's stream of
-    captures is such a stream, and the estimate captures on one of its own that is as new. Where PyTorch has its
-    stream of captures already, or `stream` names one, that one is captured on, and what it lacks is made outside
-    the pool, as by a run of warming up there, and stays (`Estimate.workspace_bytes`).
+    captures is such a stream, and the estimate captures on streams of its own, the first of which is as new; the
+    other keeps a workspace for later estimates. Where PyTorch has its stream of captures already, or `stream` names
+    one, that one is captured on, and what it lacks is made outside the pool, as by a run of warming up there, and
+    stays (`Estimate.workspace_bytes`).
 
     Call it when libraries are ready, as for captures: after a run of warming up. Capture the sizes
     in the same order afterwards. Memory that the function has from before its capture is not
@@ -159,15 +160,20 @@ class _Shown:
         self.pool = torch.cuda.graph_pool_handle()
         # All of them live until the end: the driver would give the memory of one to the next.
         self.graphs: list[torch.cuda.CUDAGraph] = []
+        #: What libraries allocated outside for the stream.
         self.workspaces = 0
-        known = stream or torch.cuda.graph.default_capture_stream
-        self.is_new = known is None or known.device_index != device
-        self.stream: Any = _new_stream() if self.is_new else known
-        if not self.is_new:
-            before = self._eager()
-            with torch.cuda.stream(self.stream):
-                _multiply()
-            self.workspaces = max(self._eager() - before, 0)
+        #: What they may keep of the first capture.
+        self.keepable = {0}
+        self.first = self.later = stream or torch.cuda.graph.default_capture_stream
+        if self.first is None or self.first.device_index != device:
+            self.later, sizes = _warm.get(device) or (_new_stream(), (0, 0))
+            # None the second time, unless a program has cleared what PyTorch keeps.
+            made = _workspaces(device, self.later)
+            one, other = max(sizes[0], made[0]), max(sizes[1], made[1])
+            _warm[device] = self.later, (one, other)
+            self.first, self.keepable = _new_stream(), {0, one, other, one + other}
+        else:
+            self.workspaces = sum(_workspaces(device, self.first))
 
     def of(
         self,
@@ -175,27 +181,28 @@ class _Shown:
         sizes: Iterable[Size],
         come_to: Callable[[int, int, int], Result],
     ) -> Result:
-        executables = 0
+        executables, stream = 0, self.first
         _native.estimate(True, self.stacks)
         try:
             for size in sizes:
-                work = functools.partial(function, size)
-                executables += self._capture(self.pool, self.stream, work)
+                executables += self._capture(stream, function, size)
+                # What libraries keep of the first capture has no memory any more: no later one may use it.
+                stream = self.later
             self._reset()
-            result = come_to(self.device, executables, self.workspaces)
             self._require_nothing_kept()
-            return result
+            return come_to(self.device, executables, self.workspaces)
         finally:
             _native.estimate(False)
             self._reset()
 
-    def _capture(self, pool: Any, stream: Any, work: Callable[[], Any]) -> int:
-        """Captures once; returns what the driver has taken for the executable."""
+    def _capture(self, stream: Any, function: Callable[[Size], Any], size: Size) -> int:
+        """Captures a size; returns what the driver has taken for the executable."""
         graph = torch.cuda.CUDAGraph()
+        pool: Any = self.pool
         with self.calls.showing() as shown:
             # Alive until the capture has ended, as outputs are.
             with torch.cuda.graph(graph, pool=pool, stream=stream):
-                kept = work()
+                kept = function(size)
             taken: int = shown.finish(graph)
         self.graphs.append(graph)
         del kept
@@ -208,50 +215,49 @@ class _Shown:
     def _require_nothing_kept(self) -> None:
         """Raises an error where memory lives that was allocated in the captures.
 
-        It has nothing behind it any more, and must not be used. What libraries keep for a stream of the estimate's
-        own is used by nothing else, as nothing else has that stream.
+        It has nothing behind it any more, and must not be used. What libraries keep for the first capture's stream is
+        used by nothing, as nothing else has that stream.
         """
-        kept = self._kept(self.pool)
-        if kept and self.is_new:
-            # Behind these the stream and another new one have the same of libraries'.
-            pool = torch.cuda.graph_pool_handle()
-            for stream in (self.stream, _new_stream()):
-                before = self._kept(pool)
-                self._capture(pool, stream, _multiply)
-                self._reset()
-            kept += before - (self._kept(pool) - before)
-        if kept:
-            # What a library keeps for the function's own streams is gone with this, too.
+        rows = [row for row in _native.pools(self.device) if tuple(row["id"]) == tuple(self.pool)]
+        kept = sum(row["allocated"] for row in rows)
+        if kept not in self.keepable:
+            # What PyTorch keeps for its libraries.
             clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
             if clear is not None:
                 clear()
+                _warm.clear()
             raise Error(
                 f"{kept} bytes are kept that were allocated in the captures, by the function or by a "
                 "library, and must not be used: they have no memory. Run the function once, on its own "
                 "streams, before it is estimated, and have it keep nothing that it allocates in a capture."
             )
 
-    def _kept(self, pool: Pool) -> int:
-        rows = [row for row in _native.pools(self.device) if tuple(row["id"]) == tuple(pool)]
-        kept: int = sum(row["allocated"] for row in rows)
-        return kept
 
-    def _eager(self) -> int:
-        allocated: int = _native.statistics(self.device)["allocated_bytes"]["all"]["current"]
-        return allocated
+def _workspaces(device: int, stream: Any) -> tuple[int, int]:
+    """Has libraries allocate what they keep for a stream: how many bytes with a product, and with a sum behind it."""
 
+    def allocated() -> int:
+        figures: int = _native.statistics(device)["allocated_bytes"]["all"]["current"]
+        return figures
 
-def _multiply() -> None:
-    """Has cuBLAS allocate what it keeps for the current stream."""
-    ones = torch.ones(32, 32, device="cuda")
-    torch.addmm(ones[0], ones, torch.mm(ones, ones))
+    # Outside regions, with which it would sleep.
+    with stay(None), torch.cuda.stream(stream):
+        ones = torch.ones(32, 32, device="cuda")
+        before = allocated()
+        product = torch.mm(ones, ones)
+        between = allocated()
+        total = torch.addmm(ones[0], ones, product)
+        after = allocated()
+    # Not what the results take.
+    each = (between - before - product.nbytes, after - between - total.nbytes)
+    return max(each[0], 0), max(each[1], 0)
 
 
 def _new_stream() -> Any:
     """A stream for which no library keeps anything.
 
-    PyTorch's are handed out in turn, and this one stays for good: what a library keeps for it has no memory, and no
-    later stream may have its handle.
+    PyTorch's are handed out in turn, and this one stays for good: what a library keeps for it may have no memory, and
+    no later stream may have its handle.
     """
     torch.cuda.synchronize()  # The device's context is the thread's from here on.
     handle = ctypes.c_void_p()
