@@ -10,6 +10,7 @@ from torch.cuda._utils import _get_device_index
 
 from regraph import _native
 from regraph.torch import capturing
+from regraph.torch.budgeting import DRIVER_PIECE, PIECE
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 from regraph.torch.staying import stay
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 Size = TypeVar("Size")
 Result = TypeVar("Result")
-
-#: The unit in which devices map memory, in bytes.
-PIECE = 2 << 20
-#: The most that the driver takes of a device at once for executables.
-DRIVER_PIECE = 10 << 20
 
 #: What captures have shown is one record for the process.
 _estimating = threading.Lock()
