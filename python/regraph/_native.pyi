@@ -331,6 +331,9 @@ def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     Waits for the device; raises where something captures there. No graph is launched meanwhile.
     """
 
+def limit_pool(device: int, pool: tuple[int, int], bytes: int) -> None:
+    """Sets the most that a pool will ever hold, in bytes; raises where the pool was used already."""
+
 def set_pool_name(device: int, pool: tuple[int, int], name: str | None) -> None:
     """Calls a pool by a text in messages and reports; `None` takes it away."""
 

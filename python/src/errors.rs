@@ -66,7 +66,7 @@ const NAMES: &[(&str, &str)] = &[
         "replay when nothing captures on the device, or when that thread has left regraph.torch.borrow",
     ),
     ("Pool::lend", "regraph.torch.borrow"),
-    ("PoolConfig::max_bytes", "torch.cuda.set_per_process_memory_fraction"),
+    ("PoolConfig::max_bytes", "torch.cuda.set_per_process_memory_fraction, regraph.torch.capture_budget"),
     ("PoolConfig::tag", "regraph.torch.region"),
     ("Regions::free_host", "regraph.torch.free_host"),
     ("Regions::wake", "regraph.torch.wake"),

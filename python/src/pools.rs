@@ -54,6 +54,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compact, module)?)?;
     module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(limit_pool, module)?)?;
     module.add_function(wrap_pyfunction!(set_pool_name, module)?)?;
     module.add_function(wrap_pyfunction!(has_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(begin_borrowing, module)?)?;
@@ -136,6 +137,12 @@ fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
 #[pyo3(signature = (device, pool=None))]
 fn compact(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
     py.detach(|| allocator()?.compact(device, pool).map_err(raised))
+}
+
+/// Sets the most that a pool will ever hold, in bytes, before its first use.
+#[pyfunction]
+fn limit_pool(py: Python<'_>, device: u32, pool: (u64, u64), bytes: u64) -> PyResult<()> {
+    py.detach(|| allocator()?.limit_pool(device, pool, bytes).map_err(raised))
 }
 
 /// Calls a pool by a text in messages and reports; `None` takes it away.

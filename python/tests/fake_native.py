@@ -264,7 +264,7 @@ class FakeNative(types.ModuleType):
         self.answers: dict[str, Any] = {}
         for name in (
             "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
-            "take_graph launch_graph prepare_graph pin_graph keep_executables "
+            "take_graph launch_graph prepare_graph pin_graph keep_executables limit_pool "
             "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
             "judge_capture notice_ends "
             "capture_failing capture_failed reset_peaks "

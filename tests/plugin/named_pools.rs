@@ -393,7 +393,7 @@ fn all_memory_of_a_pool_with_a_source_comes_from_there_and_goes_back() {
         let memory = Memory::new(64 * MIB);
         h.make_from(POOL, &memory);
         let again = h.plugin.create_or_incref_pool(0, POOL, Some(memory.clone()));
-        assert!(matches!(again, Err(Error::PoolExists { key: POOL })));
+        assert!(matches!(again, Err(Error::PoolExists { key: POOL, .. })));
         let used = h.driver.used_bytes();
         let blocks = h.within(POOL, || [h.allocate(4, s), h.allocate(24, s), h.allocate(8, s)]);
         assert_eq!((memory.held(), h.held_by(POOL)), (44, 44));
@@ -822,4 +822,36 @@ fn a_pool_is_called_by_a_text() {
         matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }),
         "{unknown}"
     );
+}
+
+#[test]
+fn a_pool_never_holds_more_than_it_may_and_its_graphs_go_on() {
+    for settings in ["", "plan:exact", "growth_step_mb:0", "plan:learned"] {
+        let host = host(settings);
+        let stream = host.stream();
+        host.plugin.limit_pool(0, POOL, 16 * MIB).unwrap();
+        let capture = |sizes: &[u64]| {
+            host.announce(stream, POOL, true);
+            for &size in sizes {
+                let block = host.plugin.allocate(size * MIB, 0, stream);
+                assert!(host.held_by(POOL) <= 16 * MIB, "{settings}");
+                let Ok(block) = block else { return None };
+                host.launch(stream);
+                host.free(block);
+            }
+            Some(host.finish(stream, POOL))
+        };
+        assert!(capture(&[4, 6]).is_some(), "{settings}");
+        let held = host.held_by(POOL);
+        assert!(capture(&[12, 18]).is_none(), "{settings}");
+        // As PyTorch does behind an error in a capture's block.
+        host.finish(stream, POOL);
+        // Eager work, and pools without a limit, are not held back.
+        host.allocate(32, stream);
+        host.make(OTHER);
+        assert!(capture(&[10, 12]).is_some(), "{settings}");
+        assert!((held..=16 * MIB).contains(&host.held_by(POOL)), "{settings}");
+        let again = host.plugin.limit_pool(0, POOL, 64 * MIB);
+        assert!(matches!(again, Err(Error::PoolExists { call: "limit_pool", key: POOL })));
+    }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import unittest
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from .processes import workers
 from .program import ALLOCATE, FREE, STEP, USE, draw, workloads
 from .random import Random
 from .records import Record, Soak, append, read, record_from
+from .sleepers import KINDS
+from .sleeping import MIB, Slept, figures, slept_from
+from .sleeping import draw as draw_sleeps
+from .sleeping import markdown as table_of_sleeps
 from .summary import compare_results, summarise
 from .table import markdown
 
@@ -193,6 +198,73 @@ class Results(unittest.TestCase):
                 return
             self.assertTrue(picture.draw(rows, paths))
             self.assertTrue(all(path.stat().st_size > 1_000 for path in paths))
+
+
+def _slept(allocator: str, round: int, **values: object) -> Slept:
+    record = {
+        "allocator": allocator,
+        "round": round,
+        "kept_bytes": 100 * MIB,
+        "to_host": 1000.0 * MIB,
+        "from_host": 1000.0 * MIB,
+        "first_sleep": 2.0,
+        "sleep": 0.2,
+        "wake": 0.3,
+        "graphs_bytes": 50 * MIB,
+        "host_bytes": 110 * MIB,
+        "asleep_bytes": 500 * MIB,
+        "wrong": 0,
+        "versions": {},
+    }
+    return slept_from({**record, **values})
+
+
+class Sleeps(unittest.TestCase):
+    """What is made of sleeps."""
+
+    records = (
+        _slept("regraph", 0, sleep=0.11),
+        _slept("regraph", 1, sleep=0.12, graphs_bytes=40 * MIB, from_host=2000.0 * MIB),
+        _slept("vllm", 0, wrong=1),
+        _slept("vllm", 1, wrong=2, wake=0.25),
+    )
+
+    def test_the_least_of_all_rounds_is_compared_over_the_fastest_link(self) -> None:
+        of = figures(self.records)
+        self.assertEqual(list(of), ["vllm", "regraph"])
+        self.assertEqual(of["regraph"]["sleep"], 0.11)
+        self.assertAlmostEqual(of["regraph"]["sleep over link"], 1.1)
+        self.assertAlmostEqual(of["vllm"]["wake over link"], 5.0)
+        self.assertEqual((of["regraph"]["graphs"], of["vllm"]["wrong"]), (40, 3))
+
+    def test_what_is_better_is_in_bold(self) -> None:
+        text = table_of_sleeps(list(self.records), {"gpu": "one"})
+        self.assertIn("| sleep, s | 0.200 | **0.110** |", text)
+        self.assertIn("| wake, s | **0.250** | 0.300 |", text)
+        self.assertIn("| wrong outputs | 3 | **0** |", text)
+        self.assertIn("| host memory, MiB | 110 | 110 |", text)
+        self.assertIn("* gpu: one", text)
+        with self.assertRaises(ValueError):
+            slept_from({"allocator": "regraph"})
+
+    def test_they_are_drawn_for_light_pages_and_for_dark_ones(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            paths = draw_sleeps(list(self.records), Path(directory) / "a.svg")
+            self.assertEqual([path.name for path in paths], ["a-light.svg", "a-dark.svg"])
+            for path in paths:
+                self.assertIn(">1.10</text>", path.read_text())
+
+    def test_of_a_wheel_that_is_there_only_what_is_needed_is_taken(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            peers, kind = Path(directory), KINDS["vllm"]
+            with zipfile.ZipFile(peers / "vllm-0.33.0-cp38-abi3-linux_x86_64.whl", "w") as wheel:
+                wheel.writestr("vllm/device_allocator/cumem.py", "")
+                wheel.writestr("vllm/engine.py", "")
+            self.assertEqual(kind.fetch(peers), "")
+            files = [path.name for path in kind.folder(peers).rglob("*.*") if path.is_file()]
+            self.assertEqual(files, ["cumem.py"])
+            # What is there is not fetched again.
+            self.assertEqual(kind.fetch(peers), "")
 
 
 def run_all() -> int:

@@ -453,8 +453,10 @@ impl<D: Transfer> Device<D> {
             // A new pool must not take memory beside that of pools which nothing needs.
             self.drop_unused(pools);
         }
+        let limit = pools.limits.get(&key).copied();
         let private = pools.private.entry(key).or_insert_with(|| {
-            let config = of_thread(config);
+            let mut config = of_thread(config);
+            config.max_bytes = limit;
             Private {
                 pool: self.engine.create_pool(config.clone()),
                 users: 0,

@@ -105,11 +105,13 @@ pub enum Error {
         /// The address.
         address: u64,
     },
-    /// A pool has its memory from elsewhere already.
+    /// There is a pool of this name already.
     #[error(
-        "create_or_incref_pool: pool {key:?} exists; where its memory comes from cannot be changed"
+        "{call}: pool {key:?} exists; where its memory comes from, and how much, is said before its first use"
     )]
     PoolExists {
+        /// The plug-in's call.
+        call: &'static str,
         /// Its name.
         key: PoolKey,
     },

@@ -40,11 +40,26 @@ impl<D: Transfer> Plugin<D> {
         if let Some(source) = &source {
             device.drop_unused(&mut pools);
             if pools.private.contains_key(&key) {
-                return Err(Error::PoolExists { key });
+                return Err(Error::PoolExists { call: "create_or_incref_pool", key });
             }
             config = config.source(source.clone());
         }
         device.use_pool(&mut pools, key, config, Spare::Kept)?;
+        Ok(())
+    }
+
+    /// Sets the most that a pool will ever hold on a device, in bytes, before the pool is first used; the limit stays
+    /// with the name. A request that does not fit fails, in a capture too, and the pool and its earlier graphs go on.
+    ///
+    /// # Errors
+    /// [`Error::PoolExists`] where there is such a pool; [`Error::Driver`] where the device cannot be had.
+    pub fn limit_pool(&self, device: u32, key: PoolKey, bytes: u64) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        if pools.private.contains_key(&key) {
+            return Err(Error::PoolExists { call: "limit_pool", key });
+        }
+        pools.limits.insert(key, bytes);
         Ok(())
     }
 

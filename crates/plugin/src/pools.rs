@@ -105,6 +105,8 @@ pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// Whether some may be unused: else none needs to be looked for.
     pub(super) may_be_unused: bool,
+    /// The most that pools of these names may hold, in bytes, those that are still to be made included.
+    pub(super) limits: BTreeMap<PoolKey, u64>,
     /// The executables of graphs that the plug-in launches: of a pool's by themselves, or under no name of all others.
     pub(super) executables: BTreeMap<Option<PoolKey>, Arc<KeptExecutables>>,
     /// By the stream that began them.
@@ -123,6 +125,7 @@ impl Pools {
         Self {
             private: new_map(),
             may_be_unused: false,
+            limits: BTreeMap::new(),
             executables: BTreeMap::new(),
             announced: new_map(),
             strays: BTreeMap::new(),

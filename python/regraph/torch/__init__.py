@@ -14,6 +14,7 @@ require_torch()
 
 # ruff: noqa: E402 -- the check above comes first.
 from regraph.torch import memory_saver
+from regraph.torch.budgeting import capture_budget
 from regraph.torch.capturing import judge_capture
 from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
@@ -91,6 +92,7 @@ __all__ = [
     "_snapshot",
     "backend",
     "borrow",
+    "capture_budget",
     "captures",
     "compact",
     "enable",

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraph import _native
-from regraph.torch import exporting
+from regraph.torch import budgeting, exporting
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 from regraph.torch.registering import GRAPHS, Marks, Registering
@@ -103,6 +103,9 @@ def install(patches: Patches) -> None:
 
     @functools.wraps(leave)
     def exit_capture(self: Any, *args: Any) -> Any:
+        if len(args) > 1 and isinstance(args[1], torch.OutOfMemoryError):
+            # Before its capture ends: what did not fit is there still.
+            _tell_budget(args[1], self.pool)
         try:
             return leave(self, *args)
         except BaseException as failure:
@@ -119,6 +122,13 @@ def install(patches: Patches) -> None:
             return None
 
     patches.replace(torch.cuda.graph, "__exit__", exit_capture)
+
+
+def _tell_budget(failure: BaseException, pools: Any) -> None:
+    """Notes what the budget of a capture's pool is, where it has one, with a request that failed."""
+    for budget in filter(None, map(budgeting.of, pools)):
+        with contextlib.suppress(Exception):
+            _add_note(failure, budget.report() + ".")
 
 
 def judge_capture(stream: torch.cuda.Stream | int | None = None) -> None:
@@ -193,6 +203,9 @@ class _Calls:
             if is_capturing():
                 # PyTorch's own error comes too late: the graph's destructor then aborts.
                 raise Error("The current stream is capturing already; end that capture first.")
+            budget = budgeting.of(kwargs.get("pool") or (args[0] if args else None))
+            if budget is not None:
+                budget.admit(graph)
             # Before what is captured can be exported.
             exporting.watch()
             device = current_device()

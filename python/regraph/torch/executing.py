@@ -9,7 +9,7 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from regraph import _native
-from regraph.torch import launches
+from regraph.torch import budgeting, launches
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 from regraph.torch.requirements import numbers_of
@@ -78,6 +78,8 @@ class Graph(torch.cuda.CUDAGraph):
             the graph, such as one that allocates memory; the capture has come to nothing then.
     """
 
+    #: Whether its executable is made within the budget of its pool.
+    is_within_budgets = True
     _kept: _native.Graph | None
     _device: int
     #: Whether PyTorch has to be told of each replay, as of a graph that draws random numbers.
@@ -138,6 +140,14 @@ class Graph(torch.cuda.CUDAGraph):
                 f"capture_end: regraph cannot launch this graph: {error}; capture it by torch.cuda.CUDAGraph, which "
                 "has an executable of its own."
             ) from error
+        budget = budgeting.of(pool)
+        if budget is None:
+            return
+        try:
+            budget.require_room(self._kept.foreseen_bytes())
+        except BaseException:
+            self.reset()
+            raise
 
     def replay(self) -> None:
         """Replays the graph on the current stream of the device that it was captured on.

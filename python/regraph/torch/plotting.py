@@ -27,7 +27,7 @@ def plot(
     is pointed at tells its size, its stream and its stack. It is one file that loads nothing. Programmatic
     launches prove what the setting `programmatic` says, or `trust` where regraph is not enabled.
 
-    A function is captured once as `estimate` does it: its graph is never launched, and nothing is kept.
+    A function is captured once as `estimate` does it: its graph is never launched.
     Call it when libraries are ready, after a run of warming up. A capture that the program makes anyway
     is drawn from its trace (`record_trace`).
 

@@ -4,6 +4,13 @@ use crate::mutants::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "pool-limited",
+        rule: "A pool never holds more than was said of its name before its first use.",
+        file: "crates/plugin/src/device.rs",
+        edits: &[("config.max_bytes = limit;", "")],
+        test: "plugin::named_pools::a_pool_never_holds_more_than_it_may_and_its_graphs_go_on",
+    },
+    Mutant {
         name: "granted-twice",
         rule: "A request that was granted is not made again.",
         file: "crates/plugin/src/sources.rs",
