@@ -1,14 +1,14 @@
 //! `regraph-lab import-csv`.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::Args;
 use regraph_cli::shell::failure::Failure;
 use regraph_lab::import;
-use regraph_trace::ReadError;
+
+use super::files;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -23,30 +23,15 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let name = arguments.file.display();
-    let file = File::open(&arguments.file)
-        .map_err(|error| Failure::Input(format!("{name}: expected a CSV file: {error}")))?;
-    let trace = import::csv(BufReader::new(file), arguments.unit).map_err(|error| {
-        Failure::Input(match error {
-            ReadError::Input { line, source } => {
-                format!("{name}: line {line}: expected a CSV file: {source}")
-            }
-            error => format!("{name}: {error}"),
-        })
-    })?;
+    let trace =
+        files::read(&arguments.file, "a CSV file", |file| import::csv(file, arguments.unit))?;
     let Some(path) = &arguments.output else {
         regraph_trace::write(&trace, BufWriter::new(io::stdout().lock()))?;
         return Ok(());
     };
-    let failed =
-        |error: &dyn std::fmt::Display| Failure::Other(format!("{}: {error}", path.display()));
-    if fs::canonicalize(path)
-        .is_ok_and(|path| fs::canonicalize(&arguments.file).is_ok_and(|file| path == file))
-    {
-        return Err(failed(&"expected another file than the one that is read"));
-    }
-    let output = File::create(path).map_err(|error| failed(&error))?;
-    regraph_trace::write(&trace, BufWriter::new(output)).map_err(|error| failed(&error))?;
+    let output = files::create(path, &arguments.file)?;
+    regraph_trace::write(&trace, BufWriter::new(output))
+        .map_err(|error| files::failed(path, &error))?;
     let mut output = io::stdout().lock();
     writeln!(
         output,

@@ -1,6 +1,9 @@
 //! The command line.
 
+mod export_csv;
+mod files;
 mod import_csv;
+mod layout;
 mod sweep;
 mod training;
 
@@ -24,6 +27,14 @@ enum Command {
     ///
     /// Exit status: as of `regraph replay`.
     ImportCsv(import_csv::Arguments),
+    /// Write when the blocks of a trace's capture are in use, for other planners: a block a line, with vector clocks.
+    ///
+    /// Exit status: as of `regraph replay`.
+    ExportCsv(export_csv::Arguments),
+    /// Find the least memory and a layout for a file of blocks and their intervals or vector clocks.
+    ///
+    /// Exit status: as of `regraph replay`.
+    Layout(layout::Arguments),
     /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
     Training(training::Arguments),
 }
@@ -34,6 +45,8 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::ImportCsv(arguments) => import_csv::main(&arguments),
+        Command::ExportCsv(arguments) => export_csv::main(&arguments),
+        Command::Layout(arguments) => layout::main(&arguments),
         Command::Training(arguments) => training::main(&arguments),
     };
     match result {

@@ -6,8 +6,8 @@
 //! | column | also called | meaning |
 //! |---|---|---|
 //! | `id` | `buffer`, `buffer_id` | The block's name, which no other has. |
-//! | `lower` | `begin`, `start` | The time from which on it is in use, a whole number. |
-//! | `upper` | | The time from which on it is not, a whole number above `lower`. |
+//! | `lower` | `begin`, `start` | The time from which on it is in use, a whole number; for a [`Problem`](crate::problem::Problem) also a vector clock, numbers with colons between. |
+//! | `upper` | | The time from which on it is not, above `lower`. |
 //! | `end` | | Instead of `upper`: the last time at which it is in use. |
 //! | `size` | | Its size in units of memory, at least 1. |
 //! | `alignment` | | What its address is to be a multiple of, in units of memory. As all blocks here lie at multiples of 512 bytes, what divides that holds, and nothing else is read. |
@@ -27,7 +27,8 @@ use std::num::NonZeroU64;
 
 use columns::Columns;
 use regraph_trace::{kind, BlockIndex, Labels, Lines, ReadError, Trace, LINE_LIMIT};
-use row::{expected, Row};
+use row::expected;
+pub(crate) use row::{written, Row};
 
 /// Node numbers have 32 bits, and there are up to two nodes a row.
 const ROW_LIMIT: usize = (u32::MAX / 2) as usize;
@@ -44,10 +45,29 @@ const ROW_LIMIT: usize = (u32::MAX / 2) as usize;
 /// The first line that is not as described above, a line or an input that is longer than is read of
 /// traces, or a failure of the input.
 pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
+    let rows = rows(input, unit, Some(1), u128::MAX)?;
+    let mut labels = Labels::default();
+    for (block, row) in rows.iter().enumerate() {
+        labels.name_block(block as BlockIndex, row.id.as_str());
+    }
+    let operations = schedule::schedule(&rows);
+    let trace = Trace::new(operations);
+    let trace = trace.expect("rows are checked, and each is allocated and freed once");
+    Ok(trace.with_labels(labels))
+}
+
+/// The rows of a file, in their order, of less than `limit` bytes together. `threads` is how many numbers each time has,
+/// where the caller knows it.
+pub(crate) fn rows(
+    input: impl BufRead,
+    unit: NonZeroU64,
+    mut threads: Option<usize>,
+    limit: u128,
+) -> Result<Vec<Row>, ReadError> {
     let mut columns: Option<Columns> = None;
     let mut ids = HashSet::new();
-    let mut intervals = Vec::new();
-    let mut labels = Labels::default();
+    let mut rows = Vec::new();
+    let mut bytes = 0;
     let mut lines = Lines::new(input, LINE_LIMIT);
     while let Some((line, text)) = lines.next_line()? {
         let Ok(text) = std::str::from_utf8(text) else {
@@ -57,21 +77,24 @@ pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
             columns = Some(Columns::read(text, line)?);
             continue;
         };
-        if intervals.len() == ROW_LIMIT {
+        if rows.len() == ROW_LIMIT {
             return Err(expected(line, format!("at most {ROW_LIMIT} rows"), "one more"));
         }
-        let Row { id, interval } = columns.row(text, line, unit)?;
-        intervals.push(interval);
-        labels.name_block((intervals.len() - 1) as BlockIndex, id.as_str());
-        if let Some(id) = ids.replace(id) {
-            return Err(expected(line, "an id that no row above has", format!("`{id}` again")));
+        let row = columns.row(text, line, unit, threads)?;
+        if !ids.insert(row.id.clone()) {
+            let found = format!("`{}` again", row.id);
+            return Err(expected(line, "an id that no row above has", found));
         }
+        threads = Some(row.lower.len());
+        bytes += u128::from(row.bytes);
+        if bytes >= limit {
+            let most = (limit - 1) / u128::from(unit.get());
+            return Err(expected(line, format!("sizes of at most {most} together"), "more"));
+        }
+        rows.push(row);
     }
     if columns.is_none() {
         return Err(expected(lines.count() + 1, columns::HEADER, "the end of the file"));
     }
-    let operations = schedule::schedule(&intervals);
-    let trace = Trace::new(operations);
-    let trace = trace.expect("rows are checked, and each is allocated and freed once");
-    Ok(trace.with_labels(labels))
+    Ok(rows)
 }

@@ -13,18 +13,14 @@ const ALIGNED: u64 = 512;
 /// Found text is cut here in messages, in characters.
 const QUOTE_LIMIT: usize = 80;
 
-/// When bytes are in use: from `lower` on, and from `upper` on no more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Interval {
-    pub(super) lower: i64,
-    pub(super) upper: i64,
-    pub(super) bytes: u64,
-}
-
-/// A block.
-pub(super) struct Row {
-    pub(super) id: String,
-    pub(super) interval: Interval,
+/// A block: in use from `lower` on, and from `upper` on no more. Both have a number for each thread whose time is
+/// counted by itself: a vector clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) lower: Vec<i64>,
+    pub(crate) upper: Vec<i64>,
+    pub(crate) bytes: u64,
 }
 
 /// The error of a line.
@@ -48,28 +44,37 @@ pub(super) fn fields(text: &str) -> StringRecord {
 }
 
 impl Columns {
-    /// Reads a row.
-    pub(super) fn row(&self, text: &str, line: u64, unit: NonZeroU64) -> Result<Row, ReadError> {
+    /// Reads a row, whose times have `threads` numbers each where that is known.
+    pub(super) fn row(
+        &self,
+        text: &str,
+        line: u64,
+        unit: NonZeroU64,
+        threads: Option<usize>,
+    ) -> Result<Row, ReadError> {
         let fields = fields(text);
         if fields.len() != self.0.len() {
             let wanted = format!("{} fields, as the header has", self.0.len());
             return Err(expected(line, wanted, fields.len().to_string()));
         }
         let mut id = "";
-        let (mut lower, mut upper, mut bytes) = (0, 0, 0);
+        let (mut lower, mut upper, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (column, field) in self.0.iter().zip(&fields) {
             let wrong = |wanted: String| expected(line, wanted, quote(field));
             match column {
                 Column::Id => id = field,
                 Column::Lower => {
-                    lower = time(field).ok_or_else(|| wrong(whole("begin of the interval")))?;
+                    lower = clock(field, threads)
+                        .ok_or_else(|| wrong(whole("begin of the interval", threads)))?;
                 }
                 Column::Upper => {
-                    upper = time(field).ok_or_else(|| wrong(whole("end of the interval")))?;
+                    upper = clock(field, threads)
+                        .ok_or_else(|| wrong(whole("end of the interval", threads)))?;
                 }
                 Column::End => {
                     let last = time(field).and_then(|last| last.checked_add(1));
-                    upper = last.ok_or_else(|| wrong(whole("last time of the interval")))?;
+                    let what = "last time of the interval";
+                    upper = vec![last.ok_or_else(|| wrong(whole(what, Some(1))))?];
                 }
                 Column::Size => {
                     let size =
@@ -95,20 +100,50 @@ impl Columns {
         if id.is_empty() {
             return Err(expected(line, "an id", "none"));
         }
-        if upper <= lower {
-            let wanted = "an interval that ends after it begins";
-            return Err(expected(line, wanted, format!("[{lower}, {upper})")));
+        let row = Row { id: id.to_owned(), lower, upper, bytes };
+        if row.lower.len() != row.upper.len() {
+            let wanted = "as many numbers in the interval's end as in its begin";
+            return Err(expected(line, wanted, row.interval()));
         }
-        Ok(Row { id: id.to_owned(), interval: Interval { lower, upper, bytes } })
+        let mut ends = row.lower.iter().zip(&row.upper);
+        if row.upper == row.lower || ends.any(|(lower, upper)| upper < lower) {
+            let wanted = "an interval that ends after it begins";
+            return Err(expected(line, wanted, row.interval()));
+        }
+        Ok(row)
     }
+}
+
+impl Row {
+    fn interval(&self) -> String {
+        format!("[{}, {})", written(&self.lower), written(&self.upper))
+    }
+}
+
+/// How a time stands in a file.
+pub(crate) fn written(clock: &[i64]) -> String {
+    let numbers: Vec<_> = clock.iter().map(i64::to_string).collect();
+    numbers.join(":")
+}
+
+/// The numbers of a time, as many as there are threads where that is known.
+fn clock(field: &str, threads: Option<usize>) -> Option<Vec<i64>> {
+    let clock: Option<Vec<_>> = field.split(':').map(time).collect();
+    clock.filter(|clock| threads.is_none_or(|threads| clock.len() == threads))
 }
 
 fn time(field: &str) -> Option<i64> {
     field.parse().ok()
 }
 
-fn whole(what: &str) -> String {
-    format!("the {what} as a whole number of 64 bits")
+fn whole(what: &str, threads: Option<usize>) -> String {
+    match threads {
+        Some(1) => format!("the {what} as a whole number of 64 bits"),
+        Some(threads) => {
+            format!("the {what} as {threads} whole numbers of 64 bits with colons between")
+        }
+        None => format!("the {what} as whole numbers of 64 bits with colons between"),
+    }
 }
 
 fn quote(field: &str) -> String {

@@ -1,15 +1,15 @@
 //! Intervals as a capture on one stream.
 
-use super::row::Interval;
+use super::row::Row;
 use regraph_trace::{BlockIndex, Operation, StreamIndex};
 
 const STREAM: StreamIndex = 0;
 
-/// The operations of a capture in which each block lives in its interval.
-pub(super) fn schedule(intervals: &[Interval]) -> Vec<Operation> {
-    let blocks = || (0..).zip(intervals);
-    let mut begins: Vec<(i64, BlockIndex)> = blocks().map(|(id, it)| (it.lower, id)).collect();
-    let mut ends: Vec<(i64, BlockIndex)> = blocks().map(|(id, it)| (it.upper, id)).collect();
+/// The operations of a capture in which each block lives in its interval, by the times of one thread.
+pub(super) fn schedule(rows: &[Row]) -> Vec<Operation> {
+    let blocks = || (0..).zip(rows);
+    let mut begins: Vec<(i64, BlockIndex)> = blocks().map(|(id, it)| (it.lower[0], id)).collect();
+    let mut ends: Vec<(i64, BlockIndex)> = blocks().map(|(id, it)| (it.upper[0], id)).collect();
     begins.sort_unstable();
     ends.sort_unstable();
     let mut times: Vec<i64> = begins.iter().chain(&ends).map(|&(time, _)| time).collect();
@@ -24,7 +24,7 @@ pub(super) fn schedule(intervals: &[Interval]) -> Vec<Operation> {
         operations.extend(freed.iter().map(|&(_, id)| Operation::Free { id }));
         let allocated = take(&mut begins, time);
         operations.extend(allocated.iter().map(|&(_, id)| {
-            let bytes = intervals[id as usize].bytes;
+            let bytes = rows[id as usize].bytes;
             Operation::Alloc { id, bytes, stream: STREAM }
         }));
         live = live + allocated.len() - freed.len();

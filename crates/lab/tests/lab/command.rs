@@ -1,4 +1,4 @@
-//! `regraph-lab sweep` and `import-csv`: exit statuses, messages, output.
+//! `regraph-lab sweep`, `import-csv`, `export-csv` and `layout`: exit statuses, messages, output.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +15,11 @@ fn stderr(output: &Output) -> String {
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// A number of a JSON object.
+fn figure(row: &serde_json::Value, field: &str) -> u64 {
+    row[field].as_u64().unwrap()
 }
 
 /// A file that this test run owns.
@@ -123,7 +128,6 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
         assert_eq!(rows.len(), 24);
         rows
     };
-    let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
     for row in rows("fixed") {
         let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
         assert_eq!(figure(&row, "planned_minimum_bytes"), minimum, "{row}");
@@ -196,4 +200,42 @@ fn a_problem_that_cannot_be_read_is_status_2() {
     let output = lab(&["import-csv", &good, "-o", &good]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_capture_becomes_a_problem_that_gets_a_layout() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces/decoder_s1.jsonl");
+    let output = lab(&["export-csv", trace.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let problem = scratch("exported.csv", &stdout(&output)).display().to_string();
+    let placed = scratch("placed.csv", "").display().to_string();
+    let output = lab(&["layout", &problem, "--json", "-o", &placed]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let figures: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((figure(&figures, "minimum"), figure(&figures, "height")), (45 << 20, 45 << 20));
+    let placed = fs::read_to_string(&placed).unwrap();
+    assert_eq!(placed.lines().count() as u64, figure(&figures, "blocks") + 1);
+    let ends = placed.lines().skip(1).map(|line| {
+        let numbers: Vec<u64> = line.split(',').skip(3).map(|it| it.parse().unwrap()).collect();
+        numbers.iter().sum::<u64>()
+    });
+    assert_eq!(ends.max(), Some(45 << 20));
+
+    let output = lab(&["layout", &problem]);
+    assert!(stdout(&output).contains("minimum    47185920, in "), "{}", stdout(&output));
+    let output = lab(&["layout", &problem, "-o", &problem]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
+    for command in ["layout", "export-csv", "import-csv"] {
+        let bad = scratch("vector.csv", "id,lower,upper,size\na,3:1,4,1\n").display().to_string();
+        assert_eq!(lab(&[command, &bad]).status.code(), Some(2), "{command}");
+        assert_eq!(lab(&[command, "/nowhere/problem.csv"]).status.code(), Some(2), "{command}");
+    }
+    let two = r#"{"op":"begin","stream":0,"pool":0}
+{"op":"end"}
+"#;
+    let two = scratch("two.jsonl", &two.repeat(2)).display().to_string();
+    let output = lab(&["export-csv", &two]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected one capture, found 2"), "{}", stderr(&output));
 }

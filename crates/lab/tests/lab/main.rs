@@ -4,5 +4,6 @@
 mod command;
 mod import;
 mod peer;
+mod problem;
 mod training;
 mod training_command;

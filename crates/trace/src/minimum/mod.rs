@@ -22,6 +22,12 @@ pub fn of_trace(trace: &Trace, policy: Programmatic) -> Vec<Certificate> {
     captures.iter().enumerate().map(capture).collect()
 }
 
+/// When the blocks of each of a trace's captures are in use, with blocks rounded up to 512 bytes and numbered as in the
+/// trace. Addresses are zero.
+pub fn lifetimes(trace: &Trace, policy: Programmatic) -> Vec<Lifetimes> {
+    captures(trace).iter().map(|capture| Lifetimes::read(&capture.journal, policy)).collect()
+}
+
 /// The least that pools need whose graphs never run at once: of each the most that one of its captures
 /// needs, in bytes, rounded up to whole units of `unit` bytes (1 for the bytes themselves, the device's
 /// granularity for what can be mapped). `certificates` are the trace's, one for each capture.
