@@ -147,6 +147,26 @@ fn intervals(blocks: &[(u32, u32, u64)]) -> (Lifetimes, Vec<Option<u32>>) {
     (lifetimes, frees)
 }
 
+/// Too many for all pairs to be looked at, and close to the least all the same.
+#[test]
+fn thousands_of_intervals_come_close_to_their_depth() {
+    for (seed, longest) in [(1, 60), (2, 2_000)] {
+        let mut draw = Draw(seed);
+        let blocks: Vec<(u32, u32, u64)> = (0..7_000)
+            .map(|_| {
+                let from = draw.below(7_000) as u32;
+                let to = from + 1 + draw.below(longest) as u32;
+                (from, to, 512 * (1 + draw.below(256)))
+            })
+            .collect();
+        let (lifetimes, frees) = intervals(&blocks);
+        let layout = Layout::new(&lifetimes, &frees, Reuse::CrossStream);
+        judge(&lifetimes, &frees, &layout, true);
+        let depth = deepest(&blocks);
+        assert!(layout.bytes() * 100 <= depth * 105, "{longest}: {} of {depth}", layout.bytes());
+    }
+}
+
 /// The most that is live at once.
 fn deepest(blocks: &[(u32, u32, u64)]) -> u64 {
     let at = |time: u32| {

@@ -7,12 +7,14 @@
 //! * `order`: which blocks may not lie over one another.
 //! * `pack`: blocks in some order, each at the lowest place that is left.
 //! * `improve`: better orders, with bounded work.
-//! * `sweep`: the same for so many blocks that not all pairs can be looked at.
+//! * `sweep`: each in the order of its allocation.
+//! * `many`: the same for so many blocks that not all pairs can be looked at.
 //! * `pages`: addresses for the same blocks where memory comes by pages at the capture's end.
 //! * `outline`: from a capture's journal; `requests`: from a run outside captures; `period`: which part of what was
 //!   asked for there is one.
 
 mod improve;
+mod many;
 mod order;
 mod outline;
 mod pack;
@@ -123,7 +125,7 @@ impl Layout {
                 quick
             }
         } else {
-            (sweep::best(&order), None)
+            (many::best(&order), None)
         };
         Self::at(&order, frees, &offsets, pages)
     }
@@ -139,10 +141,13 @@ impl Layout {
         reuse: Reuse,
         unit: u64,
     ) -> Option<Self> {
+        if frees.len() > PAIRWISE {
+            return None;
+        }
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
         let without = order.taken(&sweep::best(&order));
-        if without <= search.enough || order.len() > PAIRWISE {
+        if without <= search.enough {
             return None;
         }
         let offsets = improve::best(&order, &Conflicts::new(&order), search);

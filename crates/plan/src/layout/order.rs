@@ -63,7 +63,7 @@ impl<'a> Order<'a> {
     }
 
     /// The blocks of each stream, if each of these knows all that those before it on its stream did: none was set back.
-    fn by_stream(&self) -> Option<Vec<Vec<u32>>> {
+    pub(super) fn by_stream(&self) -> Option<Vec<Vec<u32>>> {
         let mut streams: Vec<Vec<u32>> = Vec::new();
         for (block, lifetime) in self.blocks().iter().enumerate() {
             let stream = lifetime.stream as usize;
