@@ -102,6 +102,8 @@ type Part<'f, D, K, I, O, E> =
 ///
 /// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part leaves for the next.
 ///
+/// Errors of its calls are those of the parts and of captures.
+///
 /// It is `Send` where these are: what it is given to call may go to another thread. A thread that calls it on a stream
 /// which another one has used names that first ([`Engine::mark_stream`](crate::engine::Engine::mark_stream)).
 pub struct Callable<'f, D: HostApi, K, I, O, E = Error> {

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn regraph_capture_allocate_fixed(
 /// followed: the report has the numbers (layout_blocks, layout_followed). Memory that the pool
 /// holds and does not use goes back to the driver.
 ///
-/// Takes up to a second where the capture has many blocks.
+/// Takes up to some seconds where the capture has many blocks, more with plan_search.
 ///
 /// Threads: the one that captures.
 ///

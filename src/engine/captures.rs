@@ -722,6 +722,7 @@ impl State {
     }
 
     /// The capturing thread's mark, as it is if that is the calling thread.
+    #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
         CapturingThread { thread, changes, streams: row.proof.seen() }

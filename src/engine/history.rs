@@ -335,7 +335,7 @@ impl Chunk {
     }
 }
 
-/// The latest events of one place. Full chunks are never changed, so snapshots share them.
+/// The latest events of one place.
 ///
 /// Full chunks are never changed, so snapshots share them: to copy a ring takes a step for each chunk.
 #[derive(Debug)]

@@ -781,8 +781,9 @@ impl<D: Driver> Plans<'_, D> {
     /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
     /// there were none.
     ///
-    /// The layout is made at the first such capture's first request, in up to a second where there are
-    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
+    /// The layout is made at the first such capture's first request: in up to some two seconds for up to 6,000 blocks, in
+    /// some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and another capture that
+    /// begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
     /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
     /// guessed from the blocks that are recorded for more than one of them
     /// ([`Engine::record_stream`]); a wrong guess costs memory.

@@ -1,6 +1,6 @@
 //! The allocator: pools, blocks, captures. `design/architecture.md` follows one block through these files.
 //!
-//! The state behind the lock ([`State`]) is in parts, each with private fields in a file of its own; [`Locked`] has the
+//! The state behind the lock (`State`) is in parts, each with private fields in a file of its own; `Locked` has the
 //! order of calls. What takes long is left until the lock is released (`oom::Errands`).
 //! `allocate`, `free` and `end` are the calls' ways; `pools`, `live_blocks`, `captures`, `waits`, `streams`,
 //! `stream_cache` and `figures` the tables; `planned`, `layout` and `heard` say where blocks of captures are to lie.

@@ -27,7 +27,8 @@ pub(crate) enum Presence {
     /// It is shut, and what is there keeps what it holds: all of it while a sleep only copies, else all but what the
     /// driver has refused to give back.
     Short,
-    /// Some of it has gone, or all. What is still there may hold anything; only its region has the contents.
+    /// Some of it has gone, or all. What is still there may hold anything: the contents are lost, or its region keeps
+    /// them.
     Suspended,
 }
 

@@ -206,7 +206,7 @@ impl<D: Transfer> Regions<D> {
     /// sleep.
     pub fn retain(&self, retains: bool) {
         self.told.lock().retains = retains;
-        // A call that copies meanwhile goes by it at its end.
+        // Where another call is at it, the next sleep, wake or `free_host` tidies.
         if let Some(mut copies) = self.copies.try_lock() {
             self.tidy(&mut copies);
         }
@@ -215,7 +215,7 @@ impl<D: Transfer> Regions<D> {
     /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
     /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
     /// allocations from them, captures into them and launches of graphs of their
-    /// [`Pool`](crate::graphs::Pool)s are refused, also where a pool had no memory or is made while its region sleeps.
+    /// [`Pool`]s are refused, also where a pool had no memory or is made while its region sleeps.
     /// Blocks can be freed, and graphs released.
     ///
     /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
@@ -247,7 +247,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
-    /// must have completed; launches of graphs of their [`Pool`](crate::graphs::Pool)s, and work on freed blocks,
+    /// must have completed; launches of graphs of their [`Pool`]s, and work on freed blocks,
     /// are looked at. The host waits for the copies, for pages to be locked and for other calls of the engine and the
     /// regions, as there.
     ///

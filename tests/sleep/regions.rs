@@ -653,6 +653,12 @@ fn a_sleep_waits_for_launches_that_have_begun() {
         // Time in which it would be done.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!sleeper.is_finished() && !h.plugin.is_asleep("graphs").unwrap());
+        // That call waits for this thread's launch, which no other call of this thread waits for, nor one that waits for
+        // no work.
+        assert!(matches!(h.plugin.sleep(None), Err(Error::Launching { .. })));
+        assert!(matches!(h.plugin.wake(None), Err(Error::Launching { .. })));
+        let tried = scope.spawn(|| plugin.try_sleep(None));
+        assert!(matches!(tried.join().unwrap(), Err(Error::Launching { .. })));
         h.replay(graph);
         drop(launch);
         assert!(sleeper.join().unwrap() > 0);

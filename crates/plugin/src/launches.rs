@@ -83,14 +83,20 @@ impl UnderWay {
     }
 
     /// Has the calls that move regions, or show what is kept of them, take turns: waits until none is at it, with no
-    /// launch held back and no lock. The turn ends where what is returned is dropped.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    /// launch held back and no lock. The turn ends where what is returned is dropped. `None` where the call at it may wait
+    /// for a launch, and that is the calling thread's or is not to be waited for.
+    pub(super) fn turn(&self, wait: bool) -> Option<Turn<'_>> {
+        let this = thread::current().id();
         let mut now = self.lock();
         while now.moves {
+            let own = now.launches.iter().any(|(_, thread)| *thread == this);
+            if own || !wait && !now.launches.is_empty() {
+                return None;
+            }
             now = self.changed.wait(now);
         }
         now.moves = true;
-        Turn { launches: self }
+        Some(Turn { launches: self })
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {

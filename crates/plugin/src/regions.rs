@@ -307,7 +307,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Like [`Plugin::sleep`], but waits for no work: where a device has anything to do, in any memory,
-    /// or a graph is being launched, nothing sleeps.
+    /// or a graph is being launched, nothing sleeps. Waits while another call moves regions.
     ///
     /// # Errors
     /// As [`Plugin::sleep`], and [`Error::DeviceRuns`].
@@ -319,7 +319,7 @@ impl<D: Transfer> Plugin<D> {
         let call = if wait { "sleep" } else { "try_sleep" };
         let _told = tell_later();
         self.known_regions(tags, call)?;
-        let _turn = self.under_way.turn();
+        let _turn = self.under_way.turn(wait).ok_or(Error::Launching { call })?;
         let none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
         // First: a device that is made meanwhile has them asleep.
         let turned = self.set_asleep(tags, true);
@@ -373,10 +373,11 @@ impl<D: Transfer> Plugin<D> {
     /// short, pools that graphs have let go of are given back for it too.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`]; those of that call. Regions of devices that were done before are awake then.
+    /// [`Error::UnknownRegion`]; [`Error::Launching`] where another call moves regions, which may wait for the calling
+    /// thread's launch; those of that call. Regions of devices that were done before are awake then.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.known_regions(tags, "wake")?;
-        let _turn = self.under_way.turn();
+        let _turn = self.under_way.turn(true).ok_or(Error::Launching { call: "wake" })?;
         // First: a device that is made meanwhile has them awake, and none that is awake is called asleep.
         let turned = self.set_asleep(tags, false);
         let came = self.devices().map(|device| device.wake(tags)).sum::<Result<u64, Error>>();
@@ -420,7 +421,8 @@ impl<D: Transfer> Plugin<D> {
     /// behind its beginning. See [`Regions::show_kept`](regraph::regions::Regions::show_kept).
     ///
     /// # Errors
-    /// [`Error::UnknownAddress`] where no live block begins there; those of that call.
+    /// [`Error::UnknownAddress`] where no live block begins there; [`Error::Launching`] as [`Plugin::wake`]; those of that
+    /// call.
     pub fn show_kept(
         &self,
         address: u64,
@@ -432,7 +434,8 @@ impl<D: Transfer> Plugin<D> {
         if offset.checked_add(bytes).is_none_or(|end| end > report.bytes) {
             return Ok(false);
         }
-        let _turn = self.under_way.turn();
+        let turn = self.under_way.turn(true);
+        let _turn = turn.ok_or(Error::Launching { call: "show_kept" })?;
         Ok(device.regions.show_kept(report.pool, (address + offset, bytes), show)?)
     }
 

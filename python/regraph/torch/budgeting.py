@@ -96,7 +96,7 @@ def capture_budget(
     functions: Literal["same", "any"] | None = "any",
     device: "Device" = None,
 ) -> Pool:
-    """Makes a pool for graphs, which never takes more of a device together with all executables of its graphs.
+    """Makes a pool for graphs that never holds more than its part of a budget, and keeps its graphs' executables in theirs.
 
         pool = regraph.torch.capture_budget(600 << 20, executable_bytes=32 << 20)
         for size in sizes:
@@ -114,7 +114,8 @@ def capture_budget(
     exception, from Python 3.11 on). That capture has come to nothing then: delete its graph, and the pool and its
     earlier graphs go on; later captures that fit find its memory. Where executables are too many
     together, the one goes that was asked for longest ago, as by `keep_executables`, and a replay is refused only where
-    those that are pinned leave no room.
+    those that are pinned leave no room. That is by what is foreseen for an executable: one of kernels that keep much,
+    such as cuBLAS's, may take up to four times that. A later `keep_executables` for the pool replaces the limit.
 
     `regraph.torch.estimate` says what graphs will need: its `bound.pool_bytes` for the pool, and its
     `bound.executable_bytes` where each graph is to have its own executable at the same time.

@@ -98,12 +98,13 @@ def estimate(
         function: What is captured. It must submit the same work each time.
         sizes: What it is called with, in the order of the captures.
         device: The device; `None` is the current one.
-        stream: The stream on which the sizes will be captured; `None` is PyTorch's for captures.
+        stream: The stream on which the sizes will be captured, of that device; `None` is PyTorch's for captures.
 
     Raises:
         Error: regraph is not enabled; another thread estimates; memory may be registered by communication
             libraries, as in captures where `plan:exact` has no effect; the function keeps memory that it had in a
             capture. Also what a capture of the function raises.
+        ValueError: The stream is of another device.
     """
     require_enabled("estimate")
 
@@ -131,7 +132,11 @@ def show(
         Error: As `estimate`.
     """
     torch.cuda.init()
+    if stream is not None and device is None:
+        device = stream.device_index
     number = _get_device_index(device, optional=True)
+    if stream is not None and stream.device_index != number:
+        raise ValueError(f"stream: it is of device {stream.device_index}, and device {number} was asked for")
     calls = capturing.calls()
     if not calls.is_alone():
         raise Error("Memory cannot be estimated while communication libraries may register it.")
@@ -255,7 +260,8 @@ def _new_stream() -> Any:
     PyTorch's are handed out in turn, and this one stays for good: what a library keeps for it may have no memory, and
     no later stream may have its handle.
     """
-    torch.cuda.synchronize()  # The device's context is the thread's from here on.
+    # The device's context is the thread's from here on; a wait would ruin captures of other threads.
+    torch.empty(1, device="cuda")
     handle = ctypes.c_void_p()
     not_blocking = 1
     failed = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(handle), not_blocking)
