@@ -25,6 +25,7 @@ fn a_full_pool_says_so_and_the_capture_goes_on() {
     assert!(text.contains("6 MiB requested") && text.contains("of at most 8 MiB"), "{text}");
     b.engine.free(first.id).unwrap();
     assert_eq!(b.engine.allocate(pool, 6 * MIB, s).unwrap().address, first.address);
+    b.engine.host().verify().unwrap();
     b.launch(s);
     b.driver.end_capture(s).unwrap();
 }
