@@ -484,6 +484,12 @@ impl Captures {
         })
     }
 
+    /// Tells of a block in the records of all that use a pool, but for one: seldom any.
+    #[inline(never)]
+    fn tell_all(&mut self, pool: PoolId, but: Option<CaptureSlot>, block: (BlockNumber, u64, u64)) {
+        self.others(pool, but).for_each(|it| it.tell(pool, block));
+    }
+
     /// Those that use a pool.
     pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
         self.others(pool, None)
@@ -690,7 +696,7 @@ impl State {
         let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
             let (address, bytes) = self.pools.extent(heap, range);
-            self.captures.others(pool, own).for_each(|it| it.tell(pool, (number, address, bytes)));
+            self.captures.tell_all(pool, own, (number, address, bytes));
         }
     }
 

@@ -331,7 +331,9 @@ impl<D: Driver> Locked<'_, D> {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
         let mut users = tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        self.record_free(block, ending.reason.is_none());
+        if self.state.history.is_some() {
+            self.record_free(block, ending.reason.is_none());
+        }
         if let Some(reason) = ending.reason.take() {
             self.state.pools.free_later(heap, range, number);
             let mut outside = std::mem::take(&mut ending.outside);
@@ -410,7 +412,9 @@ impl<D: Driver> Locked<'_, D> {
             streams.insert(0, stream);
         }
         let now = own.filter(|_| streams.is_empty());
-        self.record_free(block, now.is_some());
+        if self.state.history.is_some() {
+            self.record_free(block, now.is_some());
+        }
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
@@ -446,15 +450,13 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Enters into the history that a block is freed: for good if nothing uses it any more.
-    #[inline]
+    #[inline(never)]
     fn record_free(&mut self, block: &LiveBlock, completed: bool) {
-        if self.state.history.is_some() {
-            let &LiveBlock { pool, requested, stream, .. } = block;
-            let (address, _) = self.state.pools.extent(block.heap, block.range);
-            let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
-            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
-            self.state.record_event_from(action, place, Some(stream), pool, frames);
-        }
+        let &LiveBlock { pool, requested, stream, .. } = block;
+        let (address, _) = self.state.pools.extent(block.heap, block.range);
+        let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
+        let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
+        self.state.record_event_from(action, place, Some(stream), pool, frames);
     }
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
