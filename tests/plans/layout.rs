@@ -147,18 +147,23 @@ fn intervals(blocks: &[(u32, u32, u64)]) -> (Lifetimes, Vec<Option<u32>>) {
     (lifetimes, frees)
 }
 
+/// Intervals for [`intervals`], each of `longest` allocations and `most` units of 512 bytes at most.
+fn drawn(seed: u64, count: u64, longest: u64, most: u64) -> Vec<(u32, u32, u64)> {
+    let mut draw = Draw(seed);
+    (0..count)
+        .map(|_| {
+            let from = draw.below(count) as u32;
+            let to = from + 1 + draw.below(longest) as u32;
+            (from, to, 512 * (1 + draw.below(most)))
+        })
+        .collect()
+}
+
 /// Too many for all pairs to be looked at, and close to the least all the same.
 #[test]
 fn thousands_of_intervals_come_close_to_their_depth() {
     for (seed, longest) in [(1, 60), (2, 2_000)] {
-        let mut draw = Draw(seed);
-        let blocks: Vec<(u32, u32, u64)> = (0..7_000)
-            .map(|_| {
-                let from = draw.below(7_000) as u32;
-                let to = from + 1 + draw.below(longest) as u32;
-                (from, to, 512 * (1 + draw.below(256)))
-            })
-            .collect();
+        let blocks = drawn(seed, 7_000, longest, 256);
         let (lifetimes, frees) = intervals(&blocks);
         let layout = Layout::new(&lifetimes, &frees, Reuse::CrossStream);
         judge(&lifetimes, &frees, &layout, true);
@@ -180,15 +185,8 @@ fn deepest(blocks: &[(u32, u32, u64)]) -> u64 {
 fn one_streams_intervals_come_close_to_their_depth() {
     let (mut taken, mut least) = (0, 0);
     for seed in 0..12 {
-        let mut draw = Draw(seed);
-        let count = 40 + 20 * seed as u32;
-        let blocks: Vec<(u32, u32, u64)> = (0..count)
-            .map(|_| {
-                let from = draw.below(u64::from(count)) as u32;
-                let to = from + 1 + draw.below(1 + u64::from(count) / 6) as u32;
-                (from, to, 512 * (1 + draw.below(64)))
-            })
-            .collect();
+        let count = 40 + 20 * seed;
+        let blocks = drawn(seed, count, 1 + count / 6, 64);
         let (lifetimes, frees) = intervals(&blocks);
         let layout = Layout::new(&lifetimes, &frees, Reuse::CrossStream);
         judge(&lifetimes, &frees, &layout, true);

@@ -13,15 +13,15 @@ use super::sweep;
 
 /// Numbers of a bucket.
 const BUCKET: usize = 64;
-/// The most rows of all buckets together. What would take more is not packed.
+/// The most rows of all buckets together, and of blocks by streams. What would take more is not packed.
 const ROWS: usize = 1 << 25;
-/// The most placed blocks that are looked at: about six seconds' worth where it was measured; spans and sorts come on top.
+/// The most placed blocks that are looked at, some six seconds' worth; finding spans and sorting come on top.
 const STEPS: u64 = 400_000_000;
 
 /// Offsets of the blocks.
 pub(super) fn best(order: &Order<'_>) -> Vec<u64> {
     let swept = sweep::best(order);
-    let Some(mut packer) = Packer::new(order) else { return swept };
+    let Some(mut packer) = SpanPacker::new(order) else { return swept };
     let (mut taken, mut offsets) = (order.taken(&swept), swept);
     let least = order.most_at_once();
     for blocks in packer.orders() {
@@ -39,7 +39,7 @@ pub(super) fn best(order: &Order<'_>) -> Vec<u64> {
     offsets
 }
 
-struct Packer {
+struct SpanPacker {
     streams: usize,
     /// By block.
     stream: Vec<u32>,
@@ -57,24 +57,24 @@ struct Packer {
     steps: u64,
 }
 
-impl Packer {
+impl SpanPacker {
     /// `None` where a stream was set back, or spans are too long.
     fn new(order: &Order<'_>) -> Option<Self> {
         let count = order.len();
         let by_stream = order.by_stream()?;
         let streams = by_stream.len();
+        if count * streams > ROWS {
+            return None;
+        }
         let mut until = Vec::with_capacity(count * streams);
         let mut end = Vec::with_capacity(count);
         let mut rows = 0;
         for block in 0..count {
             let mut last = block + 1;
             for blocks in &by_stream {
-                let later = &blocks[blocks.partition_point(|&other| other as usize <= block)..];
-                let beside = later.partition_point(|&later| !order.precedes(block, later as usize));
-                until.push(later.get(beside).map_or(count as u32, |&other| other));
-                if let Some(&other) = later[..beside].last() {
-                    last = last.max(other as usize + 1);
-                }
+                let (beside, over) = order.later(block, blocks);
+                until.push(over.first().map_or(count as u32, |&other| other));
+                last = last.max(beside.last().map_or(0, |&other| other as usize + 1));
             }
             end.push(last as u32);
             rows += (last - 1) / BUCKET - block / BUCKET + 1;

@@ -81,6 +81,13 @@ impl<'a> Order<'a> {
         Some(streams)
     }
 
+    /// The blocks of one stream (of [`Order::by_stream`]) that were allocated after a block: those that may not lie over
+    /// it, and those that may. Of blocks that know more and more the first ones may not, and none behind.
+    pub(super) fn later<'b>(&self, block: usize, blocks: &'b [u32]) -> (&'b [u32], &'b [u32]) {
+        let later = &blocks[blocks.partition_point(|&other| other as usize <= block)..];
+        later.split_at(later.partition_point(|&later| !self.precedes(block, later as usize)))
+    }
+
     /// Whether `later`, which was allocated after `earlier`, may have its memory.
     #[inline]
     pub(super) fn precedes(&self, earlier: usize, later: usize) -> bool {
@@ -124,13 +131,11 @@ impl Conflicts {
         conflicts
     }
 
-    /// Adds what conflicts with later blocks of one stream, which know more and more: as many as a block does not
-    /// precede, it conflicts with, and it precedes those behind.
+    /// Adds what conflicts with later blocks of one stream.
     fn add_all(&mut self, order: &Order<'_>, blocks: &[u32]) {
         for earlier in 0..order.len() {
-            let later = &blocks[blocks.partition_point(|&block| block as usize <= earlier)..];
-            let beside = later.partition_point(|&later| !order.precedes(earlier, later as usize));
-            later[..beside].iter().for_each(|&later| self.add(earlier, later as usize));
+            let (beside, _) = order.later(earlier, blocks);
+            beside.iter().for_each(|&later| self.add(earlier, later as usize));
         }
     }
 
