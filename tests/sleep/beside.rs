@@ -403,6 +403,51 @@ fn a_pool_that_gets_memory_before_its_region_is_shut_sleeps_too() {
     b.is_whole();
 }
 
+/// A pool of the region that is destroyed by its name while the device is waited for is gone, and the others sleep.
+#[test]
+fn a_pool_that_is_destroyed_before_its_region_is_shut_does_not_keep_the_others_awake() {
+    let b = Bench::new();
+    let gone = Pool::new(&b.engine, PoolConfig::default().tag("weights"));
+    drop(gone.allocate(MIB, b.stream).unwrap());
+    b.device.synchronize().unwrap();
+    let (engine, pool) = (b.engine.clone(), gone.id());
+    b.in_next("synchronize", move || engine.destroy_pool(pool).unwrap());
+    b.regions.sleep(Tags::All).unwrap();
+    assert_eq!(b.acted(), 1);
+    b.regions.wake(Tags::All).unwrap();
+    b.is_whole();
+}
+
+/// What is set for regions while they move does not wait for copies.
+#[test]
+fn copies_are_retained_or_not_from_the_next_call_on_whatever_moves() {
+    let b = Bench::new();
+    let regions = b.regions.clone();
+    b.in_next("copy_to_host", move || regions.retain(true));
+    b.regions.sleep(Tags::All).unwrap();
+    assert_eq!(b.acted(), 1);
+    b.regions.wake(Tags::All).unwrap();
+    let kept: u64 = b.regions.report().iter().map(|region| region.host_bytes).sum();
+    assert!(kept > 0);
+    b.is_whole();
+}
+
+/// A piece that was unmapped and that the driver has not taken back keeps its pool shut, and waking brings it.
+#[test]
+fn a_pool_with_memory_that_is_not_mapped_wakes_with_its_region() {
+    let b = Bench::new();
+    b.device.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
+    b.regions.sleep(Tags::All).unwrap_err();
+    b.regions.wake(Tags::All).unwrap();
+    b.is_whole();
+    // Without its region nothing brings back what it held.
+    b.device.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
+    b.regions.sleep(Tags::All).unwrap_err();
+    let Bench { weights, regions, .. } = b;
+    drop(regions);
+    assert!(weights.is_suspended() && weights.resume().is_err());
+}
+
 /// Memory that sleeps cannot be marked as exported: it is exchanged.
 #[test]
 fn no_memory_that_moves_is_said_to_stay() {
