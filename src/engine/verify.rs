@@ -335,8 +335,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// All heaps of a pool are open, or none is. What is asleep is shut, and belongs to a region; whoever keeps what a
-    /// region holds keeps what all its pools hold.
+    /// All heaps of a pool are open, or none is. What is asleep is shut, and belongs to a region; the `Regions` that
+    /// keep what one of its pools holds keep what all hold.
     fn sleep(&self) -> Verdict {
         let pools = &self.state.pools;
         for pool in pools.iter() {
