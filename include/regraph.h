@@ -2411,7 +2411,7 @@ regraph_error regraph_regions_get_host_bytes(const struct regraph_engine *engine
 
 /**
  * Locks pages of the host ahead of a sleep, until `bytes` bytes of them keep nothing: a sleep that keeps no more locks
- * none. Takes some 40 us a MiB where the process has 16 processors, all of which lock pages, and 230 us where it has one.
+ * none. Takes some 45 us a MiB where the process has 16 processors, all of which lock pages, and 330 us where it has one.
  * `locked` gets the bytes that were locked; it may be NULL.
  *
  * Threads: any. Calls on the engine go on meanwhile; those on its regions wait.

@@ -173,7 +173,7 @@ pub unsafe extern "C" fn regraph_regions_get_host_bytes(
 }
 
 /// Locks pages of the host ahead of a sleep, until `bytes` bytes of them keep nothing: a sleep that keeps no more locks
-/// none. Takes some 40 us a MiB where the process has 16 processors, all of which lock pages, and 230 us where it has one.
+/// none. Takes some 45 us a MiB where the process has 16 processors, all of which lock pages, and 330 us where it has one.
 /// `locked` gets the bytes that were locked; it may be NULL.
 ///
 /// Threads: any. Calls on the engine go on meanwhile; those on its regions wait.

@@ -230,7 +230,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
     /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB. Where too few pages of the
-    /// host are locked ([`Regions::reserve_host`]), that takes some 40 us a MiB by 16 threads and 230 by one; copies follow
+    /// host are locked ([`Regions::reserve_host`]), that takes some 45 us a MiB by 16 threads and 330 by one; copies follow
     /// it. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their memory of
     /// the host, take turns.
     ///
@@ -435,8 +435,8 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
-    /// took: the next sleep that keeps as much locks none. Costs some 40 us a MiB where the process has 16
-    /// processors, as many of which lock pages as the driver says ([`Transfer::host_threads`]), and 230 by one thread;
+    /// took: the next sleep that keeps as much locks none. Costs some 45 us a MiB where the process has 16
+    /// processors, as many of which lock pages as the driver says ([`Transfer::host_threads`]), and 330 by one thread;
     /// other calls of these regions wait meanwhile, those of the engine do not.
     ///
     /// # Errors
