@@ -280,9 +280,8 @@ impl<D: Transfer> Regions<D> {
             tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
             let ids: Vec<PoolId> = pools.keys().copied().collect();
             if ids.is_empty() {
-                match self.engine.shut_pools(&[], &tags, (self.number, call))? {
-                    Some(_) => {}
-                    None => continue,
+                if self.engine.shut_pools(&[], &tags, (self.number, call))?.is_none() {
+                    continue;
                 }
                 return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
             }
