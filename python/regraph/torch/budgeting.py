@@ -1,4 +1,4 @@
-"""Pools of graphs that never take more of a device than they may, the executables of their graphs included."""
+"""Pools of graphs with a limit for what they hold, and one for the executables of their graphs."""
 
 import contextlib
 import json
