@@ -1348,13 +1348,6 @@ regraph_error regraph_config_set_find_late_uses(struct regraph_config *config, b
 regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config, bool refuse);
 
 /**
- * Does nothing: the engine keeps statistics in any case, which costs no time that can be measured.
- *
- * Errors: REGRAPH_ERROR_NULL.
- */
-regraph_error regraph_config_set_statistics(struct regraph_config *config, bool statistics);
-
-/**
  * Whether a message names blocks that were never freed when the engine is destroyed.
  * Default: yes.
  *

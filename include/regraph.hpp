@@ -138,8 +138,6 @@ public:
     config &find_late_uses(bool find) { return done(regraph_config_set_find_late_uses(raw(), find)); }
     /// Whether a capture with such a use is refused. Default: no.
     config &refuse_late_uses(bool refuse) { return done(regraph_config_set_refuse_late_uses(raw(), refuse)); }
-    /// Whether statistics are kept. Default: yes.
-    config &statistics(bool keep) { return done(regraph_config_set_statistics(raw(), keep)); }
     /// Whether blocks that were never freed are reported when the engine is destroyed. Default:
     /// yes.
     config &report_leaks(bool report) { return done(regraph_config_set_report_leaks(raw(), report)); }

@@ -122,18 +122,6 @@ pub unsafe extern "C" fn regraph_config_set_refuse_late_uses(
     choose!(config, config.refuse_late_uses(refuse))
 }
 
-/// Does nothing: the engine keeps statistics in any case, which costs no time that can be measured.
-///
-/// Errors: REGRAPH_ERROR_NULL.
-#[no_mangle]
-pub unsafe extern "C" fn regraph_config_set_statistics(
-    config: *mut regraph_config,
-    statistics: bool,
-) -> regraph_error {
-    let _ = statistics;
-    choose!(config, config)
-}
-
 /// Whether a message names blocks that were never freed when the engine is destroyed.
 /// Default: yes.
 ///

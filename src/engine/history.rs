@@ -140,7 +140,7 @@ impl Frames {
     }
 }
 
-/// Looks return addresses up in debug information; frames of this crate's engine are left out.
+/// Looks return addresses up in debug information. The innermost frames are left out, up to the host's.
 #[cfg(feature = "stacks")]
 fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
     let mut frames = Vec::new();
@@ -152,11 +152,26 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
             frames.push(HostFrame { filename: file.unwrap_or_default(), line, name });
         });
     }
-    let inner = |HostFrame { name, .. }: &HostFrame| {
-        name.starts_with("backtrace::") || name.contains("regraph::engine::") || name.is_empty()
-    };
-    let own = frames.iter().take_while(|frame| inner(frame)).count();
+    let own = frames.iter().take_while(|frame| is_inner(&frame.name)).count();
     frames.split_off(own)
+}
+
+/// Whether a function may lie between the host's and the one that records the stack, by its name.
+#[cfg(feature = "stacks")]
+fn is_inner(name: &str) -> bool {
+    const CRATES: [&str; 7] = [
+        "alloc::",
+        "backtrace::",
+        "core::",
+        "regraph::",
+        "regraph_c::",
+        "regraph_plugin::",
+        "std::",
+    ];
+    // An implementation of a trait begins with `<`; functions of the C library have no crate.
+    let path = name.trim_start_matches(['<', '&']);
+    let of_c = name.starts_with("regraph_") && !name.contains("::");
+    name.is_empty() || of_c || CRATES.iter().any(|it| path.starts_with(it))
 }
 
 /// What happened.

@@ -116,10 +116,7 @@ fn a_traces_blocks_have_the_frames_that_the_host_gave() {
             b.launch(s);
             b.engine.free(block.id).unwrap();
         }
-        let journal = b.engine.host().journal(capture).unwrap().unwrap();
-        let sources = Sources::of(&b.engine, capture).unwrap();
-        let trace = regraph_trace::from_journal(&journal, s, 0, &sources).unwrap();
-        drop(sources);
+        let trace = regraph_trace::from_capture(&b.engine, capture, s).unwrap();
         b.finish(s, capture);
         assert!(b.engine.host().origins(capture).is_err(), "it is over");
         let told = |block| trace.labels().describe(block);

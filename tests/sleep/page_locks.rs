@@ -19,6 +19,9 @@ use crate::common::MIB;
 /// Far longer than any call takes.
 const LONG: Duration = Duration::from_secs(20);
 
+/// Between two looks of a thread that waits for another.
+const PAUSE: Duration = Duration::from_micros(100);
+
 /// A device that asks its engine for figures, on another thread, while pages are locked.
 struct Device {
     device: SimDriver,
@@ -29,6 +32,8 @@ struct Device {
     waited: AtomicU64,
     /// How many threads lock and free pages.
     threads: usize,
+    /// Whether each of them waits in such a call until all are there: there must be enough for each to do.
+    meets: bool,
     /// In which call all of them have met.
     met: Mutex<BTreeMap<&'static str, (HashSet<ThreadId>, bool)>>,
     /// Whether no page is freed for now.
@@ -40,7 +45,7 @@ struct Device {
 }
 
 impl Device {
-    /// Waits until all threads are in the same call.
+    /// Notes who is in a call, and waits until all threads are where they are to meet.
     fn meet(&self, call: &'static str) {
         let begun = Instant::now();
         while begun.elapsed() < LONG {
@@ -48,11 +53,11 @@ impl Device {
             let (here, all) = met.entry(call).or_default();
             here.insert(thread::current().id());
             *all |= here.len() == self.threads;
-            if *all {
+            if *all || !self.meets {
                 return;
             }
             drop(met);
-            thread::yield_now();
+            thread::sleep(PAUSE);
         }
     }
 
@@ -109,7 +114,7 @@ impl Transfer for Device {
                 self.gave_up.store(true, Ordering::SeqCst);
                 break;
             }
-            thread::yield_now();
+            thread::sleep(PAUSE);
         }
         self.device.free_host(place)
     }
@@ -141,11 +146,11 @@ struct Bench {
 impl Bench {
     /// Weights of so many MiB in each of some pools.
     fn new(pools: &[u64]) -> Self {
-        Self::with_threads(pools, 1)
+        Self::with_threads(pools, 1, false)
     }
 
-    /// And a device for which so many threads lock pages.
-    fn with_threads(pools: &[u64], threads: usize) -> Self {
+    /// And a device for which so many threads lock pages, which meet in each call if `meets`.
+    fn with_threads(pools: &[u64], threads: usize, meets: bool) -> Self {
         let device = Device {
             device: SimDriver::new(SimConfig::default()),
             engine: OnceLock::new(),
@@ -153,6 +158,7 @@ impl Bench {
             answered: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             threads,
+            meets,
             met: Mutex::default(),
             holds: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
@@ -289,7 +295,7 @@ fn a_slab_that_the_driver_keeps_does_not_keep_others() {
 /// at the next call.
 #[test]
 fn a_copy_that_is_refused_is_told_whatever_pages_come_behind_it() {
-    let bench = Bench::with_threads(&[40], 2);
+    let bench = Bench::with_threads(&[40], 2, true);
     bench.device().refuses.store(true, Ordering::SeqCst);
     bench.regions.sleep(Tags::All).unwrap_err();
     assert!(!bench.blocks[0].pool().is_suspended());
@@ -300,7 +306,7 @@ fn a_copy_that_is_refused_is_told_whatever_pages_come_behind_it() {
 #[test]
 fn several_threads_lock_and_free_pages_together() {
     for threads in [2, 5] {
-        let bench = Bench::with_threads(&[40, 3, 70], threads);
+        let bench = Bench::with_threads(&[40, 3, 70], threads, true);
         assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 114 * MIB);
         assert!(bench.device().have_met("allocate_host"), "{threads}");
         assert!((113 * MIB..124 * MIB).contains(&bench.regions.host_bytes()));
@@ -317,7 +323,7 @@ fn several_threads_lock_and_free_pages_together() {
 #[test]
 fn what_several_threads_had_locked_goes_back() {
     for room in [0, 8, 30, 64, 100] {
-        let bench = Bench::with_threads(&[40, 3, 70], 4);
+        let bench = Bench::with_threads(&[40, 3, 70], 4, false);
         bench.device().set_host_bytes(room * MIB);
         let refused = bench.regions.sleep(Tags::All).unwrap_err();
         assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
@@ -335,7 +341,7 @@ fn no_call_waits_for_memory_that_goes_back_to_the_host() {
     thread::scope(|scope| {
         let freed = scope.spawn(|| bench.regions.free_host().unwrap());
         while !bench.device().have_met("free_host") {
-            thread::yield_now();
+            thread::sleep(PAUSE);
         }
         assert_eq!(bench.regions.host_bytes(), 0);
         assert_eq!(bench.regions.report(), []);

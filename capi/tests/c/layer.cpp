@@ -273,7 +273,7 @@ static void lifetimes() {
     std::optional<graph> graph_of_a_gone_engine;
     regraph_stream a = nullptr;
     {
-        auto e = engine::sim(64 * MIB, config().journal(true).find_late_uses(false).statistics(true));
+        auto e = engine::sim(64 * MIB, config().journal(true).find_late_uses(false));
         a = stream_of(e);
         {
             pool p(e);

@@ -59,13 +59,11 @@ static void configs(void) {
     IS(REGRAPH_ERROR_NULL, regraph_config_set_journal(NULL, true));
     IS(REGRAPH_ERROR_NULL, regraph_config_set_find_late_uses(NULL, true));
     IS(REGRAPH_ERROR_NULL, regraph_config_set_refuse_late_uses(NULL, true));
-    IS(REGRAPH_ERROR_NULL, regraph_config_set_statistics(NULL, true));
     IS(REGRAPH_ERROR_NULL, regraph_config_set_report_leaks(NULL, true));
     OK(regraph_config_set_settings_from_environment(config));
     OK(regraph_config_set_settings(config, "per_process_memory_fraction:0.5"));
     OK(regraph_config_set_find_late_uses(config, true));
     OK(regraph_config_set_refuse_late_uses(config, true));
-    OK(regraph_config_set_statistics(config, false));
     OK(regraph_config_set_report_leaks(config, false));
     IS(REGRAPH_ERROR_NULL, regraph_engine_create_sim(0, config, NULL));
     OK(regraph_engine_create_sim(512 * MIB, config, &engine));

@@ -28,6 +28,9 @@ pub enum JournalError {
     /// The journal breaks a rule of the format: a block of zero bytes, or one freed twice.
     #[error(transparent)]
     Invalid(#[from] InvalidTrace),
+    /// The capture is not under way, or its engine keeps no journal.
+    #[error(transparent)]
+    Engine(#[from] Error),
 }
 
 /// What is known of a capture beside its journal: where its blocks came from, and what its kernels are called.
@@ -50,6 +53,35 @@ impl<'a> Sources<'a> {
             kernel_name: Some(Box::new(kernel_name)),
         })
     }
+}
+
+/// A capture that an engine has under way and that began on `origin`, as far as it has come: for a file
+/// ([`write`](super::write)), of which `regraph plot` shows where the blocks lie and which lines of code asked for them.
+/// Lines are known where the engine has the setting `stacks` and `regraph` the feature of that name.
+///
+/// ```
+/// use regraph::driver::Driver;
+/// use regraph::graphs::Capture;
+///
+/// /// To be called behind all that is captured.
+/// fn write_trace<D: Driver>(capture: &Capture<D>) -> Result<(), Box<dyn std::error::Error>> {
+///     let trace = regraph_trace::from_capture(&capture.engine(), capture.id(), capture.stream())?;
+///     Ok(regraph_trace::write(&trace, std::fs::File::create("capture.jsonl")?)?)
+/// }
+/// ```
+///
+/// # Errors
+/// Those of [`from_journal`], and of [`HostCalls::journal`](regraph::engine::HostCalls::journal);
+/// [`Error::NoJournal`] where the engine has neither the checker nor
+/// [`Config::journal`](regraph::engine::Config::journal).
+pub fn from_capture<D: Driver>(
+    engine: &Engine<D>,
+    capture: CaptureId,
+    origin: StreamHandle,
+) -> Result<Trace, JournalError> {
+    let journal = engine.host().journal(capture)?;
+    let journal = journal.ok_or(Error::NoJournal { call: "from_capture", capture })?;
+    from_journal(&journal, origin, 0, &Sources::of(engine, capture)?)
 }
 
 /// The journal of a capture that began on `origin` and allocates from the pool that the trace

@@ -10,10 +10,11 @@ use super::rules::{broken, Violation};
 use super::{BlockIndex, NodeIndex};
 
 /// Folders of what was installed: lines of code there are rarely the ones that a person looks for.
-const INSTALLED: [&str; 6] = [
+const INSTALLED: [&str; 7] = [
     "/site-packages/",
     "/dist-packages/",
     "/lib/python3",
+    "/.cargo/git/checkouts/",
     "/.cargo/registry/",
     "/rustc/",
     "<frozen ",
@@ -132,10 +133,12 @@ impl Labels {
     }
 }
 
-/// Of a stack, innermost frame first, the first one that is in no installed library's file, or the innermost one.
+/// Of a stack, innermost frame first, the first one that is in a file of no installed library; else the first one that is
+/// in a file, or the innermost one.
 pub fn own_frame(stack: &[Frame]) -> Option<&Frame> {
+    let in_file = || stack.iter().filter(|frame| !frame.filename.is_empty());
     let own = |frame: &&Frame| !INSTALLED.iter().any(|folder| frame.filename.contains(folder));
-    stack.iter().find(own).or(stack.first())
+    in_file().find(own).or_else(|| in_file().next()).or(stack.first())
 }
 
 /// A frame as text: file, line and function.

@@ -24,7 +24,7 @@ mod rules;
 pub mod snapshot;
 mod write;
 
-pub use journal::{from_journal, JournalError, Sources};
+pub use journal::{from_capture, from_journal, JournalError, Sources};
 pub use kind::kind;
 pub use labels::{line, own_frame, Labels};
 pub use lines::{Lines, INPUT_LIMIT, LINE_LIMIT};
