@@ -25,7 +25,7 @@ use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
-use crate::driver::{CaptureId, Driver, MemorySupport};
+use crate::driver::{CaptureId, Driver, MemorySupport, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Freed, LaidSpot, Placed, Requester};
 use crate::journal::{Entry, Journal};
 use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
@@ -543,7 +543,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
-        let &Request { pool, bytes, .. } = request;
+        let &Request { pool, bytes, stream, .. } = request;
         let follows = match self.state.captures.slot(capture) {
             Some(slot) => {
                 let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
@@ -557,9 +557,9 @@ impl<D: Driver> Locked<'_, D> {
         if follows && self.errands.may_repeat() {
             let learns = self.config.settings.plan == PlanChoice::Learned;
             let Lessons { heard, searched, .. } = &self.state.lessons;
-            let unsearched = heard.requests().blocks() > 0 && !searched.contains(&bytes);
+            let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
             if learns && (unsearched || self.state.caches.numbers().has_news()) {
-                self.errands.repeat_after(Some(Work::Search(bytes)));
+                self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }
             let lesson = self.lesson(request);
@@ -655,16 +655,17 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Keeps a lesson from the latest run outside captures that begins with a request for so many bytes, if there was one.
-    /// The engine's lock is released while the run is searched for.
-    pub(super) fn search_heard(&self, bytes: u64) {
+    /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
+    /// engine's lock is released while the run is searched for.
+    pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
         let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
         let Ok(mut heard) = heard else { return };
         let latest = self.caches.take_heard();
         let changed = !latest.is_empty();
         latest.into_iter().for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
-        let run = heard.requests().last_run(bytes);
+        let run = heard.last_run(bytes, stream);
+        let sizes: Vec<u64> = run.iter().flat_map(|run| run.sizes()).collect();
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
         // Dropped without the lock.
@@ -673,9 +674,9 @@ impl<D: Driver> Engine<D> {
             if changed {
                 searched.clear();
             }
-            searched.push(bytes);
+            searched.push((bytes, stream));
             *kept = heard;
-            lesson.and_then(|lesson| state.lessons.keep(lesson))
+            lesson.and_then(|lesson| state.lessons.keep_heard(lesson, &sizes))
         });
     }
 
@@ -882,8 +883,8 @@ impl Lesson {
 pub(super) struct Lessons {
     /// Requests outside captures that stream caches have told of, for captures that may begin as any part of them.
     heard: Heard,
-    /// The sizes of first requests that these were searched for.
-    searched: Vec<u64>,
+    /// The first requests that these were searched for, by their bytes and streams.
+    searched: Vec<(u64, StreamHandle)>,
     /// The latest last.
     known: Vec<Lesson>,
     /// The capture that began last, and has what was learned for it.
@@ -907,6 +908,22 @@ impl Lessons {
         let oldest = (self.known.len() == LESSONS).then(|| self.known.remove(0));
         self.known.push(lesson);
         oldest
+    }
+
+    /// Takes a lesson in from requests outside captures, of these sizes in bytes, unless they begin as those of another
+    /// one, of a capture: that tells what its streams have waited for, which else is guessed. Returns one that goes.
+    fn keep_heard(&mut self, lesson: Lesson, sizes: &[u64]) -> Option<Lesson> {
+        let better = |known: &Lesson| {
+            known.run.basis() != Basis::Heard && known.pattern.begins(sizes.iter().copied())
+        };
+        match self.known.iter().rposition(better) {
+            Some(row) => {
+                // The latest is chosen.
+                self.known[row..].rotate_left(1);
+                Some(lesson)
+            }
+            None => self.keep(lesson),
+        }
     }
 
     /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.

@@ -419,7 +419,7 @@ impl<D: Driver> Engine<D> {
                 let layout = run.layout(unit, settings);
                 drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
             }
-            Work::Search(bytes) => self.search_heard(bytes),
+            Work::Search(first) => self.search_heard(first),
             Work::Lesson(lesson) => {
                 drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
             }
@@ -648,8 +648,9 @@ pub(super) struct Errands {
 pub(super) enum Work {
     /// The layout of a lesson.
     Layout(Arc<LearnedFrom>),
-    /// A lesson from what was asked for outside captures, for a capture that begins with so many bytes.
-    Search(u64),
+    /// A lesson from what was asked for outside captures, for a capture that begins with such a request: its bytes, and
+    /// its stream.
+    Search((u64, StreamHandle)),
     /// A lesson from a capture that has ended.
     Lesson(Box<Lesson>),
 }

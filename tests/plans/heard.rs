@@ -272,10 +272,22 @@ fn threads_that_ask_beside_each_other_are_heard_in_some_order() {
     leave(&bench, [report]);
 }
 
+fn stream(number: usize) -> StreamHandle {
+    StreamHandle::from_bits(1_000 + number)
+}
+
+/// The bytes and the stream of a run's first request.
+fn first_of(run: &[Step]) -> (u64, StreamHandle) {
+    let first = run.iter().find_map(|step| match *step {
+        Step::Allocate(_, bytes, of) => Some((bytes, stream(of))),
+        _ => None,
+    });
+    first.unwrap()
+}
+
 /// Adds a run's requests under names that no other run has.
 fn hear(heard: &mut Heard, steps: &[Step], run: usize) {
     let name = |block: usize| BlockNumber((run * 100_000 + block) as u64);
-    let stream = |number: usize| StreamHandle::from_bits(1_000 + number);
     for step in steps {
         match *step {
             Step::Allocate(block, bytes, of) => {
@@ -306,7 +318,7 @@ fn a_run_is_found_between_what_comes_before_and_behind() {
     for seed in 0..60 {
         let (streams, times) = (1 + seed % 3, 2 + (seed as usize / 3) % 3);
         let run = closed(program(seed, streams, 200, false));
-        let first = run.iter().map(bytes).find(|&bytes| bytes > 0).unwrap();
+        let first = first_of(&run);
         let mut heard = Heard::default();
         // A model's weights, which are never freed.
         let weights = (0..50).map(|number| Step::Allocate(number, (1 + number as u64) * 3_584, 0));
@@ -314,20 +326,24 @@ fn a_run_is_found_between_what_comes_before_and_behind() {
         (1..=times).for_each(|number| hear(&mut heard, &run, number));
         let few = [Step::Allocate(0, 1_536, 0), Step::Free(0)];
         (0..seed as usize % 3).for_each(|number| hear(&mut heard, &few, 50 + number));
-        let found = heard.requests().last_run(first).unwrap();
-        assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
-        let mut alone = Heard::default();
-        hear(&mut alone, &run, 0);
+        let found = heard.last_run(first.0, first.1).unwrap();
         let reuse = regraph::settings::Reuse::CrossStream;
-        let pattern = alone.requests().outline(reuse).pattern();
-        assert_eq!(found.outline(reuse).pattern(), pattern, "seed {seed}");
+        let pattern = |runs: usize| {
+            let mut alone = Heard::default();
+            (0..runs).for_each(|number| hear(&mut alone, &run, number));
+            alone.requests().outline(reuse).pattern()
+        };
+        // Four runs are two of twice the length, to which what comes behind may belong.
+        let least = times / 2 * blocks(&run);
+        assert!((least..least + times - 1).contains(&found.blocks()), "seed {seed}");
+        assert!(pattern(times / 2).begins(found.sizes()), "seed {seed}");
         // What is forgotten takes nothing from what is kept.
         let most = heard.requests().blocks() / 4;
         heard.keep(most);
         assert!(heard.requests().blocks() <= most, "seed {seed}");
         (60..62).for_each(|number| hear(&mut heard, &run, number));
-        let found = heard.requests().last_run(first).unwrap();
-        assert_eq!(found.outline(reuse).pattern(), pattern, "seed {seed}");
+        let found = heard.last_run(first.0, first.1).unwrap();
+        assert_eq!(found.outline(reuse).pattern(), pattern(1), "seed {seed}");
     }
 }
 
@@ -350,18 +366,18 @@ fn layers_of_one_run_are_no_runs() {
         let workspace = Step::Allocate(1_000, 8 * MIB, 0);
         hear(&mut heard, &[&run[..4], &[workspace], &run[4..]].concat(), 0);
         (first..times).for_each(|number| hear(&mut heard, &run, 1 + number));
-        let found = heard.requests().last_run(MIB).unwrap();
+        let found = heard.last_run(MIB, stream(0)).unwrap();
         // Nothing but frees tells where one begins.
         assert!((33..=36).contains(&found.blocks()), "{times} runs: {}", found.blocks());
     }
-    assert!(Heard::default().requests().last_run(MIB).is_none());
+    assert!(Heard::default().last_run(MIB, stream(0)).is_none());
 }
 
 #[test]
 fn runs_that_differ_in_a_few_requests_are_runs() {
     for seed in 0..40 {
         let run = closed(program(seed, 1 + seed % 3, 300, false));
-        let first = run.iter().map(bytes).find(|&bytes| bytes > 0).unwrap();
+        let first = first_of(&run);
         let mut heard = Heard::default();
         let weights = (0..50).map(|number| Step::Allocate(number, (1 + number as u64) * 3_584, 0));
         hear(&mut heard, &weights.collect::<Vec<_>>(), 0);
@@ -375,9 +391,58 @@ fn runs_that_differ_in_a_few_requests_are_runs() {
         let mut other = run.clone();
         other[at + free..].rotate_left(1);
         hear(&mut heard, &other, 3);
-        let found = heard.requests().last_run(first).unwrap();
+        let found = heard.last_run(first.0, first.1).unwrap();
         assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
     }
+}
+
+/// Chunks that go through stages with a stream each, as in a pipeline.
+#[test]
+fn a_chunk_of_a_pipeline_is_no_run() {
+    let chunk = |at: usize| {
+        let layer = move |layer: usize| {
+            let name = at * 100 + layer * 3;
+            let sizes = [4 * MIB, 4 * MIB, MIB].into_iter();
+            let blocks = (name..).zip(sizes);
+            let own = blocks.map(move |(name, bytes)| Step::Allocate(name, bytes, layer / 2));
+            own.chain((name..name + 2).map(Step::Free))
+                .chain((layer > 0).then(|| Step::Free(name - 1)))
+        };
+        (0..8).flat_map(layer).chain([Step::Free(at * 100 + 7 * 3 + 2)])
+    };
+    let run: Vec<Step> = (0..6).flat_map(chunk).collect();
+    let mut heard = Heard::default();
+    (0..3).for_each(|number| hear(&mut heard, &run, number));
+    let seeds = [Step::Allocate(0, 512, 3), Step::Allocate(1, 512, 3)];
+    hear(&mut heard, &seeds, 4);
+    let found = heard.last_run(4 * MIB, stream(0)).unwrap();
+    assert!(found.blocks() >= blocks(&run), "{}", found.blocks());
+    // As it was asked for, from the stage on that the capture begins with.
+    let mut alone = Heard::default();
+    hear(&mut alone, &run, 0);
+    let pattern = alone.requests().outline(regraph::settings::Reuse::CrossStream).pattern();
+    assert!(pattern.begins(found.sizes()));
+}
+
+/// A workspace among the first requests of the first run, and layers that pass a block on.
+#[test]
+fn a_run_begins_where_no_layer_passes_a_block_on() {
+    let layer = |at: usize| {
+        let name = |block: usize| at * 3 + block;
+        let mut steps: Vec<Step> =
+            (0..3).map(|block| Step::Allocate(name(block), (4 + block as u64) * MIB, 0)).collect();
+        steps.extend([Step::Free(name(1)), Step::Free(name(2))]);
+        steps.extend((at > 0).then(|| Step::Free((at - 1) * 3)));
+        steps
+    };
+    let run = closed((0..9).flat_map(layer).collect());
+    let mut heard = Heard::default();
+    let workspace = Step::Allocate(1_000, 32 * MIB, 0);
+    hear(&mut heard, &[&run[..3], &[workspace], &run[3..]].concat(), 0);
+    hear(&mut heard, &run, 1);
+    hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 2);
+    let found = heard.last_run(4 * MIB, stream(0)).unwrap();
+    assert!((27..=29).contains(&found.blocks()), "{}", found.blocks());
 }
 
 #[test]
@@ -385,7 +450,7 @@ fn what_mostly_stays_in_use_is_no_run() {
     let mut heard = Heard::default();
     let layer = |number: usize| Step::Allocate(number, (1 + number as u64 % 4) * MIB, 0);
     hear(&mut heard, &(0..64).map(layer).collect::<Vec<_>>(), 0);
-    assert!(heard.requests().last_run(MIB).is_none());
+    assert!(heard.last_run(MIB, stream(0)).is_none());
 }
 
 /// What captures hold with and without a lesson from three runs: of the same random work, and of another one that begins

@@ -99,6 +99,13 @@ impl Pattern {
         self.first
     }
 
+    /// Whether blocks of these sizes, in bytes, begin with those that this is of.
+    pub fn begins(&self, sizes: impl Iterator<Item = u64>) -> bool {
+        let mut beginning = Self::default();
+        sizes.take(self.blocks as usize).for_each(|bytes| beginning.add(bytes));
+        beginning == *self
+    }
+
     /// Adds a block of so many bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {

@@ -4,10 +4,12 @@
 //! the last run:
 //! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the last;
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
-//!   same sizes: libraries ask for a workspace in the first run, and hosts free at other moments from run to run.
+//!   same sizes on the same streams: libraries ask for a workspace in the first run, and hosts free at other moments from
+//!   run to run. Where there are several, one is taken behind which no block from before is soon freed: within a run a
+//!   layer passes its result on to the next.
 //!
-//! The first is taken, unless all its repetitions lie within the second: then it is a layer of the work. Requests of which
-//! half the bytes or more stay in use are a model's weights, and no run.
+//! The first is taken, unless it comes twice within the second: then it may be a layer of the work. Requests of which half
+//! the bytes or more stay in use are a model's weights, and no run.
 //!
 //! Parts that came twice are found as in Gusfield, Algorithms on Strings, Trees and Sequences, 1997, 1.4: how much the
 //! requests have in common with themselves, shifted, is known for all shifts after one walk.
@@ -22,10 +24,12 @@ const BEHIND: usize = 16;
 const MOST_BLOCKS: usize = 3_000;
 /// A run that is nearly the same as the one before has more blocks than this.
 const FEW_BLOCKS: usize = 16;
-/// The first sizes of two runs that are nearly the same are equal, so many.
-const EQUAL_FIRST: usize = 6;
-/// One of so many sizes of a run may be missing in the run before.
+/// The first requests of two runs that are nearly the same are equal, so many; a library may ask for a workspace next.
+const EQUAL_FIRST: usize = 3;
+/// One of so many requests of a run may be missing in the run before.
 const ONE_MISSING_OF: usize = 32;
+/// And so many in any case: PyTorch asks for two small blocks before a capture begins.
+const SOME_MISSING: usize = 2;
 /// The most sizes in a row that are skipped, in both runs together, where two runs differ.
 const MOST_SKIPPED: usize = 8;
 /// The most sizes in a row that are skipped in the earlier run alone: an optimizer asks for its state there.
@@ -34,57 +38,77 @@ const MOST_SKIPPED_BEFORE: usize = 256;
 const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
-    /// The latest run that begins with a request for so many bytes, as far as there was one. Costs a constant for each
-    /// request, and some milliseconds at most where no run came twice just so.
-    pub fn last_run(&self, bytes: u64) -> Option<Requests> {
+    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that has
+    /// ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
+    pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
         let mut steps = self.steps();
-        let starts: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].begins(bytes)).collect();
+        let begins = |on: Option<usize>| -> Vec<usize> {
+            (0..steps.len()).filter(|&at| steps[at].begins(bytes, on)).collect()
+        };
+        let mut starts = begins(stream);
+        if starts.is_empty() {
+            starts = begins(None);
+        }
         let alike = self.alike(&starts);
         // The latest first: runs are told by their ends.
         steps.reverse();
         let twice = (0..BEHIND.min(steps.len())).find_map(|behind| {
-            let (run, times) = repeated(&steps[behind..])?;
+            let run = repeated(&steps[behind..])?;
             let end = steps.len() - behind;
             let first = starts.partition_point(|&start| start < end - run);
             // Its beginning may be a request behind the end, as the run before has it.
             let first = starts.get(first).copied()?;
             let first = if first + run > steps.len() { first.checked_sub(run)? } else { first };
-            Some((first..first + run, times * run))
+            Some(first..first + run)
         });
-        let alike = alike.filter(|it| twice.as_ref().is_none_or(|twice| twice.1 < it.len()));
-        let run = self.part(alike.or_else(|| Some(twice?.0))?);
+        // Where it comes twice in the other it is a part of the work.
+        let twice =
+            twice.filter(|it| alike.as_ref().is_none_or(|alike| 2 * it.len() > alike.len()));
+        let run = twice.or(alike);
+        let run = self.part(run?);
         let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
         (fits && run.frees_most()).then_some(run)
     }
 
-    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes: since the start where
-    /// the two differ the least, for their length.
+    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same streams:
+    /// since the start where the two differ the least, for their length, of those that no block is passed over, if any.
     fn alike(&self, starts: &[usize]) -> Option<Range<usize>> {
-        let asked = self.all().iter().enumerate().filter_map(|(at, request)| match *request {
-            Request::Allocate { bytes, .. } => Some((at, bytes)),
-            _ => None,
-        });
-        let (places, sizes): (Vec<usize>, Vec<u64>) = asked.unzip();
+        let (mut places, mut asked, mut freed) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, request) in self.all().iter().enumerate() {
+            match *request {
+                Request::Allocate { bytes, stream } => {
+                    places.push(at);
+                    asked.push((bytes, stream));
+                    freed.push(usize::MAX);
+                }
+                Request::Free { block } => freed[block] = asked.len(),
+                Request::Use { .. } => {}
+            }
+        }
         let starts: Vec<usize> =
             starts.iter().filter_map(|start| places.binary_search(start).ok()).collect();
         let mut left = MOST_COMPARED;
-        let (mut best, mut least) = (None, usize::MAX);
-        for &start in starts.iter().filter(|&&start| sizes.len() - start > FEW_BLOCKS) {
-            let run = &sizes[start..];
+        let (mut best, mut least) = (None, (true, usize::MAX));
+        for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
+            let run = &asked[start..];
+            // A block of the latest before it that is freed soon is passed on from layer to layer.
+            let soon = start + 1..=start + run.len() / 2;
+            let is_within =
+                freed[start - start.min(run.len())..start].iter().any(|it| soon.contains(it));
             // The run before may have asked for more, which stayed in use.
-            let missing = run.len() / ONE_MISSING_OF;
+            let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
             let all = starts[from..].iter().take_while(|&&it| it + fewest <= start);
-            for &before in all.filter(|&&it| sizes[it..].starts_with(&run[..EQUAL_FIRST])) {
+            for &before in all.filter(|&&it| asked[it..].starts_with(&run[..EQUAL_FIRST])) {
                 if left == 0 {
                     return best;
                 }
-                let other = &sizes[before..start];
+                let other = &asked[before..start];
                 let common = in_common(other, run, &mut left);
                 let (lacks, more) = (run.len() - common, other.len() - common);
                 // In thousandths: of those that differ as little the longest is taken, which comes first.
-                let unlike = (lacks + more) * 1_000 / run.len();
+                let unlike = (is_within, (lacks + more) * 1_000 / run.len());
                 if lacks <= missing && unlike < least {
                     (best, least) = (Some(places[start]..self.all().len()), unlike);
                 }
@@ -130,16 +154,22 @@ enum Step {
 }
 
 impl Step {
-    fn begins(self, with: u64) -> bool {
-        matches!(self, Self::Allocate { bytes, .. } if bytes == with)
+    fn begins(self, with: u64, on: Option<usize>) -> bool {
+        matches!(self, Self::Allocate { bytes, stream }
+            if bytes == with && on.is_none_or(|on| on == stream))
     }
 }
 
-/// How many sizes a run and the one before it have in common, in order, where a few may be skipped at a time. Counts no
+/// How many requests of so many may be missing in the run before.
+fn missing(requests: usize) -> usize {
+    SOME_MISSING.max(requests / ONE_MISSING_OF)
+}
+
+/// How many requests a run and the one before it have in common, in order, where a few may be skipped at a time. Counts no
 /// further once too many of the run's are missing before, or once `left` comparisons are made.
-fn in_common(before: &[u64], run: &[u64], left: &mut usize) -> usize {
+fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) -> usize {
     let (mut here, mut there, mut common) = (0, 0, 0);
-    let missing = run.len() / ONE_MISSING_OF;
+    let missing = missing(run.len());
     while here < before.len() && there < run.len() && there - common <= missing && *left > 0 {
         // The fewest to skip so that the next two sizes are equal.
         let meets = |&(here, there): &(usize, usize)| {
@@ -162,15 +192,14 @@ fn in_common(before: &[u64], run: &[u64], left: &mut usize) -> usize {
     common
 }
 
-/// How long the part is that these steps, the latest first, begin with twice, and how often it comes: the longest, and
-/// where that is itself a part several times over, the part.
-fn repeated(steps: &[Step]) -> Option<(usize, usize)> {
+/// How long the part is that these steps, the latest first, begin with twice: the longest, and where that is itself a part
+/// several times over, the part.
+fn repeated(steps: &[Step]) -> Option<usize> {
     let common = common(steps);
     let longest = (1..=steps.len() / 2).rev().find(|&length| common[length] >= length)?;
     let parts = (1..=longest / 2).filter(|part| longest % part == 0);
     let part = parts.into_iter().find(|&part| common[part] >= longest - part);
-    let part = part.unwrap_or(longest);
-    Some((part, common[part] / part + 1))
+    part.or(Some(longest))
 }
 
 /// How many steps from each place on are as from the first on.
