@@ -152,13 +152,17 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
             frames.push(HostFrame { filename: file.unwrap_or_default(), line, name });
         });
     }
-    let own = frames.iter().take_while(|frame| is_inner(&frame.name)).count();
+    // This file is among the first, where there is debug information: it says where the library's sources lie.
+    let sources = frames.iter().find_map(|it| it.filename.strip_suffix("engine/history.rs"));
+    let sources = sources.unwrap_or("<none>").to_owned();
+    let own = frames.iter().take_while(|frame| is_inner(frame, &sources)).count();
     frames.split_off(own)
 }
 
-/// Whether a function may lie between the host's and the one that records the stack, by its name.
+/// Whether a function may lie between the host's and the one that records the stack: by its name, and where it was inlined,
+/// for it has no crate in its name then, by its file. `sources` is where this library's lie.
 #[cfg(feature = "stacks")]
-fn is_inner(name: &str) -> bool {
+fn is_inner(HostFrame { filename, name, .. }: &HostFrame, sources: &str) -> bool {
     const CRATES: [&str; 7] = [
         "alloc::",
         "backtrace::",
@@ -171,7 +175,9 @@ fn is_inner(name: &str) -> bool {
     // An implementation of a trait begins with `<`; functions of the C library have no crate.
     let path = name.trim_start_matches(['<', '&']);
     let of_c = name.starts_with("regraph_") && !name.contains("::");
-    name.is_empty() || of_c || CRATES.iter().any(|it| path.starts_with(it))
+    let inlined = filename.starts_with(sources)
+        || ["/rustc/", "/backtrace-"].iter().any(|folder| filename.contains(folder));
+    name.is_empty() || of_c || inlined || CRATES.iter().any(|it| path.starts_with(it))
 }
 
 /// What happened.
