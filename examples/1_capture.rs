@@ -33,6 +33,7 @@ fn main() -> Result<(), Error> {
     })?;
     println!("{}", graph.report()); // the checker agrees
     graph.launch(a)?;
-    println!("{} MiB for three blocks of 4 MiB", pool.reserved()? >> 20);
+    let least = graph.minimum_bytes().unwrap_or(0) >> 20;
+    println!("{} MiB for three blocks of 4 MiB, of {least} at least", pool.reserved()? >> 20);
     Ok(())
 }

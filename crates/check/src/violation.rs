@@ -57,7 +57,7 @@ impl Common {
     /// What the host can do about an order that is not there.
     fn remedy(self) -> &'static str {
         match self {
-            Self::Address => "switch cross-stream reuse off for this capture",
+            Self::Address => "capture with the setting reuse:own_stream",
             Self::Memory { .. } => "capture without binding memory at the end",
         }
     }

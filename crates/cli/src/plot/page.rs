@@ -12,7 +12,8 @@ use super::{Least, Series};
 use regraph::Size;
 use regraph_trace::{Operation, Trace};
 
-/// Of the drawing, and of the page around it.
+/// The colours' names for each scheme, the drawing, and the page around it.
+const SCHEMES: &str = include_str!("colours.css");
 const CHART_STYLE: &str = include_str!("chart.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -60,7 +61,7 @@ impl Plot<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (title) ": memory over operations" }
-                    style { (PreEscaped(CHART_STYLE)) (PreEscaped(STYLE)) }
+                    style { (PreEscaped(SCHEMES)) (PreEscaped(CHART_STYLE)) (PreEscaped(STYLE)) }
                 }
                 body {
                     h1 { (title) }
@@ -100,7 +101,7 @@ impl Plot<'_> {
             svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
                 font-family="system-ui, sans-serif" font-size="13" {
                 title { (plain(title)) }
-                style { (PreEscaped(CHART_STYLE)) }
+                style { (PreEscaped(style_without_names())) }
                 rect.ground width="100%" height="100%" {}
                 text.title x="16" y="30" { (plain(title)) }
                 text.mark x="16" y="52" { (counts(trace)) }
@@ -118,6 +119,21 @@ impl Plot<'_> {
         };
         drawing.into_string()
     }
+}
+
+/// The drawing's style with its colours written out, for viewers of SVG that are no browsers: light, and dark where such a
+/// viewer can tell.
+fn style_without_names() -> String {
+    let schemes = SCHEMES.split("@media print").next().unwrap_or_default();
+    let (light, dark) =
+        schemes.split_once("@media (prefers-color-scheme: dark)").unwrap_or_default();
+    let written = |scheme: &str| {
+        let colours = scheme.split([';', '{', '}']).filter_map(|it| it.trim().split_once(": "));
+        colours.fold(CHART_STYLE.to_owned(), |style, (name, colour)| {
+            style.replace(&format!("var({name})"), colour)
+        })
+    };
+    format!("{}@media (prefers-color-scheme: dark) {{\n{}}}\n", written(light), written(dark))
 }
 
 fn counts(trace: &Trace) -> String {
@@ -315,6 +331,10 @@ fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
                 "Bytes as asked for, and in how many blocks. The peak is that of the host's order; "
                 "the minimum's blocks need not have lived at once there."
                 @if rows.len() > ROWS { " " (grouped(rows.len() - ROWS)) " smaller rows are left out." }
+                @if trace.labels().is_empty() {
+                    " This trace names no lines of code: those of regraph.torch.record_trace do, and of "
+                    "regraph_trace::from_capture with the setting stacks."
+                }
             }
         }
     }
