@@ -110,6 +110,9 @@ pub enum Why {
     /// There was no memory for the arena, in one place.
     #[error("since there was no memory for all of it in one place")]
     NoMemory,
+    /// The layout would take no less memory that is new than the blocks do as they are asked for.
+    #[error("since the layout saves no memory in this pool")]
+    NoLess,
     /// The pool keeps no memory that blocks could share.
     #[error("since memory caching is turned off")]
     NoCaching,
@@ -150,6 +153,8 @@ pub(super) struct Following {
     basis: Basis,
     /// Whether memory comes by pages at the capture's end.
     paged: bool,
+    /// Whether the layout would save nothing in its pool: then it is told and not followed.
+    vain: bool,
     /// Heap and address.
     arena: Option<(u32, u64)>,
     /// The capture's streams that have a part in it, each with its number there.
@@ -178,6 +183,7 @@ impl Following {
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             paged: false,
+            vain: false,
             arena: None,
             streams: Vec::new(),
             next: 0,
@@ -198,6 +204,7 @@ impl Following {
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
         match self.basis {
+            _ if self.vain => true,
             Basis::AskedFor => false,
             Basis::Captured => self.lost >= GIVEN_UP,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
@@ -363,9 +370,32 @@ impl<D: Driver> Locked<'_, D> {
             && options.max_mappings.is_none_or(|most| pages.mappings() <= most);
         let held = row.planned_heap().map(|heap| heap.sharable().held).unwrap_or_default();
         let shared: u64 = held.iter().map(|held| held.bytes).sum();
-        let there = row.arena().is_some_and(|arena| arena.bytes >= layout.bytes());
-        let arena = if there { 0 } else { layout.bytes() };
-        fits && pages.bytes().saturating_sub(shared) < arena
+        let other = self.new_bytes(pool, layout).min(self.new_as_asked(pool, layout));
+        fits && pages.bytes().saturating_sub(shared) < other
+    }
+
+    /// What a layout in one place takes that is new to its pool, in bytes.
+    fn new_bytes(&self, pool: PoolId, layout: &Layout) -> u64 {
+        let Some(row) = self.state.pools.get(pool) else { return 0 };
+        if row.arena().is_some_and(|arena| arena.bytes >= layout.bytes()) {
+            return 0;
+        }
+        let idle = row.shared().map_or(0, |heap| self.state.pools.heap(heap).idle_at_end());
+        layout.bytes().saturating_sub(idle)
+    }
+
+    /// What its blocks would take that is new to the pool as they are asked for, in bytes, if all that is free there is
+    /// of use to them.
+    fn new_as_asked(&self, pool: PoolId, layout: &Layout) -> u64 {
+        let heaps = self.state.pools.heaps_of(Some(pool));
+        let free = heaps.iter().map(|&heap| self.state.pools.heap(heap).free_pieces().1);
+        layout.as_asked().saturating_sub(free.sum())
+    }
+
+    /// Whether a layout in one place takes more that is new than its blocks would as they are asked for.
+    fn is_vain(&self, pool: PoolId, layout: &Layout) -> bool {
+        let unit = unit(self.driver.memory_support());
+        self.new_bytes(pool, layout).div_ceil(unit) > self.new_as_asked(pool, layout).div_ceil(unit)
     }
 
     /// A place that no block of the layout wants while this one is expected to be in use.
@@ -449,9 +479,9 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout
-    /// lies, if that is as large; else new addresses, which have memory once a block needs it. What the pool has in
-    /// vain goes back to the driver before, where the host has asked for the layout. Where it has not, new addresses are
-    /// for pools that have next to nothing free, since others may do with what they have.
+    /// lies, if that is as large; else what is idle at the pool's end and new addresses, which have memory once a block
+    /// needs it, unless the blocks would take less that is new without the layout. What the pool has in vain goes back to
+    /// the driver before, where the host has asked for the layout.
     fn arena(
         &mut self,
         request: &Request,
@@ -491,9 +521,12 @@ impl<D: Driver> Locked<'_, D> {
                     return Ok((heap, address));
                 }
                 let heap = homes.grows;
-                let free = self.state.pools.heap(heap).free_pieces().1;
-                if !asked_for && free > bytes / PIECES {
-                    return Err(Why::NoMemory);
+                let following = self.state.captures.get(slot).following.as_ref();
+                if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
+                    if let Some(following) = &mut self.state.capture(slot).following {
+                        following.vain = true;
+                    }
+                    return Err(Why::NoLess);
                 }
                 let driver = self.driver;
                 let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
@@ -751,14 +784,18 @@ impl<D: Driver> Plans<'_, D> {
         self.0.in_capture(capture, "follow_layout", |locked, slot| {
             let pool = locked.state.capture(slot).pools.first().copied();
             let Some(pool) = pool else { return Ok(()) };
-            // Without a record of all that was allocated nothing can be planned.
-            let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
-            if paged {
+            let planned = locked.asked_plan(slot, pool).is_some();
+            if planned {
                 // Else it would be held beside what the plan takes.
                 locked.free_completed(Some(pool));
                 locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
             }
-            let following = Following { paged, ..Following::new(pool, layout, Basis::AskedFor) };
+            // Without a record of all that was allocated nothing can be planned.
+            let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
+            let vain = planned && !paged && locked.is_vain(pool, &layout);
+            let following = Following::new(pool, layout, Basis::AskedFor);
+            let fell_back = vain.then_some(FellBack { block: 0, why: Why::NoLess });
+            let following = Following { paged, vain, fell_back, ..following };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
@@ -861,11 +898,15 @@ impl LearnedFrom {
         }
     }
 
-    /// Makes a layout, for memory that comes in units of so many bytes: with all the time that the settings allow where
-    /// the host has asked for it; else `None` where none takes less than blocks that are placed as they come.
+    /// Makes a layout, for memory that comes in units of so many bytes, with all the time that the settings allow where
+    /// the host has asked for it; `None` where none takes less than blocks that are placed as they come.
     pub(super) fn layout(&self, unit: u64, settings: &Settings) -> Option<Layout> {
         match self {
-            Self::Marked(outline) => Some(outline.layout(None, settings.plan_search)),
+            Self::Marked(outline) => {
+                let layout = outline.layout(None, settings.plan_search);
+                // What several streams know of each other is a guess: following it is to be worth it.
+                Some(layout).filter(|it| it.saves(unit) || it.is_of_one_stream())
+            }
             Self::Heard(outline) => outline.quick_layout(unit),
             Self::Captured(record) => record.read(settings).quick_layout(unit),
         }

@@ -268,9 +268,18 @@ impl Heap {
         Ok(id)
     }
 
-    /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), behind the end of the segment that
-    /// grows, or in a new one: there is no memory behind them yet. `None` where memory comes in whole segments. After
-    /// an error of the driver's the heap is as it was.
+    /// How many bytes at the end of the segment that grows are idle: an arena that is opened begins with them.
+    pub(crate) fn idle_at_end(&self) -> u64 {
+        let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
+        let last = growing.filter(|segment| segment.premapped == 0).and_then(|it| it.last);
+        let idle = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Idle { .. });
+        let ranges = std::iter::successors(last, |&id| self.ranges[id].previous);
+        ranges.take_while(idle).map(|id| self.ranges[id].bytes).sum()
+    }
+
+    /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), from what is idle at the end of the
+    /// segment that grows, or in a new one: there is no memory behind new addresses yet. Returns where they begin. `None`
+    /// where memory comes in whole segments. After an error of the driver's the heap is as it was.
     pub(crate) fn open_arena(
         &mut self,
         driver: &impl Driver,
@@ -283,21 +292,23 @@ impl Heap {
         if self.is_shut() || self.has_source() {
             return Ok(None);
         }
-        let bytes = bytes.next_multiple_of(granularity);
+        let idle = self.idle_at_end();
+        let behind = bytes.saturating_sub(idle).max(1).next_multiple_of(granularity);
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {
             let last = segment.last.map(|last| self.ranges[last].state);
-            segment.premapped == 0 && segment.room() >= bytes && last != Some(RangeState::Hole)
+            segment.premapped == 0 && segment.room() >= behind && last != Some(RangeState::Hole)
         };
         let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
-        let segment = match growing.filter(|(_, segment)| is_free(segment)) {
-            Some((segment, _)) => segment,
+        let (segment, idle, bytes) = match growing.filter(|(_, segment)| is_free(segment)) {
+            Some((segment, _)) => (segment, idle, behind),
             None => {
+                let bytes = bytes.next_multiple_of(granularity);
                 let shape = SegmentShape::Growable { reserve };
                 let opened = HeapSegment::open(driver, bytes, shape, self.plan.exportable)?;
                 let segment = SegmentId::new(enter_row(&mut self.segments, opened));
                 self.growing.get_or_insert(segment);
-                segment
+                (segment, 0, bytes)
             }
         };
         let &HeapSegment { address, mapped, last, .. } = &*self.segment(segment);
@@ -306,7 +317,7 @@ impl Heap {
         self.holes.push(hole);
         let segment = self.segment(segment);
         (segment.mapped, segment.last) = (mapped + bytes, Some(hole));
-        Ok(Some(start))
+        Ok(Some(start - idle))
     }
 
     /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of

@@ -563,6 +563,36 @@ fn blocks_of_programmatic_launches_share_nothing() {
     assert_eq!(report.minimum().unwrap().bytes, count * PAGE);
 }
 
+/// The checker would refuse it: what launches behind an edge that proves nothing may start before what its stream knew at
+/// the block's allocation is completed.
+#[test]
+fn a_block_of_programmatic_launches_gets_no_memory_of_others() {
+    for (programmatic, shared) in [(Programmatic::Deny, false), (Programmatic::Trust, true)] {
+        for keeps in [false, true] {
+            let config = Config::default().programmatic(programmatic);
+            let bench = Bench::new(config, PoolConfig::default().plan(Options::default()));
+            let capture = bench.begin();
+            let [one, _kept] = [bench.allocate(PAGE), bench.allocate(PAGE)];
+            bench.work(bench.s, &[], &[]);
+            bench.engine.free(one.id).unwrap();
+            bench.driver.wait(bench.t, bench.s).unwrap();
+            bench.work(bench.t, &[], &[]);
+            let other = bench.engine.allocate(bench.pool, 2 * PAGE, bench.t).unwrap();
+            bench.driver.launch(bench.t, Work::default(), true).unwrap();
+            if !keeps {
+                bench.engine.free(other.id).unwrap();
+            }
+            // Looks at the streams, so that the launch is known.
+            bench.engine.plans().preview_plan(capture).unwrap();
+            bench.driver.wait(bench.s, bench.t).unwrap();
+            let (report, executable) = bench.end(capture).unwrap();
+            bench.runs_well(executable);
+            let bytes = if shared { 3 * PAGE } else { 4 * PAGE };
+            assert_eq!(report.plan.unwrap().bytes, bytes, "{programmatic}, {keeps}");
+        }
+    }
+}
+
 /// Pieces are cut for later graphs; not those of the last that the host expects.
 #[test]
 fn the_last_graph_of_a_pool_has_whole_pieces() {

@@ -90,11 +90,14 @@ impl Definition {
                 Entry::Free { block } => {
                     let (row, uses) = live.remove(&block).unwrap();
                     if !uses.outside {
-                        this.free(row, &uses, at);
+                        this.blocks[row] = this.used(row, &uses, at);
                     }
                 }
                 _ => {}
             }
+        }
+        for (row, uses) in live.into_values() {
+            this.blocks[row].covered = this.used(row, &uses, usize::MAX).covered;
         }
         this
     }
@@ -128,7 +131,8 @@ impl Definition {
         self.paths.completed(&next.collect::<Vec<_>>())
     }
 
-    fn free(&mut self, row: usize, uses: &Uses, at: usize) {
+    /// A block whose last use is at a moment, at the latest.
+    fn used(&self, row: usize, uses: &Uses, at: usize) -> Block {
         let own = uses.stream.unwrap();
         let proving = |one: &&Dependency| match one.edge {
             EdgeData::PROGRAMMATIC => self.policy != Programmatic::Deny,
@@ -159,14 +163,14 @@ impl Definition {
                 last = &look.terminals;
             }
         }
-        let block = &mut self.blocks[row];
-        *block = Block {
+        let block = &self.blocks[row];
+        Block {
             freed: true,
             worked: worked || !covered,
             covered,
             needed: if worked || covered { needed } else { block.known.clone() },
             known: block.known.clone(),
             bytes: block.bytes,
-        };
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod compare;
 mod export_csv;
 mod files;
 mod import_csv;
@@ -23,6 +24,10 @@ struct Arguments {
 enum Command {
     /// Run random captures, 24 unless another shape is asked for, under the three reuse policies and print a table.
     Sweep(sweep::Arguments),
+    /// Run random captures of all shapes under each plan, and print what memory they take.
+    ///
+    /// Exit status: as of `regraph replay`.
+    Compare(compare::Arguments),
     /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
     ///
     /// Exit status: as of `regraph replay`.
@@ -44,6 +49,7 @@ pub fn main() -> ExitCode {
     regraph::log_to_stderr();
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
+        Command::Compare(arguments) => compare::main(&arguments),
         Command::ImportCsv(arguments) => import_csv::main(&arguments),
         Command::ExportCsv(arguments) => export_csv::main(&arguments),
         Command::Layout(arguments) => layout::main(&arguments),

@@ -1,10 +1,12 @@
 //! Random multi-stream captures, and what each reuse policy makes of them.
 
+mod compare;
 mod planned;
 mod row;
 mod shape;
 mod workload;
 
+pub use compare::{any_capture, compare};
 pub use planned::Planned;
 pub use row::{run, Row};
 pub use shape::Shape;

@@ -60,6 +60,7 @@ pub struct Place {
 pub struct Layout {
     places: Vec<Place>,
     bytes: u64,
+    as_asked: u64,
     pages: Option<Pages>,
 }
 
@@ -107,6 +108,9 @@ impl Layout {
             let with_pages = |times: u64| {
                 let search = Search::thorough(&order, &conflicts, times);
                 let offsets = improve::best(&order, &conflicts, search);
+                let as_asked = sweep::best(&order);
+                let better = order.taken(&as_asked) < order.taken(&offsets);
+                let offsets = if better { as_asked } else { offsets };
                 let pages = |unit| Pages::new(&order, &conflicts, lifetimes, &offsets, unit);
                 let pages = unit.map(pages);
                 (offsets, pages)
@@ -146,13 +150,11 @@ impl Layout {
         }
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
-        let without = order.taken(&sweep::best(&order));
-        if without <= search.enough {
+        if order.taken(&sweep::best(&order)) <= search.enough {
             return None;
         }
         let offsets = improve::best(&order, &Conflicts::new(&order), search);
-        let better = order.taken(&offsets).div_ceil(unit) < without.div_ceil(unit);
-        better.then(|| Self::at(&order, frees, &offsets, None))
+        Some(Self::at(&order, frees, &offsets, None)).filter(|layout| layout.saves(unit))
     }
 
     fn at(order: &Order<'_>, frees: &[Option<u32>], offsets: &[u64], pages: Option<Pages>) -> Self {
@@ -165,7 +167,26 @@ impl Layout {
                 Place { offset, bytes: block.bytes, stream, until }
             })
             .collect();
-        Self { bytes: order.taken(offsets), places, pages }
+        let as_asked = order.taken(&sweep::best(order));
+        Self { bytes: order.taken(offsets), as_asked, places, pages }
+    }
+
+    /// What the blocks take, in bytes, where each goes to the first or the best gap as it is allocated.
+    pub fn as_asked(&self) -> u64 {
+        self.as_asked
+    }
+
+    /// Whether all blocks are for one stream.
+    pub fn is_of_one_stream(&self) -> bool {
+        self.places.iter().all(|place| place.stream == 0)
+    }
+
+    /// Whether it takes fewer units of `unit` bytes than the blocks do as they are asked for.
+    ///
+    /// # Panics
+    /// Panics if the unit is 0.
+    pub fn saves(&self, unit: u64) -> bool {
+        self.bytes.div_ceil(unit) < self.as_asked.div_ceil(unit)
     }
 
     /// The places, in the order of the blocks' allocation.

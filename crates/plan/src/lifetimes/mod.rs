@@ -35,9 +35,10 @@ pub struct Lifetime {
     pub worked: bool,
     /// Whether it was freed with markers that prove something; else it is in use to the end.
     pub freed: bool,
-    /// Whether its markers are sure to cover its users. One of its streams may have been set back, or
-    /// have gone on behind an edge that proves nothing: then no other block gets its memory, although what
-    /// it *needs* says what every user that was seen needs.
+    /// Whether each step of its streams while it was in use went on behind the one before. Where one was set back, or went
+    /// on behind an edge that proves nothing, users may have escaped its markers, although what it *needs* says what every
+    /// user that was seen needs, and may start before what it *knows* is completed: then it passes its memory to no other
+    /// block, and a plan passes none to it.
     pub covered: bool,
 }
 

@@ -266,12 +266,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn finish(self) -> Lifetimes {
+    fn finish(mut self) -> Lifetimes {
         let chains = self.nodes.clocks.chains();
         let mut lifetimes = Lifetimes::new(chains);
         lifetimes.cut = self.nodes.clocks.is_cut();
         lifetimes.known.reserve(self.told.len() * chains);
         lifetimes.needed.reserve(self.told.len() * chains);
+        let streams = &self.streams;
+        for live in self.live.values() {
+            let broke = |used: &Use| match &used.last {
+                Some(end) => end.broken,
+                None => streams[used.stream].broke(live.at),
+            };
+            self.told[live.row].lifetime.covered &= !live.uses.iter().any(broke);
+        }
         for (Told { lifetime, known, needed }, rows) in self.told.into_iter().zip(1..) {
             lifetimes.blocks.push(lifetime);
             lifetimes.known.extend_from_slice(&self.bounds[known]);

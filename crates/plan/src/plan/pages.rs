@@ -53,6 +53,7 @@ impl Runs {
         }
         edges.sort_unstable();
         let mut here: Vec<usize> = Vec::new();
+        let nothing = vec![0; lifetimes.chains()];
         let page_of = |edge: u128| (edge >> 64) as u64;
         let mut edges = edges.into_iter().peekable();
         while let Some(edge) = edges.next() {
@@ -64,7 +65,7 @@ impl Runs {
             }
             let next = edges.peek().map_or(page, |&next| page_of(next));
             if next > page && !here.is_empty() {
-                runs.add(lifetimes, &here, (page, next - page));
+                runs.add(lifetimes, &here, (page, next - page), &nothing);
             }
         }
         runs
@@ -81,12 +82,20 @@ impl Runs {
     }
 
     /// Adds pages that these blocks have, as a run behind all that are there.
-    fn add(&mut self, lifetimes: &Lifetimes, here: &[usize], (first, pages): (u64, u64)) {
+    fn add(
+        &mut self,
+        lifetimes: &Lifetimes,
+        here: &[usize],
+        (first, pages): (u64, u64),
+        nothing: &[u32],
+    ) {
         let at = self.runs.len();
         for &block in here {
             let it = &lifetimes.blocks()[block];
             let run = Run { first, pages, stream: it.stream, block, freed: gives(it) };
-            let (known, needed) = (lifetimes.known(block), lifetimes.needed(block));
+            // Else its users may start before what its stream knew is completed.
+            let known = if it.covered { lifetimes.known(block) } else { nothing };
+            let needed = lifetimes.needed(block);
             if self.runs.len() > at {
                 self.merge(at, &run, known, needed);
             } else {

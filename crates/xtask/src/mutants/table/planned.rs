@@ -92,6 +92,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "rules::of_plans",
     },
     Mutant {
+        name: "planned-edges",
+        rule: "A plan passes no memory to a block whose users may start before what its stream knew is completed.",
+        file: "crates/plan/src/plan/pages.rs",
+        edits: &[("if it.covered { lifetimes.known(block) }", "if true { lifetimes.known(block) }")],
+        test: "plans::plan_safety::a_block_of_programmatic_launches_gets_no_memory_of_others",
+    },
+    Mutant {
         name: "unshared",
         rule: "Planned memory is not kept for other processes.",
         file: "src/engine/sharing.rs",

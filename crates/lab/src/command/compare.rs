@@ -1,0 +1,113 @@
+//! `regraph-lab compare`.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use clap::Args;
+use regraph_cli::replay::Plan;
+use regraph_cli::shell::drivers::{with_driver, Choice, Job};
+use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
+use regraph_lab::sweep::{any_capture, compare, Shape};
+use regraph_tagged::Program;
+use regraph_trace::Trace;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The driver; by default CUDA if the machine has a GPU.
+    #[arg(long, value_enum)]
+    driver: Option<Choice>,
+    /// How many captures.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    count: u64,
+    /// What the first capture is drawn from; the next ones from the numbers behind.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Print each capture, as a line of its number, its shape and MiB: the least, then under each plan.
+    #[arg(long)]
+    each: bool,
+    /// Print the first capture as a trace instead of running any.
+    #[arg(long)]
+    trace: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.trace {
+        let (_, trace) = drawn(arguments.seed)?;
+        return Ok(regraph_trace::write(&trace, io::stdout().lock())?);
+    }
+    with_driver(arguments.driver, &Run { arguments })
+}
+
+fn drawn(seed: u64) -> Result<(Shape, Trace), Failure> {
+    any_capture(seed).map_err(|error| Failure::Other(format!("capture {seed}: {error}")))
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+}
+
+/// What plans come to over something else.
+#[derive(Default)]
+struct Ratios {
+    all: Vec<f64>,
+}
+
+impl Ratios {
+    fn add(&mut self, bytes: u64, over: u64) {
+        if over > 0 {
+            self.all.push(bytes as f64 / over as f64);
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.all.iter().sum::<f64>() / self.all.len().max(1) as f64
+    }
+
+    fn worst(&self) -> f64 {
+        self.all.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+impl Job for Run<'_> {
+    fn run<P: Program>(&self, driver: &Arc<P>, _: Choice) -> Result<(), Failure> {
+        let Arguments { count, seed, each, .. } = *self.arguments;
+        let bar = progress::bar(count as usize);
+        let mut output = io::stdout().lock();
+        let mut over: Vec<[Ratios; 2]> = Plan::ALL.iter().map(|_| Default::default()).collect();
+        for seed in seed..seed + count {
+            let (shape, trace) = drawn(seed)?;
+            let (minimum, reserved) = compare(driver, &trace)
+                .map_err(|error| Failure::replay(&format!("capture {seed}"), &error))?;
+            for (ratios, &bytes) in over.iter_mut().zip(&reserved) {
+                ratios[0].add(bytes, minimum);
+                ratios[1].add(bytes, reserved[0]);
+            }
+            if each {
+                let mebibytes =
+                    |bytes: &u64| format!("{:.0}", regraph_cli::mebibytes((*bytes).into()));
+                let all: Vec<_> = [minimum].iter().chain(&reserved).map(mebibytes).collect();
+                bar.suspend(|| writeln!(output, "{seed} {shape} {}", all.join(" ")))?;
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        writeln!(
+            output,
+            "plan     over the minimum: mean, worst  over no plan: mean, worst, in how many more"
+        )?;
+        for (plan, [minimum, none]) in Plan::ALL.iter().zip(&over) {
+            let more = none.all.iter().filter(|ratio| **ratio > 1.0).count();
+            writeln!(
+                output,
+                "{plan:8} {:.3} {:.3}  {:.3} {:.3} {more} of {}",
+                minimum.mean(),
+                minimum.worst(),
+                none.mean(),
+                none.worst(),
+                none.all.len()
+            )?;
+        }
+        Ok(())
+    }
+}
