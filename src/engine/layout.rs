@@ -155,6 +155,8 @@ pub(super) struct Following {
     paged: bool,
     /// Whether the layout would save nothing in its pool: then it is told and not followed.
     vain: bool,
+    /// In blocks without a place in the arena, so far, in bytes.
+    beyond: u64,
     /// Heap and address.
     arena: Option<(u32, u64)>,
     /// The capture's streams that have a part in it, each with its number there.
@@ -184,6 +186,7 @@ impl Following {
             layout,
             paged: false,
             vain: false,
+            beyond: 0,
             arena: None,
             streams: Vec::new(),
             next: 0,
@@ -206,6 +209,7 @@ impl Following {
         match self.basis {
             _ if self.vain => true,
             Basis::AskedFor => false,
+            _ if self.beyond > self.layout.as_asked().saturating_sub(self.layout.bytes()) => true,
             Basis::Captured => self.lost >= GIVEN_UP,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
@@ -325,10 +329,14 @@ impl<D: Driver> Locked<'_, D> {
         }
         let why = found.as_ref().err().copied();
         let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        match why {
+        let placed = match why {
             Some(why) => self.place_beside(request, requester, why),
             None => placed,
+        };
+        if placed.is_none() {
+            self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
         }
+        placed
     }
 
     /// Where the layout that a capture follows has a block whose memory comes at the end; `None` without such blocks.
@@ -656,8 +664,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut pattern = Pattern::default();
         blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
         let known = |lesson: &Lesson| {
-            let captured = matches!(*lesson.run, LearnedFrom::Captured(_));
-            lesson.pattern == pattern && (captured || following.is_none())
+            lesson.pattern == pattern && matches!(*lesson.run, LearnedFrom::Captured(_))
         };
         if self.state.lessons.known.iter().any(known) {
             return;
@@ -697,8 +704,8 @@ impl<D: Driver> Engine<D> {
         let changed = !latest.is_empty();
         latest.into_iter().for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
+        let sizes: Vec<u64> = heard.requests().sizes().collect();
         let run = heard.last_run(bytes, stream);
-        let sizes: Vec<u64> = run.iter().flat_map(|run| run.sizes()).collect();
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
         // Dropped without the lock.
@@ -951,11 +958,15 @@ impl Lessons {
         oldest
     }
 
-    /// Takes a lesson in from requests outside captures, of these sizes in bytes, unless they begin as those of another
-    /// one, of a capture: that tells what its streams have waited for, which else is guessed. Returns one that goes.
+    /// Takes a lesson in from requests outside captures, of these sizes in bytes, unless the blocks of another one that
+    /// begins so were asked for lately: one of a capture tells what its streams have waited for, which else is guessed, and
+    /// one that captures have followed has a layout. Returns one that goes.
     fn keep_heard(&mut self, lesson: Lesson, sizes: &[u64]) -> Option<Lesson> {
         let better = |known: &Lesson| {
-            known.run.basis() != Basis::Heard && known.pattern.begins(sizes.iter().copied())
+            let made = matches!(known.layout, LessonLayout::Made(_));
+            (made || known.run.basis() != Basis::Heard)
+                && known.pattern.first() == lesson.pattern.first()
+                && known.pattern.came_lately(sizes)
         };
         match self.known.iter().rposition(better) {
             Some(row) => {

@@ -87,6 +87,35 @@ fn captures_into_other_pools_teach() {
     leave(&bench, []);
 }
 
+/// Of a run it is guessed what streams know of each other; a capture tells.
+#[test]
+fn what_a_capture_showed_is_chosen_over_what_is_guessed() {
+    let mut followed = 0;
+    for seed in 0..40 {
+        let steps = program(seed, 3, 200, false);
+        let mut bench = bench_on(device(SUPPORTS[0]), learning());
+        let streams: [StreamHandle; 3] = bench.streams();
+        let first = bench.pool;
+        let mut reports = Vec::new();
+        for _ in 0..2 {
+            warm_up(&bench, &streams, &steps, 3);
+            bench.pool = bench.engine.create_pool(PoolConfig::default());
+            reports.push((bench.pool, capture(&bench, &streams, &steps)));
+        }
+        bench.pool = first;
+        if let Some(layout) = &reports[1].1.layout {
+            assert!(layout.is_whole(), "seed {seed}: {layout}");
+            followed += 1;
+        }
+        for (pool, report) in reports {
+            bench.engine.release_graph(report.graph).unwrap();
+            bench.engine.destroy_pool(pool).unwrap();
+        }
+        leave(&bench, []);
+    }
+    assert!(followed > 10, "{followed} captures of 40 follow a layout");
+}
+
 /// Blocks that leave gaps where they go to the best one, and need none.
 fn fragmenting() -> Vec<Step> {
     let mut steps = Vec::new();

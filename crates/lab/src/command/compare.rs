@@ -4,11 +4,10 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
-use regraph_cli::replay::Plan;
 use regraph_cli::shell::drivers::{with_driver, Choice, Job};
 use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
-use regraph_lab::sweep::{any_capture, compare, Shape};
+use regraph_lab::sweep::{any_capture, compare, ways, Shape};
 use regraph_tagged::Program;
 use regraph_trace::Trace;
 
@@ -23,7 +22,7 @@ pub struct Arguments {
     /// What the first capture is drawn from; the next ones from the numbers behind.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Print each capture, as a line of its number, its shape and MiB: the least, then under each plan.
+    /// Print each capture, as a line of its number, its shape and MiB: the least, then in each way.
     #[arg(long)]
     each: bool,
     /// Print the first capture as a trace instead of running any.
@@ -74,7 +73,8 @@ impl Job for Run<'_> {
         let Arguments { count, seed, each, .. } = *self.arguments;
         let bar = progress::bar(count as usize);
         let mut output = io::stdout().lock();
-        let mut over: Vec<[Ratios; 2]> = Plan::ALL.iter().map(|_| Default::default()).collect();
+        let ways = ways();
+        let mut over: Vec<[Ratios; 2]> = ways.iter().map(|_| Default::default()).collect();
         for seed in seed..seed + count {
             let (shape, trace) = drawn(seed)?;
             let (minimum, reserved) = compare(driver, &trace)
@@ -96,11 +96,11 @@ impl Job for Run<'_> {
             output,
             "plan     over the minimum: mean, worst  over no plan: mean, worst, in how many more"
         )?;
-        for (plan, [minimum, none]) in Plan::ALL.iter().zip(&over) {
+        for ((way, _), [minimum, none]) in ways.iter().zip(&over) {
             let more = none.all.iter().filter(|ratio| **ratio > 1.0).count();
             writeln!(
                 output,
-                "{plan:8} {:.3} {:.3}  {:.3} {:.3} {more} of {}",
+                "{way:8} {:.3} {:.3}  {:.3} {:.3} {more} of {}",
                 minimum.mean(),
                 minimum.worst(),
                 none.mean(),

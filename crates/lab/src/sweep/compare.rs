@@ -65,8 +65,16 @@ fn renumbered(operation: &Operation, first: BlockIndex) -> Operation {
     operation
 }
 
-/// The least that a trace's pools need, and what they hold under each of [`Plan::ALL`], in bytes, the least in whole
-/// units of the device's granularity.
+/// The ways in which captures get their memory, by name: each plan, the first one none at all, and what a capture hears of
+/// two runs before it, of which the host says nothing.
+pub fn ways() -> Vec<(String, Options)> {
+    let planned = |&plan: &Plan| (plan.to_string(), Options { plan, ..Options::default() });
+    let heard = ("heard".to_owned(), Options { warm_ups: 2, ..Options::default() });
+    Plan::ALL.iter().map(planned).chain([heard]).collect()
+}
+
+/// The least that a trace's pools need, and what they hold in each of [`ways`], in bytes, the least in whole units of the
+/// device's granularity.
 ///
 /// # Errors
 /// The first replay that fails.
@@ -76,10 +84,7 @@ pub fn compare<P: Program>(driver: &Arc<P>, trace: &Trace) -> Result<(u64, Vec<u
         MemorySupport::Allocated => 1,
     };
     let certificates = minimum::of_trace(trace, Programmatic::default());
-    let reserved = |&plan: &Plan| {
-        let replayed = replay(driver, trace, &Options { plan, ..Options::default() })?;
-        Ok(replayed.reserved_bytes)
-    };
-    let reserved = Plan::ALL.iter().map(reserved).collect::<Result<_, _>>()?;
+    let reserved = |(_, options)| Ok(replay(driver, trace, &options)?.reserved_bytes);
+    let reserved = ways().into_iter().map(reserved).collect::<Result<_, _>>()?;
     Ok((minimum::of_pools(trace, &certificates, unit), reserved))
 }

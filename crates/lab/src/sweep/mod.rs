@@ -6,7 +6,7 @@ mod row;
 mod shape;
 mod workload;
 
-pub use compare::{any_capture, compare};
+pub use compare::{any_capture, compare, ways};
 pub use planned::Planned;
 pub use row::{run, Row};
 pub use shape::Shape;

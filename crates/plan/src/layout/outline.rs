@@ -106,6 +106,15 @@ impl Pattern {
         beginning == *self
     }
 
+    /// Whether blocks of these sizes, in bytes, are these in a row, but for as many again behind them and a few.
+    pub fn came_lately(&self, sizes: &[u64]) -> bool {
+        const FEW: usize = 16;
+        let blocks = self.blocks as usize;
+        let latest = &sizes[sizes.len().saturating_sub(2 * blocks + FEW)..];
+        let is_it = |part: &[u64]| part[0] == self.first && self.begins(part.iter().copied());
+        blocks > 0 && latest.windows(blocks).any(is_it)
+    }
+
     /// Adds a block of so many bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
