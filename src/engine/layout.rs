@@ -388,8 +388,9 @@ impl<D: Driver> Locked<'_, D> {
         if row.arena().is_some_and(|arena| arena.bytes >= layout.bytes()) {
             return 0;
         }
-        let idle = row.shared().map_or(0, |heap| self.state.pools.heap(heap).idle_at_end());
-        layout.bytes().saturating_sub(idle)
+        let unit = unit(self.driver.memory_support());
+        let idle = |heap: u32| self.state.pools.heap(heap).idle_at_end(unit);
+        layout.bytes().saturating_sub(row.shared().map_or(0, idle))
     }
 
     /// What its blocks would take that is new to the pool as they are asked for, in bytes, if all that is free there is

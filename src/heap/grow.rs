@@ -268,13 +268,16 @@ impl Heap {
         Ok(id)
     }
 
-    /// How many bytes at the end of the segment that grows are idle: an arena that is opened begins with them.
-    pub(crate) fn idle_at_end(&self) -> u64 {
+    /// How many bytes at the end of the segment that grows are idle, in whole units of so many bytes: an arena that is
+    /// opened begins with them.
+    pub(crate) fn idle_at_end(&self, unit: u64) -> u64 {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
         let last = growing.filter(|segment| segment.premapped == 0).and_then(|it| it.last);
         let idle = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Idle { .. });
         let ranges = std::iter::successors(last, |&id| self.ranges[id].previous);
-        ranges.take_while(idle).map(|id| self.ranges[id].bytes).sum()
+        let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes).sum();
+        // Pieces of the arena are mapped from its beginning on.
+        idle - idle % unit
     }
 
     /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), from what is idle at the end of the
@@ -292,7 +295,7 @@ impl Heap {
         if self.is_shut() || self.has_source() {
             return Ok(None);
         }
-        let idle = self.idle_at_end();
+        let idle = self.idle_at_end(granularity);
         let behind = bytes.saturating_sub(idle).max(1).next_multiple_of(granularity);
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {

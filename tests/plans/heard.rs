@@ -147,6 +147,24 @@ fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
     }
 }
 
+/// The pool's memory ends with a page of which a part is a block's.
+#[test]
+fn a_layout_begins_with_whole_pages() {
+    for mib in [2, 3, 4, 5] {
+        let bench = bench_on(device(SUPPORTS[0]), learning());
+        let streams: [StreamHandle; 1] = bench.streams();
+        let block = bench.engine.allocate(bench.pool, mib * MIB, streams[0]).unwrap();
+        warm_up(&bench, &streams, &fragmenting(), 2);
+        let report = capture(&bench, &streams, &fragmenting());
+        let layout = followed(&report);
+        assert!(layout.is_whole(), "{mib} MiB: {layout}");
+        let most = (2 * mib.div_ceil(2)) * MIB + layout.planned_bytes;
+        assert!(bench.reserved() <= most, "{mib} MiB: {} of {most}", bench.reserved());
+        bench.engine.free(block.id).unwrap();
+        leave(&bench, [report]);
+    }
+}
+
 fn bytes(step: &Step) -> u64 {
     match step {
         Step::Allocate(_, bytes, _) => *bytes,
