@@ -292,8 +292,8 @@ fn messages_name_what_is_concerned() {
         "block 1 at 0x10000+4096 (stream 0x50) may be used by node 0x1001, and block 2 at \
          0x10000+4096 (stream 0x51), which shares its address, by node 0x1002: no path of the \
          graph makes the second wait for the first to complete; if edges were removed or made \
-         programmatic after the blocks were handed out, put them back, or switch cross-stream \
-         reuse off for this capture"
+         programmatic after the blocks were handed out, put them back, or capture with the \
+         setting reuse:own_stream"
     );
 }
 
