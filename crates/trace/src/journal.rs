@@ -60,11 +60,11 @@ impl<'a> Sources<'a> {
 /// Lines are known where the engine has the setting `stacks` and `regraph` the feature of that name.
 ///
 /// ```
-/// use regraph::driver::Driver;
+/// use regraph::driver::HostApi;
 /// use regraph::graphs::Capture;
 ///
 /// /// To be called behind all that is captured.
-/// fn write_trace<D: Driver>(capture: &Capture<D>) -> Result<(), Box<dyn std::error::Error>> {
+/// fn write_trace<D: HostApi>(capture: &Capture<D>) -> Result<(), Box<dyn std::error::Error>> {
 ///     let trace = regraph_trace::from_capture(&capture.engine(), capture.id(), capture.stream())?;
 ///     Ok(regraph_trace::write(&trace, std::fs::File::create("capture.jsonl")?)?)
 /// }
