@@ -4,7 +4,7 @@
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
 //! markers are proven; a layout that does not fit the capture costs memory, never safety. One that the host has not asked
 //! for is to cost nothing: its arena gets memory in pieces, where a block needs it, and it is given up after
-//! [`GIVEN_UP`] requests in a row that have no place in it.
+//! [`GIVEN_UP`] requests in a row that have no place in it, or once blocks lie beside it that take what it saves.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -145,16 +145,24 @@ pub(super) enum Basis {
     Heard,
 }
 
+/// How a capture's blocks lie by a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// In one place, with memory at once.
+    Arena,
+    /// By pages, with memory at the capture's end.
+    Pages,
+    /// Not at all: it would save nothing in its pool.
+    Nowhere,
+}
+
 /// A layout that a capture follows.
 #[derive(Debug)]
 pub(super) struct Following {
     pool: PoolId,
     layout: Layout,
     basis: Basis,
-    /// Whether memory comes by pages at the capture's end.
-    paged: bool,
-    /// Whether the layout would save nothing in its pool: then it is told and not followed.
-    vain: bool,
+    way: Way,
     /// In blocks without a place in the arena, so far, in bytes.
     beyond: u64,
     /// Heap and address.
@@ -184,8 +192,7 @@ impl Following {
             basis,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
-            paged: false,
-            vain: false,
+            way: Way::Arena,
             beyond: 0,
             arena: None,
             streams: Vec::new(),
@@ -207,7 +214,7 @@ impl Following {
     fn is_given_up(&self) -> bool {
         let elsewhere = self.blocks - self.followed;
         match self.basis {
-            _ if self.vain => true,
+            _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
             _ if self.beyond > self.layout.as_asked().saturating_sub(self.layout.bytes()) => true,
             Basis::Captured => self.lost >= GIVEN_UP,
@@ -217,7 +224,7 @@ impl Following {
 
     /// Whether the blocks of a pool lie by pages, and get their memory at the capture's end.
     pub(super) fn is_paged(&self, pool: PoolId) -> bool {
-        self.paged && self.pool == pool
+        self.way == Way::Pages && self.pool == pool
     }
 
     /// Notes what became of a request. One without its place is told.
@@ -237,11 +244,13 @@ impl Following {
     }
 
     pub(super) fn followed(&self) -> Followed {
+        let nowhere = FellBack { block: 0, why: Why::NoLess };
+        let nowhere = (self.way == Way::Nowhere).then_some(nowhere);
         Followed {
             planned: self.layout.places().len(),
             planned_bytes: self.layout.bytes(),
             followed: self.followed,
-            fell_back: self.fell_back,
+            fell_back: self.fell_back.or(nowhere),
         }
     }
 
@@ -310,7 +319,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
         let following = self.state.captures.get(slot).following.as_ref();
-        following.is_some_and(|it| it.pool == pool && !it.paged && !it.is_given_up())
+        following.is_some_and(|it| it.pool == pool && it.way == Way::Arena && !it.is_given_up())
     }
 
     /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
@@ -329,10 +338,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let why = found.as_ref().err().copied();
         let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        let placed = match why {
-            Some(why) => self.place_beside(request, requester, why),
-            None => placed,
-        };
+        let placed = why.map_or(placed, |why| self.place_beside(request, requester, why));
         if placed.is_none() {
             self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
         }
@@ -532,9 +538,8 @@ impl<D: Driver> Locked<'_, D> {
                 let heap = homes.grows;
                 let following = self.state.captures.get(slot).following.as_ref();
                 if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
-                    if let Some(following) = &mut self.state.capture(slot).following {
-                        following.vain = true;
-                    }
+                    let following = self.state.capture(slot).following.iter_mut();
+                    following.for_each(|it| it.way = Way::Nowhere);
                     return Err(Why::NoLess);
                 }
                 let driver = self.driver;
@@ -653,8 +658,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Learns from a capture that ends, where captures are to be learned from and it keeps a record.
     pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
         let capture_state = self.state.captures.get(slot);
-        let following = capture_state.following.as_ref();
-        let knows = following.is_some_and(|it| it.followed().is_whole());
+        let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
         let learns = self.config.settings.plan == PlanChoice::Learned
             && capture_state.proof.has_handed_out();
@@ -664,10 +668,8 @@ impl<D: Driver> Locked<'_, D> {
         let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
         let mut pattern = Pattern::default();
         blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
-        let known = |lesson: &Lesson| {
-            lesson.pattern == pattern && matches!(*lesson.run, LearnedFrom::Captured(_))
-        };
-        if self.state.lessons.known.iter().any(known) {
+        let captured = |lesson: &Lesson| matches!(*lesson.run, LearnedFrom::Captured(_));
+        if self.state.lessons.known.iter().any(|it| it.pattern == pattern && captured(it)) {
             return;
         }
         if let Some(record) = self.state.outline_of(slot) {
@@ -699,14 +701,19 @@ impl<D: Driver> Engine<D> {
     /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
     /// engine's lock is released while the run is searched for.
     pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
-        let heard = self.lock().map(|mut state| std::mem::take(&mut state.lessons.heard));
-        let Ok(mut heard) = heard else { return };
+        let taken = self.lock().map(|mut state| {
+            let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
+            let better: Vec<Pattern> = known.map(|it| it.pattern).collect();
+            (std::mem::take(&mut state.lessons.heard), better)
+        });
+        let Ok((mut heard, better)) = taken else { return };
         let latest = self.caches.take_heard();
         let changed = !latest.is_empty();
         latest.into_iter().for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
         let sizes: Vec<u64> = heard.requests().sizes().collect();
-        let run = heard.last_run(bytes, stream);
+        let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
+        let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
         // Dropped without the lock.
@@ -717,7 +724,8 @@ impl<D: Driver> Engine<D> {
             }
             searched.push((bytes, stream));
             *kept = heard;
-            lesson.and_then(|lesson| state.lessons.keep_heard(lesson, &sizes))
+            shown.into_iter().for_each(|pattern| state.lessons.choose_again(&pattern));
+            lesson.and_then(|lesson| state.lessons.keep(lesson))
         });
     }
 
@@ -801,9 +809,9 @@ impl<D: Driver> Plans<'_, D> {
             // Without a record of all that was allocated nothing can be planned.
             let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
             let vain = planned && !paged && locked.is_vain(pool, &layout);
-            let following = Following::new(pool, layout, Basis::AskedFor);
-            let fell_back = vain.then_some(FellBack { block: 0, why: Why::NoLess });
-            let following = Following { paged, vain, fell_back, ..following };
+            let otherwise = if vain { Way::Nowhere } else { Way::Arena };
+            let way = if paged { Way::Pages } else { otherwise };
+            let following = Following { way, ..Following::new(pool, layout, Basis::AskedFor) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
@@ -925,6 +933,13 @@ impl Lesson {
     fn new(pattern: Pattern, run: LearnedFrom) -> Self {
         Self { pattern, run: Arc::new(run), layout: LessonLayout::Unmade }
     }
+
+    /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a capture
+    /// tells what its streams have waited for, and one that captures have begun to follow has a layout.
+    fn is_better_than_heard(&self, bytes: u64) -> bool {
+        let made = matches!(self.layout, LessonLayout::Made(_));
+        self.pattern.first() == bytes && (made || self.run.basis() != Basis::Heard)
+    }
 }
 
 /// What is learned, and what was.
@@ -959,24 +974,10 @@ impl Lessons {
         oldest
     }
 
-    /// Takes a lesson in from requests outside captures, of these sizes in bytes, unless the blocks of another one that
-    /// begins so were asked for lately: one of a capture tells what its streams have waited for, which else is guessed, and
-    /// one that captures have followed has a layout. Returns one that goes.
-    fn keep_heard(&mut self, lesson: Lesson, sizes: &[u64]) -> Option<Lesson> {
-        let better = |known: &Lesson| {
-            let made = matches!(known.layout, LessonLayout::Made(_));
-            (made || known.run.basis() != Basis::Heard)
-                && known.pattern.first() == lesson.pattern.first()
-                && known.pattern.came_lately(sizes)
-        };
-        match self.known.iter().rposition(better) {
-            Some(row) => {
-                // The latest is chosen.
-                self.known[row..].rotate_left(1);
-                Some(lesson)
-            }
-            None => self.keep(lesson),
-        }
+    /// Makes a lesson the latest, which is chosen.
+    fn choose_again(&mut self, pattern: &Pattern) {
+        let row = self.known.iter().rposition(|known| known.pattern == *pattern);
+        row.into_iter().for_each(|row| self.known[row..].rotate_left(1));
     }
 
     /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.

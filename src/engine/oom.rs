@@ -648,8 +648,7 @@ pub(super) struct Errands {
 pub(super) enum Work {
     /// The layout of a lesson.
     Layout(Arc<LearnedFrom>),
-    /// A lesson from what was asked for outside captures, for a capture that begins with such a request: its bytes, and
-    /// its stream.
+    /// A lesson from what was asked for outside captures, for a capture's first request: its bytes and stream.
     Search((u64, StreamHandle)),
     /// A lesson from a capture that has ended.
     Lesson(Box<Lesson>),

@@ -416,6 +416,12 @@ fn layers_of_one_run_are_no_runs() {
         let found = heard.last_run(MIB, stream(0)).unwrap();
         // Nothing but frees tells where one begins.
         assert!((33..=36).contains(&found.blocks()), "{times} runs: {}", found.blocks());
+        hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 9);
+        // What PyTorch asks for before a capture may belong to it; four runs may be two of two.
+        let found = heard.last_run(MIB, stream(0)).unwrap();
+        let runs = if times - first > 2 { 2 } else { 1 };
+        let lengths = 33..=38 * runs;
+        assert!(lengths.contains(&found.blocks()), "{times} runs: {}", found.blocks());
     }
     assert!(Heard::default().last_run(MIB, stream(0)).is_none());
 }
@@ -469,27 +475,6 @@ fn a_chunk_of_a_pipeline_is_no_run() {
     hear(&mut alone, &run, 0);
     let pattern = alone.requests().outline(regraph::settings::Reuse::CrossStream).pattern();
     assert!(pattern.begins(found.sizes()));
-}
-
-/// A workspace among the first requests of the first run, and layers that pass a block on.
-#[test]
-fn a_run_begins_where_no_layer_passes_a_block_on() {
-    let layer = |at: usize| {
-        let name = |block: usize| at * 3 + block;
-        let mut steps: Vec<Step> =
-            (0..3).map(|block| Step::Allocate(name(block), (4 + block as u64) * MIB, 0)).collect();
-        steps.extend([Step::Free(name(1)), Step::Free(name(2))]);
-        steps.extend((at > 0).then(|| Step::Free((at - 1) * 3)));
-        steps
-    };
-    let run = closed((0..9).flat_map(layer).collect());
-    let mut heard = Heard::default();
-    let workspace = Step::Allocate(1_000, 32 * MIB, 0);
-    hear(&mut heard, &[&run[..3], &[workspace], &run[3..]].concat(), 0);
-    hear(&mut heard, &run, 1);
-    hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 2);
-    let found = heard.last_run(4 * MIB, stream(0)).unwrap();
-    assert!((27..=29).contains(&found.blocks()), "{}", found.blocks());
 }
 
 #[test]

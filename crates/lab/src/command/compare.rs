@@ -7,9 +7,8 @@ use clap::Args;
 use regraph_cli::shell::drivers::{with_driver, Choice, Job};
 use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
-use regraph_lab::sweep::{any_capture, compare, ways, Shape};
+use regraph_lab::sweep::{any_capture, compare, ways};
 use regraph_tagged::Program;
-use regraph_trace::Trace;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -25,47 +24,20 @@ pub struct Arguments {
     /// Print each capture, as a line of its number, its shape and MiB: the least, then in each way.
     #[arg(long)]
     each: bool,
-    /// Print the first capture as a trace instead of running any.
-    #[arg(long)]
-    trace: bool,
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.trace {
-        let (_, trace) = drawn(arguments.seed)?;
-        return Ok(regraph_trace::write(&trace, io::stdout().lock())?);
-    }
     with_driver(arguments.driver, &Run { arguments })
-}
-
-fn drawn(seed: u64) -> Result<(Shape, Trace), Failure> {
-    any_capture(seed).map_err(|error| Failure::Other(format!("capture {seed}: {error}")))
 }
 
 struct Run<'a> {
     arguments: &'a Arguments,
 }
 
-/// What plans come to over something else.
-#[derive(Default)]
-struct Ratios {
-    all: Vec<f64>,
-}
-
-impl Ratios {
-    fn add(&mut self, bytes: u64, over: u64) {
-        if over > 0 {
-            self.all.push(bytes as f64 / over as f64);
-        }
-    }
-
-    fn mean(&self) -> f64 {
-        self.all.iter().sum::<f64>() / self.all.len().max(1) as f64
-    }
-
-    fn worst(&self) -> f64 {
-        self.all.iter().copied().fold(0.0, f64::max)
-    }
+/// What plans come to over something else: mean and worst.
+fn ratios(all: &[f64]) -> String {
+    let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+    format!("{mean:.3} {:.3}", all.iter().copied().fold(0.0, f64::max))
 }
 
 impl Job for Run<'_> {
@@ -74,14 +46,16 @@ impl Job for Run<'_> {
         let bar = progress::bar(count as usize);
         let mut output = io::stdout().lock();
         let ways = ways();
-        let mut over: Vec<[Ratios; 2]> = ways.iter().map(|_| Default::default()).collect();
+        let mut over: Vec<[Vec<f64>; 2]> = ways.iter().map(|_| Default::default()).collect();
         for seed in seed..seed + count {
-            let (shape, trace) = drawn(seed)?;
+            let (shape, trace) = any_capture(seed)
+                .map_err(|error| Failure::Other(format!("capture {seed}: {error}")))?;
             let (minimum, reserved) = compare(driver, &trace)
                 .map_err(|error| Failure::replay(&format!("capture {seed}"), &error))?;
             for (ratios, &bytes) in over.iter_mut().zip(&reserved) {
-                ratios[0].add(bytes, minimum);
-                ratios[1].add(bytes, reserved[0]);
+                for (ratios, over) in ratios.iter_mut().zip([minimum, reserved[0]]) {
+                    ratios.extend((over > 0).then(|| bytes as f64 / over as f64));
+                }
             }
             if each {
                 let mebibytes =
@@ -97,16 +71,9 @@ impl Job for Run<'_> {
             "plan     over the minimum: mean, worst  over no plan: mean, worst, in how many more"
         )?;
         for ((way, _), [minimum, none]) in ways.iter().zip(&over) {
-            let more = none.all.iter().filter(|ratio| **ratio > 1.0).count();
-            writeln!(
-                output,
-                "{way:8} {:.3} {:.3}  {:.3} {:.3} {more} of {}",
-                minimum.mean(),
-                minimum.worst(),
-                none.mean(),
-                none.worst(),
-                none.all.len()
-            )?;
+            let more = none.iter().filter(|ratio| **ratio > 1.0).count();
+            let (minimum, count, none) = (ratios(minimum), none.len(), ratios(none));
+            writeln!(output, "{way:8} {minimum}  {none} {more} of {count}")?;
         }
         Ok(())
     }

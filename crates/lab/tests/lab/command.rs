@@ -239,3 +239,16 @@ fn a_capture_becomes_a_problem_that_gets_a_layout() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("expected one capture, found 2"), "{}", stderr(&output));
 }
+
+/// Each way over the least memory and over no plan, which is never above itself.
+#[test]
+fn compare_prints_a_line_for_each_way() {
+    let output = lab(&["compare", "--driver", "sim", "--count", "2", "--each"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let printed = stdout(&output);
+    let lines: Vec<Vec<&str>> = printed.lines().map(|it| it.split_whitespace().collect()).collect();
+    assert_eq!(lines[..2].iter().map(|it| it.len()).collect::<Vec<_>>(), [8, 8], "{printed}");
+    let ways: Vec<&str> = lines[3..].iter().map(|it| it[0]).collect();
+    assert_eq!(ways, ["none", "learned", "exact", "twice", "heard"], "{printed}");
+    assert_eq!(lines[3][3..], ["1.000", "1.000", "0", "of", "2"], "{printed}");
+}

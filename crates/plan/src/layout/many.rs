@@ -9,7 +9,6 @@ use std::cmp::Reverse;
 
 use super::order::Order;
 use super::pack::Fit;
-use super::sweep;
 
 /// Numbers of a bucket.
 const BUCKET: usize = 64;
@@ -18,9 +17,8 @@ const ROWS: usize = 1 << 25;
 /// The most placed blocks that are looked at, some six seconds' worth; finding spans and sorting come on top.
 const STEPS: u64 = 400_000_000;
 
-/// Offsets of the blocks.
-pub(super) fn best(order: &Order<'_>) -> Vec<u64> {
-    let swept = sweep::best(order);
+/// Offsets of the blocks: those given, or better ones.
+pub(super) fn best(order: &Order<'_>, swept: Vec<u64>) -> Vec<u64> {
     let Some(mut packer) = SpanPacker::new(order) else { return swept };
     let (mut taken, mut offsets) = (order.taken(&swept), swept);
     let least = order.most_at_once();

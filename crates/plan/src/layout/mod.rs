@@ -103,14 +103,15 @@ impl Layout {
         (unit, times): (Option<u64>, u64),
     ) -> Self {
         let order = Order::new(lifetimes, frees, reuse);
+        let swept = sweep::best(&order);
+        let as_asked = order.taken(&swept);
         let (offsets, pages) = if order.len() <= PAIRWISE {
             let conflicts = Conflicts::new(&order);
             let with_pages = |times: u64| {
                 let search = Search::thorough(&order, &conflicts, times);
                 let offsets = improve::best(&order, &conflicts, search);
-                let as_asked = sweep::best(&order);
-                let better = order.taken(&as_asked) < order.taken(&offsets);
-                let offsets = if better { as_asked } else { offsets };
+                let better = as_asked < order.taken(&offsets);
+                let offsets = if better { swept.clone() } else { offsets };
                 let pages = |unit| Pages::new(&order, &conflicts, lifetimes, &offsets, unit);
                 let pages = unit.map(pages);
                 (offsets, pages)
@@ -129,9 +130,9 @@ impl Layout {
                 quick
             }
         } else {
-            (many::best(&order), None)
+            (many::best(&order, swept), None)
         };
-        Self::at(&order, frees, &offsets, pages)
+        Self::at(&order, frees, &offsets, as_asked, pages)
     }
 
     /// Lays the blocks of a capture out after a short search, for memory that comes in units of `unit` bytes. `None`
@@ -150,14 +151,21 @@ impl Layout {
         }
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
-        if order.taken(&sweep::best(&order)) <= search.enough {
+        let as_asked = order.taken(&sweep::best(&order));
+        if as_asked <= search.enough {
             return None;
         }
         let offsets = improve::best(&order, &Conflicts::new(&order), search);
-        Some(Self::at(&order, frees, &offsets, None)).filter(|layout| layout.saves(unit))
+        Some(Self::at(&order, frees, &offsets, as_asked, None)).filter(|layout| layout.saves(unit))
     }
 
-    fn at(order: &Order<'_>, frees: &[Option<u32>], offsets: &[u64], pages: Option<Pages>) -> Self {
+    fn at(
+        order: &Order<'_>,
+        frees: &[Option<u32>],
+        offsets: &[u64],
+        as_asked: u64,
+        pages: Option<Pages>,
+    ) -> Self {
         let blocks = order.blocks().iter().zip(offsets).zip(frees);
         let mut streams: HashMap<u32, u32> = HashMap::new();
         let places: Vec<Place> = blocks
@@ -167,7 +175,6 @@ impl Layout {
                 Place { offset, bytes: block.bytes, stream, until }
             })
             .collect();
-        let as_asked = order.taken(&sweep::best(order));
         Self { bytes: order.taken(offsets), as_asked, places, pages }
     }
 

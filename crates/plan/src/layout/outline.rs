@@ -91,7 +91,12 @@ pub struct Pattern {
     first: u64,
     blocks: u64,
     mixed: u64,
+    /// What was mixed of the first [`FEW`] blocks, or of all.
+    beginning: u64,
 }
+
+/// Runs are told apart by so many blocks before all are compared; and so many may have been asked for behind one.
+const FEW: usize = 16;
 
 impl Pattern {
     /// What the first block takes, in bytes; 0 where there is none.
@@ -99,16 +104,21 @@ impl Pattern {
         self.first
     }
 
-    /// Whether blocks of these sizes, in bytes, begin with those that this is of.
+    /// Whether blocks of these sizes, in bytes, begin with those that this is of. Costs a constant for each of the first
+    /// few, and for each of all where those are the same.
     pub fn begins(&self, sizes: impl Iterator<Item = u64>) -> bool {
         let mut beginning = Self::default();
-        sizes.take(self.blocks as usize).for_each(|bytes| beginning.add(bytes));
+        for bytes in sizes.take(self.blocks as usize) {
+            beginning.add(bytes);
+            if beginning.blocks as usize == FEW && beginning.beginning != self.beginning {
+                return false;
+            }
+        }
         beginning == *self
     }
 
     /// Whether blocks of these sizes, in bytes, are these in a row, but for as many again behind them and a few.
     pub fn came_lately(&self, sizes: &[u64]) -> bool {
-        const FEW: usize = 16;
         let blocks = self.blocks as usize;
         let latest = &sizes[sizes.len().saturating_sub(2 * blocks + FEW)..];
         let is_it = |part: &[u64]| part[0] == self.first && self.begins(part.iter().copied());
@@ -123,5 +133,8 @@ impl Pattern {
         }
         self.blocks += 1;
         self.mixed = (self.mixed.rotate_left(5) ^ bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if self.blocks as usize <= FEW {
+            self.beginning = self.mixed;
+        }
     }
 }

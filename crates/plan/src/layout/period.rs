@@ -71,7 +71,7 @@ impl Requests {
     }
 
     /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same streams:
-    /// since the start where the two differ the least, for their length, of those that no block is passed over, if any.
+    /// since the start where the two differ the least for their length, of those over which no block is passed on, if any.
     fn alike(&self, starts: &[usize]) -> Option<Range<usize>> {
         let (mut places, mut asked, mut freed) = (Vec::new(), Vec::new(), Vec::new());
         for (at, request) in self.all().iter().enumerate() {
@@ -93,8 +93,7 @@ impl Requests {
             let run = &asked[start..];
             // A block of the latest before it that is freed soon is passed on from layer to layer.
             let soon = start + 1..=start + run.len() / 2;
-            let is_within =
-                freed[start - start.min(run.len())..start].iter().any(|it| soon.contains(it));
+            let recent = &freed[start - start.min(run.len())..start];
             // The run before may have asked for more, which stayed in use.
             let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
@@ -107,9 +106,14 @@ impl Requests {
                 let other = &asked[before..start];
                 let common = in_common(other, run, &mut left);
                 let (lacks, more) = (run.len() - common, other.len() - common);
+                if lacks > missing {
+                    continue;
+                }
+                left = left.saturating_sub(recent.len());
+                let is_within = recent.iter().any(|it| soon.contains(it));
                 // In thousandths: of those that differ as little the longest is taken, which comes first.
                 let unlike = (is_within, (lacks + more) * 1_000 / run.len());
-                if lacks <= missing && unlike < least {
+                if unlike < least {
                     (best, least) = (Some(places[start]..self.all().len()), unlike);
                 }
             }
