@@ -16,7 +16,7 @@ const STEPS_PER_PAIR: u64 = 1_000;
 const MOST_STEPS: u64 = 2_000_000_000;
 /// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
 /// waits for it.
-const QUICK_STEPS: u64 = 1_000_000;
+const QUICK_STEPS: u64 = 200_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;
 
@@ -35,6 +35,8 @@ pub(super) struct Search {
     pub(super) enough: u64,
     /// So many placed blocks are looked at, at most, for the sake of something better.
     pub(super) steps: u64,
+    /// Whether an order is given up as soon as it takes no less than the best so far.
+    gives_up: bool,
 }
 
 impl Search {
@@ -44,31 +46,34 @@ impl Search {
         let count = order.len() as u64;
         let bounds = [count * count * STEPS_PER_PAIR, STEPS_BY_BLOCKS / count.max(1)];
         let steps = bounds.into_iter().fold(STEPS, u64::min).saturating_mul(times).min(MOST_STEPS);
-        let orders = orders(order, conflicts);
-        let least = orders.iter().map(|tried| conflicts.least(order, tried));
-        Self { enough: least.fold(0, u64::max), steps }
+        let least = orders(order, conflicts).map(|tried| conflicts.least(order, &tried));
+        Self { enough: least.fold(0, u64::max), steps, gives_up: false }
     }
 
     /// As much as no capture's first request is slowed by, for memory that comes in units of so many bytes.
     pub(super) fn quick(order: &Order<'_>, least: u64, unit: u64) -> Self {
         let enough = least.max(order.most_at_once()).next_multiple_of(unit);
-        Self { enough, steps: QUICK_STEPS }
+        Self { enough, steps: QUICK_STEPS, gives_up: true }
     }
 }
 
 /// Offsets of the blocks.
 pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> Vec<u64> {
     let mut packer = Packer::new(order, conflicts);
-    let orders = orders(order, conflicts);
     let mut tried: Vec<Tried> = Vec::new();
     let (mut taken, mut offsets) = (u64::MAX, Vec::new());
-    let Search { enough: least, steps: until } = search;
-    for order in orders {
+    let Search { enough: least, steps: until, gives_up } = search;
+    for order in orders(order, conflicts) {
+        if taken <= least || (taken < u64::MAX && packer.steps >= until) {
+            break;
+        }
         for fit in [Fit::First, Fit::Best] {
             if taken <= least || (taken < u64::MAX && packer.steps >= until) {
                 continue;
             }
-            let Some(packed) = packer.pack(&order, fit, least, u64::MAX) else { continue };
+            let below = if gives_up { taken } else { u64::MAX };
+            let packed = packer.pack(&order, fit, least, (u64::MAX, below));
+            let Some(packed) = packed else { continue };
             if packed.taken < taken {
                 (taken, offsets) = (packed.taken, packer.offsets.clone());
             }
@@ -86,14 +91,14 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> 
         let mut current = tried[start].clone();
         // Somewhat less than the best so far: what cannot be reached tells good from better badly.
         let aim = least + (taken - least) / 4 * 3;
-        let packed = packer.pack(&current.order, current.fit, aim, u64::MAX);
+        let packed = packer.pack(&current.order, current.fit, aim, (u64::MAX, u64::MAX));
         current.packed = packed.unwrap_or(current.packed);
         let mut at = packer.offsets.clone();
         let mut vain = 0;
         while vain < PATIENCE && packer.steps < until && taken > aim {
             let changed = change(&current.order, &packer, &at, aim, &mut random);
             vain += 1;
-            let packed = packer.pack(&changed, current.fit, aim, current.packed.above);
+            let packed = packer.pack(&changed, current.fit, aim, (current.packed.above, u64::MAX));
             let Some(packed) = packed else { continue };
             if packed.above < current.packed.above {
                 vain = 0;
@@ -111,38 +116,39 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> 
     offsets
 }
 
-/// The orders to begin with; of equals in each the block that was allocated first.
-fn orders(blocks: &Order<'_>, conflicts: &Conflicts) -> Vec<Vec<u32>> {
-    let count = blocks.len() as u32;
-    let (mut degree, mut beside) = (Vec::new(), Vec::new());
-    for block in 0..count {
-        let (mut others, mut bytes) = (0, 0);
-        for other in conflicts.of(block as usize).iter() {
-            others += 1;
-            bytes += blocks.bytes(other);
+/// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first.
+fn orders<'a>(
+    blocks: &'a Order<'_>,
+    conflicts: &Conflicts,
+) -> impl Iterator<Item = Vec<u32>> + use<'a> {
+    let bytes = blocks.all_bytes();
+    let beside = (0..bytes.len()).map(|block| {
+        conflicts.of(block).iter().fold((0u128, 0), |(others, sum): (_, u128), other| {
+            (others + 1, sum + u128::from(bytes[other]))
+        })
+    });
+    // How many blocks each may not lie over, and what they take.
+    let beside: Vec<(u128, u128)> = beside.collect();
+    (0..7).map(move |number| {
+        let mut order: Vec<u32> = (0..bytes.len() as u32).collect();
+        let key = |&block: &u32| {
+            let (own, (others, beside)) =
+                (u128::from(bytes[block as usize]), beside[block as usize]);
+            Reverse(match number {
+                0 => (own, others),
+                1 => (own * others, own),
+                2 => (others, own),
+                3 => (beside + own, own),
+                _ => ((beside + own) * own, own),
+            })
+        };
+        match number {
+            0..=4 => order.sort_by_cached_key(key),
+            5 => order.reverse(),
+            _ => {}
         }
-        degree.push(others);
-        beside.push(bytes);
-    }
-    let bytes = |block: &u32| u128::from(blocks.bytes(*block as usize));
-    let allocated: Vec<u32> = (0..count).collect();
-    let sorted = |key: &dyn Fn(&u32) -> (u128, u128)| {
-        let mut order = allocated.clone();
-        order.sort_by_cached_key(|block| Reverse(key(block)));
         order
-    };
-    vec![
-        sorted(&|block| (bytes(block), degree[*block as usize])),
-        sorted(&|block| (bytes(block) * degree[*block as usize], bytes(block))),
-        sorted(&|block| (degree[*block as usize], bytes(block))),
-        sorted(&|block| (u128::from(beside[*block as usize]) + bytes(block), bytes(block))),
-        sorted(&|block| {
-            let beside = u128::from(beside[*block as usize]) + bytes(block);
-            (beside * bytes(block), bytes(block))
-        }),
-        allocated.iter().rev().copied().collect(),
-        allocated,
-    ]
+    })
 }
 
 /// An order in which some block that lies too high comes earlier.

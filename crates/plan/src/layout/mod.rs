@@ -103,10 +103,16 @@ impl Layout {
         (unit, times): (Option<u64>, u64),
     ) -> Self {
         let order = Order::new(lifetimes, frees, reuse);
-        let swept = sweep::best(&order);
+        let conflicts = (order.len() <= PAIRWISE).then(|| Conflicts::new(&order));
+        let swept = match &conflicts {
+            Some(conflicts) => sweep::best(&order, |block| conflicts.followed_by(block)),
+            None => sweep::best(&order, |block| {
+                let order = &order;
+                move |earlier| order.precedes(earlier as usize, block)
+            }),
+        };
         let as_asked = order.taken(&swept);
-        let (offsets, pages) = if order.len() <= PAIRWISE {
-            let conflicts = Conflicts::new(&order);
+        let (offsets, pages) = if let Some(conflicts) = conflicts {
             let with_pages = |times: u64| {
                 let search = Search::thorough(&order, &conflicts, times);
                 let offsets = improve::best(&order, &conflicts, search);
@@ -151,11 +157,13 @@ impl Layout {
         }
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
-        let as_asked = order.taken(&sweep::best(&order));
+        let conflicts = Conflicts::new(&order);
+        let swept = sweep::best(&order, |block| conflicts.followed_by(block));
+        let as_asked = order.taken(&swept);
         if as_asked <= search.enough {
             return None;
         }
-        let offsets = improve::best(&order, &Conflicts::new(&order), search);
+        let offsets = improve::best(&order, &conflicts, search);
         Some(Self::at(&order, frees, &offsets, as_asked, None)).filter(|layout| layout.saves(unit))
     }
 

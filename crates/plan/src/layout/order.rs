@@ -8,6 +8,8 @@ use regraph_record::policy::Reuse;
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     lifetimes: &'a Lifetimes,
+    /// What each block takes, in bytes: whole granules.
+    bytes: Vec<u64>,
     /// How many blocks had been allocated at each block's free.
     freed: Vec<u32>,
     across: bool,
@@ -20,7 +22,9 @@ impl<'a> Order<'a> {
         let freed = blocks
             .map(|(block, free)| free.filter(|_| block.freed || !block.worked).unwrap_or(u32::MAX))
             .collect();
-        Self { lifetimes, freed, across: reuse == Reuse::CrossStream }
+        let bytes = lifetimes.blocks().iter().map(|it| it.bytes.next_multiple_of(GRANULE));
+        let (bytes, across) = (bytes.collect(), reuse == Reuse::CrossStream);
+        Self { lifetimes, bytes, freed, across }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -28,8 +32,14 @@ impl<'a> Order<'a> {
     }
 
     /// What a block takes, in bytes: whole granules.
+    #[inline]
     pub(super) fn bytes(&self, block: usize) -> u64 {
-        self.lifetimes.blocks()[block].bytes.next_multiple_of(GRANULE)
+        self.bytes[block]
+    }
+
+    /// What each block takes, in bytes.
+    pub(super) fn all_bytes(&self) -> &[u64] {
+        &self.bytes
     }
 
     pub(super) fn blocks(&self) -> &[Lifetime] {
@@ -164,6 +174,12 @@ impl Conflicts {
             most = most.max(held);
         }
         most
+    }
+
+    /// Says for a block which earlier ones it may lie over, as [`Order::precedes`] does, at a look at a bit each.
+    pub(super) fn followed_by(&self, block: usize) -> impl Fn(u32) -> bool + '_ {
+        let row = self.of(block);
+        move |earlier| !row.has(earlier)
     }
 
     /// Those of one block.

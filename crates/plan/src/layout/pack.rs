@@ -36,7 +36,7 @@ pub(super) struct Packer<'a> {
 
 impl<'a> Packer<'a> {
     pub(super) fn new(order: &Order<'_>, conflicts: &'a Conflicts) -> Self {
-        let bytes: Vec<u64> = (0..order.len()).map(|block| order.bytes(block)).collect();
+        let bytes = order.all_bytes().to_vec();
         let offsets = vec![0; bytes.len()];
         Self { conflicts, placed: Vec::with_capacity(bytes.len()), bytes, offsets, steps: 0 }
     }
@@ -45,8 +45,14 @@ impl<'a> Packer<'a> {
         self.bytes[block as usize]
     }
 
-    /// Places all blocks; `None` as soon as they reach above `aim` by more than `most`.
-    pub(super) fn pack(&mut self, order: &[u32], fit: Fit, aim: u64, most: u64) -> Option<Packed> {
+    /// Places all blocks; `None` as soon as they reach above `aim` by more than `most`, or one of them to `below`.
+    pub(super) fn pack(
+        &mut self,
+        order: &[u32],
+        fit: Fit,
+        aim: u64,
+        (most, below): (u64, u64),
+    ) -> Option<Packed> {
         self.placed.clear();
         let mut packed = Packed { taken: 0, above: 0 };
         for &block in order {
@@ -54,7 +60,7 @@ impl<'a> Packer<'a> {
             let end = offset + self.bytes(block);
             packed.taken = packed.taken.max(end);
             packed.above += end.saturating_sub(aim);
-            if packed.above > most {
+            if packed.above > most || end >= below {
                 return None;
             }
             self.offsets[block as usize] = offset;

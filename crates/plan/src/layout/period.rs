@@ -91,30 +91,41 @@ impl Requests {
         let (mut best, mut least) = (None, (true, usize::MAX));
         for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
             let run = &asked[start..];
-            // A block of the latest before it that is freed soon is passed on from layer to layer.
-            let soon = start + 1..=start + run.len() / 2;
-            let recent = &freed[start - start.min(run.len())..start];
             // The run before may have asked for more, which stayed in use.
             let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
             let all = starts[from..].iter().take_while(|&&it| it + fewest <= start);
-            for &before in all.filter(|&&it| asked[it..].starts_with(&run[..EQUAL_FIRST])) {
+            let mut all =
+                all.filter(|&&it| asked[it..].starts_with(&run[..EQUAL_FIRST])).peekable();
+            if all.peek().is_none() {
+                continue;
+            }
+            // A block of the latest before it that is freed soon is passed on from layer to layer.
+            let soon = start + 1..=start + run.len() / 2;
+            let recent = &freed[start - start.min(run.len())..start];
+            left = left.saturating_sub(recent.len());
+            let is_within = recent.iter().any(|it| soon.contains(it));
+            // In thousandths: of those that differ as little the longest is taken, which comes first.
+            let unlike =
+                |lacks: usize, more: usize| (is_within, (lacks + more) * 1_000 / run.len());
+            for &before in all {
                 if left == 0 {
                     return best;
                 }
                 let other = &asked[before..start];
-                let common = in_common(other, run, &mut left);
-                let (lacks, more) = (run.len() - common, other.len() - common);
-                if lacks > missing {
+                // They differ by this at least.
+                if unlike(
+                    run.len().saturating_sub(other.len()),
+                    other.len().saturating_sub(run.len()),
+                ) >= least
+                {
                     continue;
                 }
-                left = left.saturating_sub(recent.len());
-                let is_within = recent.iter().any(|it| soon.contains(it));
-                // In thousandths: of those that differ as little the longest is taken, which comes first.
-                let unlike = (is_within, (lacks + more) * 1_000 / run.len());
-                if unlike < least {
-                    (best, least) = (Some(places[start]..self.all().len()), unlike);
+                let common = in_common(other, run, &mut left);
+                let (lacks, more) = (run.len() - common, other.len() - common);
+                if lacks <= missing && unlike(lacks, more) < least {
+                    (best, least) = (Some(places[start]..self.all().len()), unlike(lacks, more));
                 }
             }
         }

@@ -18,21 +18,28 @@ struct Region {
     last: u32,
 }
 
-/// Offsets of the blocks.
-pub(super) fn best(order: &Order<'_>) -> Vec<u64> {
-    let all = [Fit::First, Fit::Best].map(|fit| sweep(order, fit));
+/// Offsets of the blocks. `followed_by` says for a block which earlier ones it may lie over.
+pub(super) fn best<F: Fn(u32) -> bool>(
+    order: &Order<'_>,
+    followed_by: impl Fn(usize) -> F,
+) -> Vec<u64> {
+    let all = [Fit::First, Fit::Best].map(|fit| sweep(order, &followed_by, fit));
     let best = all.into_iter().min_by_key(|(taken, _)| *taken);
     best.map(|(_, offsets)| offsets).unwrap_or_default()
 }
 
-fn sweep(order: &Order<'_>, fit: Fit) -> (u64, Vec<u64>) {
+fn sweep<F: Fn(u32) -> bool>(
+    order: &Order<'_>,
+    followed_by: impl Fn(usize) -> F,
+    fit: Fit,
+) -> (u64, Vec<u64>) {
     // Without those that no block may follow, so they may leave gaps.
     let mut regions: Vec<Region> = Vec::new();
     let mut offsets = Vec::with_capacity(order.len());
     let mut top = 0;
     for block in 0..order.len() {
         let bytes = order.bytes(block);
-        let offset = find(order, &regions, top, block, fit);
+        let offset = find(bytes, &regions, top, followed_by(block), fit);
         let end = offset + bytes;
         top = top.max(end);
         offsets.push(offset);
@@ -42,12 +49,17 @@ fn sweep(order: &Order<'_>, fit: Fit) -> (u64, Vec<u64>) {
     (top, offsets)
 }
 
-fn find(order: &Order<'_>, regions: &[Region], top: u64, block: usize, fit: Fit) -> u64 {
-    let bytes = order.bytes(block);
+fn find(
+    bytes: u64,
+    regions: &[Region],
+    top: u64,
+    may_follow: impl Fn(u32) -> bool,
+    fit: Fit,
+) -> u64 {
     let mut best: Option<(u64, u64)> = None;
     let mut run: Option<(u64, u64)> = None;
     for region in regions.iter().take(LOOKED_AT) {
-        if !order.precedes(region.last as usize, block) {
+        if !may_follow(region.last) {
             run = None;
             continue;
         }
