@@ -108,15 +108,15 @@ impl Heap {
     }
 
     /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
-    /// address or above. `takes` says of a range whether it may, or none where it is not free; after
-    /// `tries` that may not, the search gives up. None where there is no place.
+    /// address or above. `takes` says of a range whether it may; after `tries` that may not, the search gives up. None
+    /// where there is no place.
     #[inline(always)]
     fn search(
         &self,
         from: u64,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
         self.runs.find(bytes, from, |at, run| {
             self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)
@@ -130,7 +130,7 @@ impl Heap {
         &self,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
@@ -150,9 +150,13 @@ impl Heap {
         found
     }
 
-    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is at
-    /// least what the run holds from there on; each range that may not be taken counts `tries` down, and at 0 the
+    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is what the
+    /// run holds from there on; each range that is found not to be the requester's counts `tries` down, and at 0 the
     /// search gives up. None where there is no place.
+    ///
+    /// Of neighbours that are large enough together the last is asked about first: none that lies before one which may
+    /// not be taken is of use, and those are not asked about. As in Boyer and Moore, A fast string searching algorithm,
+    /// 1977.
     #[inline(always)]
     fn search_run(
         &self,
@@ -160,27 +164,41 @@ impl Heap {
         (from, mut left): (RangeId, u64),
         bytes: u64,
         tries: &mut usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
-        let (mut at, mut first, mut missing) = (from, from, bytes);
+        let (mut first, mut last) = (from, from);
+        // What `first` to `last` hold, and what those hold that may be taken, from `first` on.
+        let (mut held, mut taken) = (0, 0);
         loop {
-            let range = &self.ranges[at];
-            left -= range.bytes;
-            if takes(range)? {
-                if range.bytes >= missing {
-                    return Some(Search::Found(first, run));
+            let bytes_of_last = self.ranges[last].bytes;
+            held += bytes_of_last;
+            left -= bytes_of_last;
+            if held >= bytes {
+                let (mut at, mut behind) = (last, 0);
+                loop {
+                    let range = &self.ranges[at];
+                    if !takes(range) {
+                        *tries -= 1;
+                        if *tries == 0 {
+                            return Some(Search::GaveUp(at));
+                        }
+                        (first, held, taken) = (range.next?, behind, behind);
+                        if held >= bytes {
+                            return Some(Search::Found(first, run));
+                        }
+                        break;
+                    }
+                    behind += range.bytes;
+                    if behind + taken == held {
+                        return Some(Search::Found(first, run));
+                    }
+                    at = range.previous?;
                 }
-                missing -= range.bytes;
-                at = range.next.filter(|_| left >= missing)?;
-            } else {
-                *tries -= 1;
-                if *tries == 0 {
-                    return Some(Search::GaveUp(at));
-                }
-                missing = bytes;
-                at = range.next.filter(|_| left >= missing)?;
-                first = at;
             }
+            if held + left < bytes {
+                return None;
+            }
+            last = self.ranges[last].next?;
         }
     }
 
@@ -206,8 +224,8 @@ impl Heap {
         let address = self.ranges[from].address;
         let (run, mut tries) = (self.runs.of(address), self.tries(requester));
         let takes = |range: &Range| self.takes(range, requester, proof);
-        // What follows in its run, however little.
-        let found = self.search_run(run, (from, u64::MAX), bytes, &mut tries, takes);
+        let left = self.runs.end(run) - address;
+        let found = self.search_run(run, (from, left), bytes, &mut tries, takes);
         let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
         let (last, place) = match found {
             Some(Search::Found(first, run)) => (last, Some((first, run))),
@@ -246,7 +264,7 @@ impl Heap {
         let Splitting { slack, .. } = self.plan.splitting;
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
-            let takes = self.takes_outside(range, timeline, true) == Some(true);
+            let takes = self.takes_outside(range, timeline, true);
             takes && range.bytes >= bytes && range.bytes < bytes + slack
         })
     }
@@ -295,16 +313,11 @@ impl Heap {
     /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
-        self.takes(&self.ranges[id], requester, proof) == Some(true)
+        self.takes(&self.ranges[id], requester, proof)
     }
 
-    /// Whether a requester may take a range that has been looked up. None where it is not free.
-    pub(super) fn takes(
-        &self,
-        range: &Range,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> Option<bool> {
+    /// Whether a requester may take a range that has been looked up; none takes one that is not free.
+    pub(super) fn takes(&self, range: &Range, requester: Requester, proof: Proof<'_>) -> bool {
         match requester {
             Requester::Capture { capture, stream, share } => {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
@@ -323,14 +336,14 @@ impl Heap {
         capture: CaptureSlot,
         own: Option<StreamIndex>,
         proof: Proof<'_>,
-    ) -> Option<bool> {
+    ) -> bool {
         match range.state {
             RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
-                Some(asked && proof.covers(self.ranges.markers_of(range)))
+                asked && proof.covers(self.ranges.markers_of(range))
             }
-            RangeState::Idle { .. } => Some(true),
-            state => state.is_free().then_some(false),
+            RangeState::Idle { .. } => true,
+            _ => false,
         }
     }
 
@@ -342,37 +355,32 @@ impl Heap {
         range: &Range,
         timeline: Option<TimelineId>,
         whole: bool,
-    ) -> Option<bool> {
+    ) -> bool {
         let fits = || whole || self.may_split(range.bytes);
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                Some(users == Users::Eager && fits())
+                users == Users::Eager && fits()
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Eager } => {
-                Some(timeline == Some(of) && fits())
+                timeline == Some(of) && fits()
             }
-            state => state.is_free().then_some(false),
+            _ => false,
         }
     }
 
     /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
     /// before all that come: what these do not keep, or with [`Lent::AllFree`] all that they use.
     #[inline]
-    pub(super) fn takes_lent(
-        &self,
-        range: &Range,
-        timeline: TimelineId,
-        lent: Lent,
-    ) -> Option<bool> {
+    pub(super) fn takes_lent(&self, range: &Range, timeline: TimelineId, lent: Lent) -> bool {
         let all = lent == Lent::AllFree;
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                Some(users == Users::Graphs || (users == Users::Kept && all))
+                users == Users::Graphs || (users == Users::Kept && all)
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
-                Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
+                of == timeline && (all || !self.is_kept((range.address, range.end())))
             }
-            state => state.is_free().then_some(false),
+            _ => false,
         }
     }
 
