@@ -103,7 +103,7 @@ impl<'a> Draft<'a> {
         let handles = graph.nodes();
         assert!(handles.len() <= Edge::FROM as usize, "a graph of so many nodes is not judged");
         let numbers = OnceCell::new();
-        let edges = Lists::ready(vec![0], Vec::new());
+        let edges = Lists::ready(Vec::new(), Vec::new());
         let (proofs, ordered, last, highest) = (0, true, 0, 0);
         let edits = Edits::default();
         let mut draft = Self { graph, numbers, edges, proofs, ordered, last, highest, edits };
@@ -148,7 +148,9 @@ impl<'a> Draft<'a> {
                 }
                 self.numbers.get_or_init(|| {
                     let mut numbers = Numbers::with_capacity(handles.len());
-                    (0..handles.len() as u32).for_each(|it| drop(numbers.insert(key(it), it, key)));
+                    for number in 0..handles.len() as u32 {
+                        numbers.insert(key(number), number, key);
+                    }
                     numbers
                 })
             }
@@ -203,7 +205,7 @@ impl<'a> Draft<'a> {
     pub fn finish(self) -> Result<(Graph<'a>, Option<Vec<u32>>), Violation> {
         let mut graph = Graph {
             handles: Cow::Borrowed(self.graph.nodes()),
-            proofs: Lists::ready(vec![0], Vec::new()),
+            proofs: Lists::ready(Vec::new(), Vec::new()),
             others: None,
             starts: self.proofs & Edge::START != 0,
             any_ordered: true,

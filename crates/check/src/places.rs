@@ -100,6 +100,9 @@ pub(super) fn read(
         places.read_memory(bindings);
     }
     let Places { mut pairs, wrong, .. } = places;
+    if pairs.all.is_empty() {
+        return (pairs, wrong);
+    }
     // By their later blocks, each once: at addresses where it is there.
     pairs.all.sort_by_key(|pair| pair.later);
     let mut known = vec![NEVER; history.blocks.len()];
@@ -132,9 +135,13 @@ impl Places<'_, '_> {
             all_used &= is_used;
             is_used
         });
-        neighbours(used, |one, other, at| self.met(one, other, at, common(at), true));
+        // One block meets none.
+        let several = self.history.blocks.len() > 1;
+        if several {
+            neighbours(used, |one, other, at| self.met(one, other, at, common(at), true));
+        }
         self.walks += 1;
-        if !all_used {
+        if several && !all_used {
             neighbours(stretches, |one, other, at| self.met(one, other, at, common(at), false));
         }
         self.walks += 1;

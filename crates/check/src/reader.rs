@@ -51,12 +51,16 @@ impl Known {
     }
 }
 
+/// So many streams need no table.
+const FEW: usize = 8;
+
 struct Reader<'a> {
     draft: Draft<'a>,
     history: History,
     /// Blocks that stood before and are the capture's now.
     inputs: Vec<BlockHistory>,
-    streams: Numbers,
+    /// Of all streams, where there are more than [`FEW`].
+    streams: Option<Numbers>,
     /// The stream of the last entry that named one, which the next one is likely to name.
     recent: Option<(StreamHandle, u32)>,
     blocks: Dense,
@@ -82,7 +86,7 @@ impl History {
                 ..Self::default()
             },
             inputs: Vec::new(),
-            streams: Numbers::with_capacity(0),
+            streams: None,
             recent: None,
             blocks: Dense::default(),
             pools: SmallVec::new(),
@@ -271,11 +275,21 @@ impl Reader<'_> {
     fn other_stream(&mut self, handle: StreamHandle) -> u32 {
         let Self { history: History { streams, .. }, streams: numbers, .. } = self;
         let key = |it: u32, streams: &[StreamHistory]| streams[it as usize].handle.bits() as u64;
-        let bits = handle.bits() as u64;
-        let number = numbers.get(bits, |it| key(it, streams)).unwrap_or_else(|| {
+        let known = match numbers {
+            Some(numbers) => numbers.get(handle.bits() as u64, |it| key(it, streams)),
+            None => streams.iter().position(|it| it.handle == handle).map(|it| it as u32),
+        };
+        let number = known.unwrap_or_else(|| {
             let number = streams.len() as u32;
             streams.push(StreamHistory::new(handle));
-            numbers.insert(bits, number, |it| key(it, streams));
+            // A few are searched one by one.
+            if streams.len() > FEW {
+                let all = if numbers.is_some() { number } else { 0 }..=number;
+                let numbers = numbers.get_or_insert_with(|| Numbers::with_capacity(2 * FEW));
+                for it in all {
+                    numbers.insert(key(it, streams), it, |it| key(it, streams));
+                }
+            }
             number
         });
         self.recent = Some((handle, number));

@@ -133,6 +133,9 @@ impl<'a> Users<'a> {
 
     /// The possible users of some blocks among the nodes.
     pub fn of(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
+        if blocks.is_empty() {
+            return Vec::new();
+        }
         let mut users = vec![Vec::new(); blocks.len()];
         let mut candidates = Candidates::default();
         let mut uses = Vec::new();
