@@ -403,8 +403,12 @@ fn blocks_are_known_by_their_numbers_however_far_apart() {
         for (place, number) in (1..).zip(numbers.clone()) {
             scene.allocate_at(number, 0, place << 12, 1 << 12);
         }
-        again.into_iter().for_each(|number| drop(scene.allocate(number, 0)));
-        numbers.clone().for_each(|number| drop(scene.free(number)));
+        if let Some(number) = again {
+            scene.allocate(number, 0);
+        }
+        for number in numbers.clone() {
+            scene.free(number);
+        }
         scene
     };
     scene(None).legal(0);
@@ -421,14 +425,17 @@ fn nodes_are_known_wherever_the_driver_names_them() {
     // in its reverse.
     for (group, reversed) in [(1, false), (7, false), (40, false), (40, true), (100, true)] {
         let mut scene = Scene::new();
-        (0..100_usize).for_each(|it| drop(scene.node(it, it.checked_sub(1).as_slice())));
+        for it in 0..100_usize {
+            scene.node(it, it.checked_sub(1).as_slice());
+        }
         if reversed {
             scene.finished.nodes.reverse();
         }
         scene.look(0, &[]).allocate(1, 0);
         for until in (group..=100).step_by(group) {
-            let told = (until - group..until).rev();
-            told.for_each(|it| drop(scene.seen(it, it.checked_sub(1).as_slice())));
+            for it in (until - group..until).rev() {
+                scene.seen(it, it.checked_sub(1).as_slice());
+            }
             scene.look(0, &[until - 1]);
         }
         scene.free(1).allocate(2, 0).free(2).legal(0);
