@@ -412,7 +412,8 @@ impl Captures {
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
         let Some(room) = self.spare.iter_mut().find(|it| it.is_none()) else { return };
-        if over.empty() {
+        if let Some(emptied) = (*over).emptied() {
+            *over = emptied;
             *room = Some(over);
         }
     }
@@ -529,44 +530,17 @@ impl CaptureState {
         }
     }
 
-    /// Makes it one in which nothing has happened, with what it has allocated; false where that is too much to be kept.
-    fn empty(&mut self) -> bool {
-        // Where it is: to move it takes longer than all else. `add` gives it its number, age and time.
-        let Self {
-            id: _,
-            age: _,
-            since: _,
-            proof,
-            journal,
-            origins,
-            told,
-            pools,
-            expected,
-            served_from,
-            rows,
-            held,
-            left,
-            capturing_thread,
-            step,
-            set_backs_seen,
-            undone,
-            following,
-            planning,
-            concurrent,
-            lost,
-        } = self;
+    /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
+    fn emptied(self) -> Option<Self> {
+        let Self { mut proof, mut rows, mut held, mut left, .. } = self;
         let most = rows.capacity().max(held.capacity()).max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
-            return false;
+            return None;
         }
         rows.clear();
         held.clear();
         left.clear();
-        (*journal, *origins, *told, *pools) = Default::default();
-        (*expected, *served_from, *undone, *following, *lost) = Default::default();
-        (*capturing_thread, *step, *set_backs_seen) = Default::default();
-        (*planning, *concurrent) = Default::default();
-        true
+        Some(Self { rows, held, left, ..Self::new(proof) })
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
