@@ -20,6 +20,18 @@ use super::users::Users;
 /// Positions in as many chains.
 type Lanes = [i32; 8];
 
+/// What is known of a node.
+#[derive(Clone, Copy)]
+struct Node {
+    /// The chain of a node that has a clock or had one, and its position there, from one; [`NEVER`] where it fits in none.
+    chain: u32,
+    position: i32,
+    /// Where its clock is kept.
+    row: u32,
+    /// How often its clock will be needed yet: by edges, and by looks.
+    needs: u32,
+}
+
 /// The clocks of the nodes up to one.
 struct Clocks<'a> {
     graph: &'a Graph<'a>,
@@ -27,15 +39,11 @@ struct Clocks<'a> {
     width: usize,
     /// Rows of lanes of a clock: once or twice `width`.
     size: usize,
-    /// The chain of each node that has a clock or had one, and its position there, from one. A node that fits in no
-    /// chain has none.
-    places: Vec<(u32, i32)>,
+    nodes: Vec<Node>,
+    /// How many of them have a clock or had one.
+    reached: u32,
     /// The position of the last node of each chain.
     ends: Vec<Lanes>,
-    /// How often each node's clock will be needed yet: by edges, and by looks.
-    needs: Vec<u32>,
-    /// Where each node's clock is kept.
-    rows: Vec<u32>,
     /// The clocks that are kept, and where others may be: positions by paths of any edges, the node itself
     /// included; where some edges prove an order of starts only, then those by paths with a full one.
     kept: Vec<Lanes>,
@@ -44,13 +52,14 @@ struct Clocks<'a> {
 
 impl<'a> Clocks<'a> {
     fn new(graph: &'a Graph<'a>, history: &History) -> Self {
-        let mut needs = vec![0; graph.len()];
+        let mut nodes = vec![Node { chain: NEVER, position: 0, row: 0, needs: 0 }; graph.len()];
+        let mut need = |node: u32| nodes[node as usize].needs += 1;
         for node in 0..graph.len() as u32 {
-            graph.proofs().of(node).iter().for_each(|edge| needs[edge.from() as usize] += 1);
+            graph.proofs().of(node).iter().for_each(|edge| need(edge.from()));
         }
         for (stream, look) in history.looks() {
             let terminals = history.streams[stream as usize].terminals(look);
-            terminals.iter().for_each(|&node| needs[node as usize] += 1);
+            terminals.iter().for_each(|&node| need(node));
         }
         // A stream's work is one chain.
         let width = history.streams.len().div_ceil(8);
@@ -58,45 +67,57 @@ impl<'a> Clocks<'a> {
             graph,
             width,
             size: if graph.has_starts() { 2 * width } else { width },
-            places: Vec::with_capacity(graph.len()),
+            nodes,
+            reached: 0,
             ends: vec![[0; 8]; width],
-            needs,
-            rows: vec![0; graph.len()],
             kept: Vec::new(),
             free: Vec::new(),
         }
     }
 
     /// Gives all nodes up to one their clocks.
+    #[inline]
     fn reach(&mut self, last: u32) {
-        while self.places.len() <= last as usize {
-            self.add(self.places.len() as u32);
+        while self.reached <= last {
+            self.add(self.reached);
+            self.reached += 1;
         }
     }
 
     fn add(&mut self, node: u32) {
         let edges = self.graph.proofs().of(node);
         // Mostly nothing else needs the clock of a node before it: that is taken over.
-        let taken = edges.iter().position(|edge| self.needs[edge.from() as usize] == 1);
-        let row = self.join(edges, taken);
+        let taken = edges.iter().position(|edge| self.nodes[edge.from() as usize].needs == 1);
+        let row = match (edges, taken) {
+            ([edge], Some(0)) if self.size == self.width => self.take_over(edge.from()),
+            _ => self.join(edges, taken),
+        };
         let clock = self.kept[row..row + self.width].as_flattened_mut();
         let ends = self.ends.as_flattened_mut();
         // It goes on with a chain of which one before it is the last, or with one whose last comes before it
         // otherwise, as that of an empty one does.
-        let mut before = edges.iter().map(|edge| self.places[edge.from() as usize]);
-        let chain = before.find(|&(chain, position)| ends.get(chain as usize) == Some(&position));
-        let chain = chain.map(|it| it.0 as usize);
+        let mut before = edges.iter().map(|edge| &self.nodes[edge.from() as usize]);
+        let chain = before.find(|it| ends.get(it.chain as usize) == Some(&it.position));
+        let chain = chain.map(|it| it.chain as usize);
         let chain = chain.or_else(|| clock.iter().zip(&*ends).position(|(it, end)| it >= end));
-        let place = chain.map_or((NEVER, 0), |chain| {
+        let known = &mut self.nodes[node as usize];
+        known.row = row as u32;
+        if let Some(chain) = chain {
             ends[chain] += 1;
             clock[chain] = ends[chain];
-            (chain as u32, ends[chain])
-        });
-        self.places.push(place);
-        self.rows[node as usize] = row as u32;
-        if self.needs[node as usize] == 0 {
+            (known.chain, known.position) = (chain as u32, ends[chain]);
+        }
+        if known.needs == 0 {
             self.free.push(row as u32);
         }
+    }
+
+    /// Where a node's clock is kept, which nothing else needs.
+    #[inline]
+    fn take_over(&mut self, node: u32) -> usize {
+        let node = &mut self.nodes[node as usize];
+        node.needs = 0;
+        node.row as usize
     }
 
     /// Makes a clock of what comes before a node by these edges, and answers where it is kept. If there is an edge `taken`,
@@ -105,7 +126,7 @@ impl<'a> Clocks<'a> {
         let (width, size) = (self.width, self.size);
         let first = taken.unwrap_or(0);
         let row = match taken {
-            Some(taken) => self.rows[edges[taken].from() as usize] as usize,
+            Some(taken) => self.take_over(edges[taken].from()),
             None => self.free.pop().map_or(self.kept.len(), |row| row as usize),
         };
         if row == self.kept.len() {
@@ -113,7 +134,7 @@ impl<'a> Clocks<'a> {
         }
         match edges.get(first) {
             Some(edge) if taken.is_none() => {
-                let from = self.rows[edge.from() as usize] as usize;
+                let from = self.row(edge.from());
                 self.kept.copy_within(from..from + size, row);
             }
             Some(_) => {}
@@ -123,20 +144,22 @@ impl<'a> Clocks<'a> {
             // Behind a full edge all that comes before the earlier node is completed, and so is that node. First, since
             // a clock that is taken over still is the earlier node's here.
             for edge in edges {
-                let from = self.rows[edge.from() as usize] as usize;
+                let from = self.row(edge.from());
                 self.raise(row + width, if edge.full() { from } else { from + width });
             }
         }
         for (_, edge) in edges.iter().enumerate().filter(|&(index, _)| index != first) {
-            self.raise(row, self.rows[edge.from() as usize] as usize);
+            self.raise(row, self.row(edge.from()));
         }
-        for (index, edge) in edges.iter().enumerate() {
-            match taken == Some(index) {
-                true => self.needs[edge.from() as usize] = 0,
-                false => self.release(edge.from()),
-            }
+        for (_, edge) in edges.iter().enumerate().filter(|&(index, _)| taken != Some(index)) {
+            self.release(edge.from());
         }
         row
+    }
+
+    #[inline]
+    fn row(&self, node: u32) -> usize {
+        self.nodes[node as usize].row as usize
     }
 
     /// Makes the positions kept at `row` at least those kept at `by`, if that is another place.
@@ -148,28 +171,35 @@ impl<'a> Clocks<'a> {
     }
 
     /// Needs a node's clock once less.
+    #[inline]
     fn release(&mut self, node: u32) {
-        let needs = &mut self.needs[node as usize];
+        let Node { needs, row, .. } = &mut self.nodes[node as usize];
         *needs -= 1;
         if *needs == 0 {
-            self.free.push(self.rows[node as usize]);
+            self.free.push(*row);
         }
     }
 
     /// Up to which positions the chains are completed before whatever comes next after `terminals`, even behind an
-    /// edge that proves an order of starts only, if there are such edges.
-    fn behind(&self, terminals: &[u32], clock: &mut Vec<Lanes>) {
-        clock.clear();
-        clock.resize(self.width, [0; 8]);
-        for &node in terminals {
-            let from = self.rows[node as usize] as usize + self.size - self.width;
-            raise(clock, &self.kept[from..from + self.width]);
+    /// edge that proves an order of starts only, if there are such edges. Uses `room` where there are several.
+    fn behind<'c>(&'c self, terminals: &[u32], room: &'c mut Vec<Lanes>) -> &'c [Lanes] {
+        let of = |node: u32| {
+            let from = self.row(node) + self.size - self.width;
+            &self.kept[from..from + self.width]
+        };
+        if let [node] = *terminals {
+            return of(node);
         }
+        room.clear();
+        room.resize(self.width, [0; 8]);
+        terminals.iter().for_each(|&node| raise(room, of(node)));
+        room
     }
 
     /// Whether a node is among what such a clock says.
+    #[inline]
     fn is_done(&self, node: u32, clock: &[Lanes]) -> bool {
-        let Some(&(chain, position)) = self.places.get(node as usize) else { return false };
+        let Node { chain, position, .. } = self.nodes[node as usize];
         clock.as_flattened().get(chain as usize).is_some_and(|&until| until >= position)
     }
 }
@@ -184,36 +214,56 @@ fn raise(clock: &mut [Lanes], by: &[Lanes]) {
     }
 }
 
-/// The pairs that looks alone do not settle, in order. `pairs` go by their later blocks. Takes time for each node, edge,
-/// and terminal of a look, times the number of streams, and for each pair.
+/// The pairs that looks alone do not settle, in order. `pairs` go by their later blocks. Takes time for each pair, and
+/// where streams have to be compared, for each node, edge, and terminal of a look, times the number of streams.
 pub(super) fn doubtful(
     graph: &Graph<'_>,
     history: &History,
     users: &Users<'_>,
     pairs: &[Pair],
 ) -> Vec<usize> {
-    if !graph.is_whole() || pairs.is_empty() {
+    if !graph.is_whole() {
         return (0..pairs.len()).collect();
+    }
+    // Whatever a stream waited for completes before what it launches behind a later look, if no step in between is
+    // broken: that takes no clocks.
+    let goes_on = |pair: &Pair| {
+        let [earlier, later] = pair.blocks(history);
+        earlier.own.stream == later.own.stream
+            && !graph.has_starts()
+            && users.begins_whole(later)
+            && users.ends_whole(earlier, |stream, look| users.goes_on(stream, look, later))
+    };
+    let open = pairs.iter().enumerate().filter(|(_, pair)| !goes_on(pair));
+    let open: Vec<usize> = open.map(|(index, _)| index).collect();
+    if open.is_empty() {
+        return open;
     }
     let mut clocks = Clocks::new(graph, history);
     let mut now: Vec<&[u32]> = vec![&[]; history.streams.len()];
-    let mut doubtful = Vec::new();
-    let mut next = 0;
-    // What the last pair's later block came after, and that block.
-    let (mut point, mut of) = (Vec::new(), NEVER);
+    let (mut doubtful, mut room) = (Vec::new(), Vec::new());
+    let mut rest = &open[..];
     // The pairs whose later blocks were handed out before an entry.
     let mut settle = |clocks: &Clocks<'_>, now: &[&[u32]], entry: u32| {
-        let mine = pairs[next..].iter();
-        for pair in mine.take_while(|it| history.blocks[it.later as usize].allocated < entry) {
-            let later = &history.blocks[pair.later as usize];
-            if std::mem::replace(&mut of, pair.later) != pair.later {
-                clocks.behind(now[later.own.stream as usize], &mut point);
+        while let Some(&first) = rest.first() {
+            let number = pairs[first].later;
+            let later = &history.blocks[number as usize];
+            if later.allocated >= entry {
+                break;
             }
-            let is_done = |node: u32| clocks.is_done(node, &point);
-            if !users.looks_order(&history.blocks[pair.earlier as usize], later, is_done) {
-                doubtful.push(next);
+            let point = clocks.behind(now[later.own.stream as usize], &mut room);
+            let is_done = |stream: u32, look: u32| {
+                let terminals = history.streams[stream as usize].terminals(look as usize);
+                terminals.iter().all(|&node| clocks.is_done(node, point))
+            };
+            let begins = users.begins_whole(later);
+            while let Some(&pair) = rest.first().filter(|&&pair| pairs[pair].later == number) {
+                let earlier = &history.blocks[pairs[pair].earlier as usize];
+                if !begins || !users.ends_whole(earlier, is_done) {
+                    doubtful.push(pair);
+                }
+                rest = &rest[1..];
             }
-            next += 1;
         }
     };
     for (stream, look) in history.looks() {

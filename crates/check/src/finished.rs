@@ -72,6 +72,11 @@ impl FinishedGraph {
         &self.dependencies[self.ends[node as usize] as usize..self.ends[node as usize + 1] as usize]
     }
 
+    /// Where each node's dependencies end among all, behind a zero.
+    pub(super) fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
     /// How many dependencies all nodes have.
     pub(super) fn edges(&self) -> usize {
         self.dependencies.len()

@@ -3,13 +3,14 @@
 //! Nodes are numbered in a topological order, so "earlier" is "smaller" everywhere else.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use super::finished::FinishedGraph;
 use super::lists::{sort, Lists};
 use super::numbers::Numbers;
 use super::violation::Violation;
-use regraph_driver::{EdgeData, NodeHandle};
-use regraph_record::journal::Journal;
+use regraph_driver::{Dependency, EdgeData, NodeHandle};
+use regraph_record::journal::Nodes;
 use regraph_record::policy::Programmatic;
 
 /// An edge, seen from its later node: the number of the earlier one, and above it what the edge proves.
@@ -52,7 +53,6 @@ impl Edge {
 /// The finished graph beside the remembered edges.
 pub(crate) struct Graph<'a> {
     handles: Cow<'a, [NodeHandle]>,
-    numbers: Numbers,
     proofs: Lists<Edge>,
     /// Nothing where all edges prove something and none was edited: then they are the proofs.
     others: Option<Others>,
@@ -68,21 +68,24 @@ struct Others {
     any: Lists<Edge>,
 }
 
-/// The finished graph's edges by the driver's order of nodes.
-struct Finished {
+/// Among so many nodes one is looked for where it is expected.
+const NEAR: usize = 32;
+
+/// The finished graph by the driver's order of nodes, while the journal is read and compared with it.
+pub(crate) struct Draft<'a> {
+    graph: &'a FinishedGraph,
+    /// Of all nodes, once one is asked for that is not where it was expected.
+    numbers: OnceCell<Numbers>,
     edges: Lists<Edge>,
     /// All that its edges prove, one bit for each kind.
     proofs: u32,
-    /// Whether none leads back in the driver's order.
+    /// Whether none leads back.
     ordered: bool,
-}
-
-impl Finished {
-    /// Later node and edge.
-    fn iter(&self) -> impl Iterator<Item = (u32, Edge)> + Clone + '_ {
-        let nodes = 0..self.edges.len() as u32;
-        nodes.flat_map(move |to| self.edges.of(to).iter().map(move |&edge| (to, edge)))
-    }
+    /// The node that the journal told of last.
+    last: u32,
+    /// The highest of those that it told of.
+    highest: u32,
+    edits: Edits,
 }
 
 /// What the journal remembers otherwise than it is now: earlier and later node.
@@ -94,108 +97,143 @@ struct Edits {
     added: Vec<(u32, u32)>,
 }
 
-impl<'a> Graph<'a> {
-    pub fn read(
-        journal: &Journal,
-        programmatic: Programmatic,
-        graph: &'a FinishedGraph,
-    ) -> Result<Self, Violation> {
+impl<'a> Draft<'a> {
+    /// All nodes and edges of the finished graph.
+    pub fn read(programmatic: Programmatic, graph: &'a FinishedGraph) -> Result<Self, Violation> {
         let handles = graph.nodes();
         assert!(handles.len() <= Edge::FROM as usize, "a graph of so many nodes is not judged");
-        let mut numbers = Numbers::with_capacity(handles.len());
-        for (index, &handle) in handles.iter().enumerate() {
-            numbers.insert(handle.bits() as u64, index as u32, |it| key(handles, it));
-        }
-        let mut read = Self {
-            handles: Cow::Borrowed(handles),
-            numbers,
-            proofs: Lists::ready(vec![0], Vec::new()),
-            others: None,
-            starts: false,
-            any_ordered: true,
-        };
-        let finished = read.numbered(graph, programmatic)?;
-        let edits = read.compare(journal, graph, &finished.edges)?;
-        read.starts = finished.proofs & Edge::START != 0;
-        let rank = read.order(&finished, &edits)?;
-        read.fill(rank.as_deref(), finished, &edits);
-        Ok(read)
-    }
-
-    /// All edges of the finished graph.
-    fn numbered(
-        &self,
-        graph: &FinishedGraph,
-        programmatic: Programmatic,
-    ) -> Result<Finished, Violation> {
-        let mut starts = Vec::with_capacity(self.len() + 1);
+        let numbers = OnceCell::new();
+        let edges = Lists::ready(Vec::new(), Vec::new());
+        let (proofs, ordered, last, highest) = (0, true, 0, 0);
+        let edits = Edits::default();
+        let mut draft = Self { graph, numbers, edges, proofs, ordered, last, highest, edits };
         let mut edges = Vec::with_capacity(graph.edges());
-        let (mut proofs, mut ordered) = (0, true);
-        starts.push(0);
-        for to in 0..self.len() as u32 {
+        for to in 0..handles.len() as u32 {
             for &node in graph.dependencies(to) {
-                let from = self.number(node)?;
-                ordered &= from < to;
+                let before = to.wrapping_sub(1);
+                let from = draft.number_near(node, before, to.saturating_sub(NEAR as u32));
+                let Some(from) = from else { return Err(Violation::UnknownNode { node }) };
+                draft.ordered &= from < to;
                 edges.push(Edge(from));
             }
-            starts.push(edges.len() as u32);
         }
         for &(at, edge) in graph.others() {
             let proof = Edge::proof(edge, programmatic);
-            proofs |= proof;
+            draft.proofs |= proof;
             edges[at as usize].0 |= proof;
         }
-        Ok(Finished { edges: Lists::ready(starts, edges), proofs, ordered })
+        draft.edges = Lists::ready(graph.ends().to_vec(), edges);
+        Ok(draft)
     }
 
-    /// What differs from the finished graph of the journal's edges.
-    fn compare(
-        &self,
-        journal: &Journal,
-        graph: &FinishedGraph,
-        finished: &Lists<Edge>,
-    ) -> Result<Edits, Violation> {
-        let number = |node: NodeHandle| self.number(node);
-        let mut edits = Edits::default();
-        for (node, dependencies) in journal.nodes() {
-            let to = number(node)?;
-            let now = graph.dependencies(to).iter().copied();
-            if now.eq(dependencies.iter().map(|dependency| dependency.node)) {
-                continue;
-            }
-            let now = finished.of(to);
-            for dependency in dependencies.iter() {
-                number(dependency.node)?;
-            }
-            edits.edited.resize(self.len(), false);
-            if std::mem::replace(&mut edits.edited[to as usize], true) {
-                continue;
-            }
-            for dependency in dependencies.iter() {
-                let edge = (number(dependency.node)?, to);
-                edits.remembered.push(edge);
-                // A long list is not searched: an edge twice does no harm.
-                if now.len() > 64 || now.iter().all(|it| it.from() != edge.0) {
-                    edits.added.push(edge);
+    /// The number of a node, which is likely to be the guessed one or to come soon from another one on.
+    #[inline]
+    fn number_near(&self, node: NodeHandle, guess: u32, from: u32) -> Option<u32> {
+        match self.graph.nodes().get(guess as usize) == Some(&node) {
+            true => Some(guess),
+            false => self.find(node, from as usize),
+        }
+    }
+
+    fn find(&self, node: NodeHandle, from: usize) -> Option<u32> {
+        let handles = self.graph.nodes();
+        let key = |it: u32| handles[it as usize].bits() as u64;
+        let numbers = match self.numbers.get() {
+            Some(numbers) => numbers,
+            None => {
+                // Where one stream launches at a time all are near: then no table is made.
+                let mut near = handles.iter().enumerate().skip(from).take(NEAR);
+                if let Some((at, _)) = near.find(|&(_, &it)| it == node) {
+                    return Some(at as u32);
                 }
+                self.numbers.get_or_init(|| {
+                    let mut numbers = Numbers::with_capacity(handles.len());
+                    for number in 0..handles.len() as u32 {
+                        numbers.insert(key(number), number, key);
+                    }
+                    numbers
+                })
+            }
+        };
+        numbers.get(node.bits() as u64, key)
+    }
+
+    /// The number of a node that the journal names: mostly of the one that it told of last, or the highest of those.
+    #[inline]
+    pub fn number(&self, node: NodeHandle) -> Option<u32> {
+        let is_highest = self.graph.nodes().get(self.highest as usize) == Some(&node);
+        self.number_near(node, if is_highest { self.highest } else { self.last }, self.last)
+    }
+
+    /// Takes note where the journal remembers a node's dependencies otherwise than they are now.
+    #[inline]
+    pub fn compare(&mut self, node: NodeHandle, seen: Nodes<'_>) -> Result<(), Violation> {
+        // What one look finds is told from the last to the first.
+        let number = self.number_near(node, self.last.saturating_sub(1), self.highest);
+        let Some(number) = number else { return Err(Violation::UnknownNode { node }) };
+        (self.last, self.highest) = (number, self.highest.max(number));
+        let now = self.graph.dependencies(self.last).iter().copied();
+        match now.eq(seen.iter().map(|dependency| dependency.node)) {
+            true => Ok(()),
+            false => self.edited(self.last, seen),
+        }
+    }
+
+    #[cold]
+    fn edited(&mut self, to: u32, seen: Nodes<'_>) -> Result<(), Violation> {
+        let before = seen.iter().map(|Dependency { node, .. }| {
+            self.number(node).ok_or(Violation::UnknownNode { node })
+        });
+        let before = before.collect::<Result<Vec<u32>, Violation>>()?;
+        let Edits { edited, remembered, added } = &mut self.edits;
+        edited.resize(self.graph.nodes().len(), false);
+        if std::mem::replace(&mut edited[to as usize], true) {
+            return Ok(());
+        }
+        let now = self.edges.of(to);
+        for from in before {
+            remembered.push((from, to));
+            // A long list is not searched: an edge twice does no harm.
+            if now.len() > 64 || now.iter().all(|it| it.from() != from) {
+                added.push((from, to));
             }
         }
-        Ok(edits)
+        Ok(())
     }
 
-    /// Orders the nodes. Answers the new number of each where the driver's order does not do.
-    fn order(&mut self, finished: &Finished, edits: &Edits) -> Result<Option<Vec<u32>>, Violation> {
-        let edges = || finished.iter().map(|(to, edge)| (edge.from(), to));
-        let all = || edges().chain(edits.added.iter().copied());
-        if finished.ordered && edits.added.iter().all(|&(from, to)| from < to) {
+    /// Orders the nodes. Answers the graph, and the new number of each node where the driver's order does not do.
+    pub fn finish(self) -> Result<(Graph<'a>, Option<Vec<u32>>), Violation> {
+        let mut graph = Graph {
+            handles: Cow::Borrowed(self.graph.nodes()),
+            proofs: Lists::ready(Vec::new(), Vec::new()),
+            others: None,
+            starts: self.proofs & Edge::START != 0,
+            any_ordered: true,
+        };
+        let rank = self.order(&mut graph)?;
+        self.fill(&mut graph, rank.as_deref());
+        Ok((graph, rank))
+    }
+
+    /// Later node and edge.
+    fn edges(&self) -> impl Iterator<Item = (u32, Edge)> + Clone + '_ {
+        let nodes = 0..self.edges.len() as u32;
+        nodes.flat_map(move |to| self.edges.of(to).iter().map(move |&edge| (to, edge)))
+    }
+
+    fn order(&self, graph: &mut Graph<'a>) -> Result<Option<Vec<u32>>, Violation> {
+        let added = &self.edits.added;
+        let edges = || self.edges().map(|(to, edge)| (edge.from(), to));
+        let all = || edges().chain(added.iter().copied());
+        if self.ordered && added.iter().all(|&(from, to)| from < to) {
             return Ok(None);
         }
-        let count = self.handles.len();
+        let count = graph.len();
         let order = match sort(count, all()) {
             Ok(order) => order,
             Err(_) => {
-                self.any_ordered = false;
-                let stuck = |node| Violation::Cyclic { node: self.handles[node as usize] };
+                graph.any_ordered = false;
+                let stuck = |node| Violation::Cyclic { node: graph.handle(node) };
                 sort(count, edges()).map_err(stuck)?
             }
         };
@@ -203,36 +241,38 @@ impl<'a> Graph<'a> {
         for (new, &old) in order.iter().enumerate() {
             rank[old as usize] = new as u32;
         }
-        self.handles = order.iter().map(|&old| self.handles[old as usize]).collect();
-        self.numbers.change(|number| rank[number as usize]);
+        graph.handles = order.iter().map(|&old| graph.handle(old)).collect();
         Ok(Some(rank))
     }
 
     /// Sorts the edges into lists.
-    fn fill(&mut self, rank: Option<&[u32]>, finished: Finished, edits: &Edits) {
-        let count = self.handles.len();
+    fn fill(self, graph: &mut Graph<'a>, rank: Option<&[u32]>) {
+        let count = graph.len();
         let number = |node: u32| rank.map_or(node, |rank| rank[node as usize]);
         let renumber = |edge: Edge| Edge(number(edge.from()) | edge.0 & !Edge::FROM);
+        let Edits { edited, remembered, added } = &self.edits;
         // A node whose edges are all gone is edited, too, and so is one that had none.
-        let whole = edits.edited.is_empty() && finished.proofs & Edge::NOTHING == 0;
+        let whole = edited.is_empty() && self.proofs & Edge::NOTHING == 0;
         if whole && rank.is_none() {
-            self.proofs = finished.edges;
+            graph.proofs = self.edges;
             return;
         }
-        let proofs = finished.iter().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
-        self.proofs = Lists::new(count, proofs.map(|(to, edge)| (number(to), renumber(edge))));
+        let proofs = self.edges().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
+        graph.proofs = Lists::new(count, proofs.map(|(to, edge)| (number(to), renumber(edge))));
         if whole {
             return;
         }
         let untyped = |(from, to): (u32, u32)| (number(to), Edge(number(from)));
-        let is_edited = |to: u32| edits.edited.get(to as usize).is_some_and(|&edited| edited);
-        let edges = finished.iter().map(|(to, edge)| (edge.from(), to));
+        let is_edited = |to: u32| edited.get(to as usize).is_some_and(|&edited| edited);
+        let edges = self.edges().map(|(to, edge)| (edge.from(), to));
         let kept = edges.clone().filter(|&(_, to)| !is_edited(to));
-        let seen = kept.chain(edits.remembered.iter().copied()).map(untyped);
-        let any = edges.chain(edits.added.iter().copied()).map(untyped);
-        self.others = Some(Others { seen: Lists::new(count, seen), any: Lists::new(count, any) });
+        let seen = kept.chain(remembered.iter().copied()).map(untyped);
+        let any = edges.chain(added.iter().copied()).map(untyped);
+        graph.others = Some(Others { seen: Lists::new(count, seen), any: Lists::new(count, any) });
     }
+}
 
+impl Graph<'_> {
     pub fn len(&self) -> usize {
         self.handles.len()
     }
@@ -240,19 +280,6 @@ impl<'a> Graph<'a> {
     #[inline]
     pub fn handle(&self, node: u32) -> NodeHandle {
         self.handles[node as usize]
-    }
-
-    #[inline]
-    pub fn number(&self, node: NodeHandle) -> Result<u32, Violation> {
-        match self.numbers.get(node.bits() as u64, |it| key(&self.handles, it)) {
-            Some(number) => Ok(number),
-            None => Err(Violation::UnknownNode { node }),
-        }
-    }
-
-    /// Gives back the memory that [`Graph::number`] needs, which finds no node from then on.
-    pub fn forget_numbers(&mut self) {
-        self.numbers = Numbers::with_capacity(0);
     }
 
     /// The finished graph's edges that prove something under the policy.
@@ -281,10 +308,4 @@ impl<'a> Graph<'a> {
     pub fn has_starts(&self) -> bool {
         self.starts
     }
-}
-
-/// A node's handle, as a key.
-#[inline]
-fn key(handles: &[NodeHandle], node: u32) -> u64 {
-    handles[node as usize].bits() as u64
 }

@@ -10,38 +10,62 @@ pub(crate) const NEVER: u32 = u32::MAX;
 /// What the driver said about one stream, in host order.
 pub(crate) struct StreamHistory {
     pub handle: StreamHandle,
-    /// The looks' entries.
-    pub(super) entries: Vec<u32>,
-    /// Where each look's terminals end.
-    pub(super) ends: Vec<u32>,
-    pub(super) terminals: Vec<u32>,
+    /// Each look's entry, and where its terminals begin.
+    looks: Vec<(u32, u32)>,
+    terminals: Vec<u32>,
 }
 
 impl StreamHistory {
+    /// Without looks.
+    pub(super) fn new(handle: StreamHandle) -> Self {
+        Self { handle, looks: Vec::new(), terminals: Vec::new() }
+    }
+
+    /// Begins a look, without terminals.
+    #[inline]
+    pub(super) fn begin_look(&mut self, entry: u32) {
+        self.looks.push((entry, self.terminals.len() as u32));
+    }
+
+    /// Adds a terminal to the last look.
+    #[inline]
+    pub(super) fn add_terminal(&mut self, node: u32) {
+        self.terminals.push(node);
+    }
+
+    /// Gives all nodes other numbers.
+    pub(super) fn renumber(&mut self, numbers: &[u32]) {
+        self.terminals.iter_mut().for_each(|node| *node = numbers[*node as usize]);
+    }
+
     /// The number of looks.
+    #[inline]
     pub fn looks(&self) -> usize {
-        self.entries.len()
+        self.looks.len()
     }
 
     /// The entry of a look.
+    #[inline]
     pub fn entry(&self, look: usize) -> u32 {
-        self.entries[look]
+        self.looks[look].0
     }
 
     /// The terminals at a look.
+    #[inline]
     pub fn terminals(&self, look: usize) -> &[u32] {
-        let start = if look == 0 { 0 } else { self.ends[look - 1] };
-        &self.terminals[start as usize..self.ends[look] as usize]
+        let looks = &self.looks[look..];
+        let rest = &self.terminals[looks[0].1 as usize..];
+        looks.get(1).map_or(rest, |next| &rest[..(next.1 - looks[0].1) as usize])
     }
 
     /// Whether an entry is a look at it.
     pub fn has_look(&self, entry: u32) -> bool {
-        self.entries.binary_search(&entry).is_ok()
+        self.looks.binary_search_by_key(&entry, |look| look.0).is_ok()
     }
 
     /// The last look before an entry.
     pub fn look_before(&self, entry: u32) -> Option<usize> {
-        self.entries.partition_point(|&at| at < entry).checked_sub(1)
+        self.looks.partition_point(|look| look.0 < entry).checked_sub(1)
     }
 }
 

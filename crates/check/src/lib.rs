@@ -128,7 +128,6 @@ use regraph_record::journal::Journal;
 use regraph_record::policy::Programmatic;
 
 use bindings::Bindings;
-use graph::Graph;
 use history::History;
 use users::Users;
 
@@ -171,9 +170,7 @@ pub fn judge(
     graph: &FinishedGraph,
     foreign: bool,
 ) -> Result<Summary, Violation> {
-    let mut graph = Graph::read(journal, programmatic, graph)?;
-    let history = History::read(journal, &graph)?;
-    graph.forget_numbers();
+    let (graph, history) = History::read(journal, programmatic, graph)?;
     let bound = !history.bindings.is_empty();
     let bindings = bound.then(|| Bindings::read(&history)).transpose()?;
     if history.blocks.is_empty() {

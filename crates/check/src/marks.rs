@@ -1,13 +1,17 @@
 //! A set of nodes that is emptied at once.
 
 pub(super) struct Marks {
+    /// Of how many nodes.
+    count: usize,
+    /// Nothing before the set is used.
     marks: Vec<u32>,
     mark: u32,
 }
 
 impl Marks {
+    /// [`Marks::clear`] comes before all else.
     pub fn new(count: usize) -> Self {
-        Self { marks: vec![0; count], mark: 0 }
+        Self { count, marks: Vec::new(), mark: 0 }
     }
 
     pub fn clear(&mut self) {
@@ -15,6 +19,7 @@ impl Marks {
             self.marks.fill(0);
             self.mark = 0;
         }
+        self.marks.resize(self.count, 0);
         self.mark += 1;
     }
 

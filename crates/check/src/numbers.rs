@@ -56,11 +56,42 @@ impl Numbers {
         }
         None
     }
+}
 
-    /// Changes every number.
-    pub fn change(&mut self, change: impl Fn(u32) -> u32) {
-        for number in self.slots.iter_mut().filter(|number| **number != EMPTY) {
-            *number = change(*number);
+/// Small numbers of keys most of which lie close together: those are looked up by their distance from the first.
+#[derive(Default)]
+pub(super) struct Dense {
+    first: Option<u64>,
+    near: Vec<u32>,
+    len: usize,
+    far: Option<Numbers>,
+}
+
+impl Dense {
+    /// So far from the first a key may always be; the more there are, the farther.
+    const LEAST: usize = 256;
+
+    #[inline]
+    pub fn get(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<u32> {
+        let near = self.near.get(key.wrapping_sub(self.first?) as usize).copied();
+        let near = near.filter(|&number| number != EMPTY);
+        near.or_else(|| self.far.as_ref()?.get(key, key_of))
+    }
+
+    /// Gives a key a number. Answers the one that it had.
+    #[inline]
+    pub fn insert(&mut self, key: u64, number: u32, key_of: impl Fn(u32) -> u64) -> Option<u32> {
+        let distance = key.wrapping_sub(*self.first.get_or_insert(key)) as usize;
+        // A key that was far off when it came stays there.
+        let is_far = |far: &Numbers| far.get(key, &key_of).is_some();
+        if distance >= Self::LEAST + 4 * self.len || self.far.as_ref().is_some_and(is_far) {
+            let far = self.far.get_or_insert_with(|| Numbers::with_capacity(0));
+            return far.insert(key, number, key_of);
         }
+        if distance >= self.near.len() {
+            self.near.resize(distance + 1, EMPTY);
+        }
+        self.len += 1;
+        Some(std::mem::replace(&mut self.near[distance], number)).filter(|&had| had != EMPTY)
     }
 }

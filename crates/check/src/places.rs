@@ -17,7 +17,7 @@
 //! the capture's work.
 
 use super::bindings::{Bindings, Part};
-use super::history::{History, StandingHistory, NEVER};
+use super::history::{BlockHistory, History, StandingHistory, NEVER};
 use super::lists::Lists;
 use super::users::Users;
 use super::violation::{Common, Violation};
@@ -29,6 +29,13 @@ pub(super) struct Pair {
     pub later: u32,
     /// What both have: zero for addresses, else the place among [`Pairs::memory`], from one.
     common: u32,
+}
+
+impl Pair {
+    /// The earlier block and the later one.
+    pub fn blocks<'a>(&self, history: &'a History) -> [&'a BlockHistory; 2] {
+        [self.earlier, self.later].map(|it| &history.blocks[it as usize])
+    }
 }
 
 /// All pairs, by their later blocks.
@@ -93,6 +100,9 @@ pub(super) fn read(
         places.read_memory(bindings);
     }
     let Places { mut pairs, wrong, .. } = places;
+    if pairs.all.is_empty() {
+        return (pairs, wrong);
+    }
     // By their later blocks, each once: at addresses where it is there.
     pairs.all.sort_by_key(|pair| pair.later);
     let mut known = vec![NEVER; history.blocks.len()];
@@ -119,12 +129,19 @@ impl Places<'_, '_> {
         stretches: impl Iterator<Item = Stretch> + Clone,
         common: impl Fn(u64) -> Common,
     ) {
-        let is_used = |it: &Stretch| self.users.any(it.2);
-        let all_used = stretches.clone().all(|it| is_used(&it));
-        let used = stretches.clone().filter(is_used);
-        neighbours(used, |one, other, at| self.met(one, other, at, common(at), true));
+        let (users, mut all_used) = (self.users, true);
+        let used = stretches.clone().filter(|it| {
+            let is_used = users.any(it.2);
+            all_used &= is_used;
+            is_used
+        });
+        // One block meets none.
+        let several = self.history.blocks.len() > 1;
+        if several {
+            neighbours(used, |one, other, at| self.met(one, other, at, common(at), true));
+        }
         self.walks += 1;
-        if !all_used {
+        if several && !all_used {
             neighbours(stretches, |one, other, at| self.met(one, other, at, common(at), false));
         }
         self.walks += 1;
@@ -257,6 +274,16 @@ impl Places<'_, '_> {
     }
 }
 
+/// A part of all addresses, up to the next one's start.
+#[derive(Clone, Copy)]
+struct Held {
+    start: u64,
+    /// The last block to have it, or [`NEVER`].
+    block: u32,
+    /// The one before, where that is to be passed over, or [`NEVER`].
+    passed: u32,
+}
+
 /// The most parts of the map that are kept together, about.
 const MOST: usize = 64;
 
@@ -265,45 +292,45 @@ const MOST: usize = 64;
 /// ends, the block is passed over as well. Blocks come in their order, the stretches of one from below. Takes time for
 /// each stretch and each part of an earlier one that it covers, and for a search among the parts.
 fn neighbours(stretches: impl Iterator<Item = Stretch>, mut met: impl FnMut(u32, u32, u64)) {
-    // What each block was the last to have, by address, with the block before it where it is to be passed over; so
-    // much together that little is moved where some is put in between. None but the first is empty.
-    let mut chunks: Vec<Vec<(Stretch, u32)>> = vec![Vec::new()];
+    // All addresses, in parts by their starts; so many together that little is moved where some are put in between.
+    // None of the chunks is empty. Of each where it starts.
+    let mut chunks = vec![vec![Held { start: 0, block: NEVER, passed: NEVER }]];
+    let mut starts: Vec<u64> = vec![0];
     let mut last = (0, NEVER);
     for (start, end, block) in stretches.filter(|it| it.0 < it.1) {
         let goes_on = std::mem::replace(&mut last, (end, block)) == (start, block);
-        let is_below = |part: &(Stretch, u32)| part.0 .1 <= start;
-        let at = chunks.partition_point(|chunk| chunk.last().is_some_and(is_below));
-        let at = at.min(chunks.len() - 1);
+        let at = starts.partition_point(|&it| it <= start) - 1;
         // All that it covers comes together.
-        while chunks.get(at + 1).is_some_and(|next| next[0].0 .0 < end) {
+        while starts.get(at + 1).is_some_and(|&next| next < end) {
+            starts.remove(at + 1);
             let next = chunks.remove(at + 1);
             chunks[at].extend(next);
         }
+        let behind_all = starts.get(at + 1).copied().unwrap_or(u64::MAX);
         let chunk = &mut chunks[at];
-        let first = chunk.partition_point(is_below);
-        let mut count = 0;
+        let first = chunk.partition_point(|part| part.start <= start) - 1;
+        let mut behind = first;
         let mut before = NEVER;
-        for &((from, _, earlier), passed) in chunk[first..].iter().take_while(|it| it.0 .0 < end) {
-            count += 1;
-            if passed != NEVER && from >= start {
-                met(passed, block, from);
+        let mut covered = chunk[first];
+        for part in chunk[first..].iter().take_while(|part| part.start < end) {
+            let from = part.start.max(start);
+            if part.passed != NEVER && part.start >= start {
+                met(part.passed, block, from);
             }
-            if earlier != block {
-                met(earlier, block, from.max(start));
+            if part.block != block && part.block != NEVER {
+                met(part.block, block, from);
             }
-            if goes_on && from <= start {
-                before = earlier;
+            if goes_on && part.start <= start {
+                before = part.block;
             }
+            covered = *part;
+            behind += 1;
         }
-        let behind = first + count;
-        let covered = &chunk[first..behind];
-        let left = covered.first().filter(|(it, _)| it.0 < start);
-        let left = left.map(|&((from, _, of), passed)| ((from, start, of), passed));
-        let right = covered.last().filter(|(it, _)| it.1 > end);
-        let right = right.map(|&((_, to, of), _)| ((end, to, of), NEVER));
-        // Mostly about as many parts come as go.
-        let mut row = first;
-        for part in [left, Some(((start, end, block), before)), right].into_iter().flatten() {
+        let to = chunk.get(behind).map_or(behind_all, |next| next.start);
+        let right = (to > end).then_some(Held { start: end, passed: NEVER, ..covered });
+        // What is left of the first part stays where it is. Mostly about as many parts come as go.
+        let mut row = first + usize::from(chunk[first].start < start);
+        for part in [Some(Held { start, block, passed: before }), right].into_iter().flatten() {
             match row < behind {
                 true => chunk[row] = part,
                 false => chunk.insert(row, part),
@@ -313,6 +340,7 @@ fn neighbours(stretches: impl Iterator<Item = Stretch>, mut met: impl FnMut(u32,
         chunk.drain(row..behind.max(row));
         if chunk.len() > MOST {
             let upper = chunk.split_off(MOST / 2);
+            starts.insert(at + 1, upper[0].start);
             chunks.insert(at + 1, upper);
         }
     }

@@ -2,14 +2,16 @@
 
 use smallvec::SmallVec;
 
-use super::graph::Graph;
+use super::finished::FinishedGraph;
+use super::graph::{Draft, Graph};
 use super::history::{
     Binding, BlockHistory, BlockUse, History, SharedMemory, StandingHistory, StreamHistory, NEVER,
 };
-use super::numbers::Numbers;
+use super::numbers::{Dense, Numbers};
 use super::violation::{Flaw, Place, Violation};
-use regraph_driver::StreamHandle;
+use regraph_driver::{Dependency, StreamHandle};
 use regraph_record::journal::{BlockNumber, Entry, Journal};
+use regraph_record::policy::Programmatic;
 
 #[derive(Clone, Copy)]
 enum Known {
@@ -49,35 +51,64 @@ impl Known {
     }
 }
 
+/// So many streams need no table.
+const FEW: usize = 8;
+
 struct Reader<'a> {
-    graph: &'a Graph<'a>,
+    draft: Draft<'a>,
     history: History,
     /// Blocks that stood before and are the capture's now.
     inputs: Vec<BlockHistory>,
-    streams: Numbers,
+    /// Of all streams, where there are more than [`FEW`].
+    streams: Option<Numbers>,
     /// The stream of the last entry that named one, which the next one is likely to name.
     recent: Option<(StreamHandle, u32)>,
-    blocks: Numbers,
+    blocks: Dense,
     /// Where the capture came to use pools: the entry, and the number that no block had by then.
     pools: SmallVec<[(u32, u64); 2]>,
 }
 
 impl History {
-    /// The whole journal, sorted.
-    pub fn read(journal: &Journal, graph: &Graph<'_>) -> Result<Self, Violation> {
+    /// The whole journal, sorted, beside the finished graph, which it is compared with.
+    ///
+    /// # Errors
+    /// What is wrong with the graph by itself, or with a node that the journal told of, comes first.
+    pub fn read<'a>(
+        journal: &Journal,
+        programmatic: Programmatic,
+        graph: &'a FinishedGraph,
+    ) -> Result<(Graph<'a>, Self), Violation> {
         let mut reader = Reader {
-            graph,
-            history: Self::default(),
+            draft: Draft::read(programmatic, graph)?,
+            history: Self {
+                blocks: Vec::with_capacity(journal.len() / 4),
+                looks: Vec::with_capacity(graph.nodes().len()),
+                ..Self::default()
+            },
             inputs: Vec::new(),
-            streams: Numbers::with_capacity(0),
+            streams: None,
             recent: None,
-            blocks: Numbers::with_capacity(0),
+            blocks: Dense::default(),
             pools: SmallVec::new(),
         };
+        let mut wrong = None;
         for (index, entry) in journal.iter().enumerate() {
-            reader.read(index, entry)?;
+            match entry {
+                Entry::Node { node, dependencies } => reader.draft.compare(node, dependencies)?,
+                entry if wrong.is_none() => {
+                    if let Err(violation) = reader.read(index, entry) {
+                        wrong = Some(violation);
+                    }
+                }
+                _ => {}
+            }
         }
-        let Reader { mut history, mut inputs, .. } = reader;
+        let Reader { draft, mut history, mut inputs, .. } = reader;
+        let (graph, rank) = draft.finish()?;
+        wrong.map_or(Ok(()), Err)?;
+        if let Some(rank) = rank {
+            history.streams.iter_mut().for_each(|stream| stream.renumber(&rank));
+        }
         inputs.sort_by_key(|input| input.allocated);
         history.inputs = inputs.len();
         history.standing.retain(|it| it.entered != NEVER);
@@ -99,7 +130,7 @@ impl History {
         for (number, block) in history.blocks.iter().enumerate() {
             history.require_looks(block, number < history.inputs)?;
         }
-        Ok(history)
+        Ok((graph, history))
     }
 
     /// A block's life rests on looks: at its own stream when it began, unless it stood before, and at every
@@ -136,16 +167,19 @@ impl Reader<'_> {
             Entry::Terminals { stream, terminals } => {
                 let number = self.stream(stream);
                 let stream = &mut self.history.streams[number as usize];
-                for terminal in terminals.iter() {
-                    stream.terminals.push(self.graph.number(terminal.node)?);
+                stream.begin_look(at);
+                for Dependency { node, .. } in terminals.iter() {
+                    match self.draft.number(node) {
+                        Some(node) => stream.add_terminal(node),
+                        None => return Err(Violation::UnknownNode { node }),
+                    }
                 }
-                stream.entries.push(at);
-                stream.ends.push(stream.terminals.len() as u32);
                 self.history.looks.push(number);
             }
             Entry::Allocate { block, stream, address, bytes } => {
                 let number = self.history.blocks.len() as u32;
-                let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
+                let end = self.introduce(block, Known::Ours(number), address, bytes);
+                let end = end.map_err(|flaw| malformed(index, block, flaw))?;
                 let own = self.stream(stream);
                 let looks_before = self.history.streams[own as usize].looks() as u32;
                 let own = first_use(own, looks_before);
@@ -189,7 +223,8 @@ impl Reader<'_> {
             },
             Entry::Standing { block, address, bytes } => {
                 let number = self.history.standing.len() as u32;
-                let end = self.introduce(index, block, Known::Standing(number), address, bytes)?;
+                let end = self.introduce(block, Known::Standing(number), address, bytes);
+                let end = end.map_err(|flaw| malformed(index, block, flaw))?;
                 self.history.standing.push(StandingHistory {
                     place: Place { block, stream: None, address, bytes },
                     end,
@@ -229,18 +264,32 @@ impl Reader<'_> {
         Ok(())
     }
 
+    #[inline]
     fn stream(&mut self, handle: StreamHandle) -> u32 {
-        if let Some((_, number)) = self.recent.filter(|&(recent, _)| recent == handle) {
-            return number;
+        match self.recent {
+            Some((recent, number)) if recent == handle => number,
+            _ => self.other_stream(handle),
         }
+    }
+
+    fn other_stream(&mut self, handle: StreamHandle) -> u32 {
         let Self { history: History { streams, .. }, streams: numbers, .. } = self;
-        let bits = handle.bits() as u64;
-        let known = numbers.get(bits, |it| streams[it as usize].handle.bits() as u64);
+        let key = |it: u32, streams: &[StreamHistory]| streams[it as usize].handle.bits() as u64;
+        let known = match numbers {
+            Some(numbers) => numbers.get(handle.bits() as u64, |it| key(it, streams)),
+            None => streams.iter().position(|it| it.handle == handle).map(|it| it as u32),
+        };
         let number = known.unwrap_or_else(|| {
             let number = streams.len() as u32;
-            let (entries, ends, terminals) = Default::default();
-            streams.push(StreamHistory { handle, entries, ends, terminals });
-            numbers.insert(bits, number, |it| streams[it as usize].handle.bits() as u64);
+            streams.push(StreamHistory::new(handle));
+            // A few are searched one by one.
+            if streams.len() > FEW {
+                let all = if numbers.is_some() { number } else { 0 }..=number;
+                let numbers = numbers.get_or_insert_with(|| Numbers::with_capacity(2 * FEW));
+                for it in all {
+                    numbers.insert(key(it, streams), it, |it| key(it, streams));
+                }
+            }
             number
         });
         self.recent = Some((handle, number));
@@ -260,23 +309,22 @@ impl Reader<'_> {
     }
 
     /// Takes a new block's number and answers where the block ends.
+    #[inline]
     fn introduce(
         &mut self,
-        index: usize,
         block: BlockNumber,
         known: Known,
         address: u64,
         bytes: u64,
-    ) -> Result<u64, Violation> {
+    ) -> Result<u64, Flaw> {
         let Self { history, inputs, blocks, .. } = self;
         // The block itself is entered next.
         let key_of =
             |it| if it == known.number() { block.0 } else { block_key(history, inputs, it) };
         if blocks.insert(block.0, known.number(), key_of).is_some() {
-            return Err(malformed(index, block, Flaw::NumberTaken));
+            return Err(Flaw::NumberTaken);
         }
-        let end = address.checked_add(bytes);
-        end.ok_or_else(|| malformed(index, block, Flaw::Wraps))
+        address.checked_add(bytes).ok_or(Flaw::Wraps)
     }
 
     /// Makes a standing block the capture's. What the stream launched before it stood could be no user of it,

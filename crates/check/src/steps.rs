@@ -7,48 +7,79 @@
 use std::cell::OnceCell;
 
 use super::graph::{Edge, Graph};
-use super::history::StreamHistory;
+use super::history::{History, StreamHistory};
 use super::marks::Marks;
-use super::sights::first_looks;
+use super::sights::{first_looks, Sights};
 
 /// The steps of one stream, each numbered by the look that ends it. The last of them, behind the last
 /// look, is never broken.
+#[derive(Default)]
 pub(super) struct Steps {
     /// By look: how many steps up to it were broken; empty where none was.
     broken: Vec<u32>,
     /// By look: when a node was first seen that is sure to be a launch of the step; zero where none
     /// is known.
     launched: Vec<u32>,
+    /// The first look at the stream that had each node behind it, once that is asked for.
+    seen_here: OnceCell<Vec<u32>>,
 }
 
-/// What judging the steps of one stream needs.
-pub(super) struct Source<'a> {
-    pub graph: &'a Graph<'a>,
-    pub stream: &'a StreamHistory,
-    pub first_seen: &'a [u32],
-    /// The first look at the stream that had each node behind it, once that is asked for.
-    pub seen_here: OnceCell<Vec<u32>>,
+/// The nodes that a walk has met, and those that it has still to look at.
+struct Walk {
+    marks: Marks,
+    open: Vec<u32>,
+}
+
+/// What judging a step needs.
+struct Source<'a> {
+    graph: &'a Graph<'a>,
+    stream: &'a StreamHistory,
+    first_seen: &'a [u32],
+    seen_here: &'a OnceCell<Vec<u32>>,
+    /// The look that ends it.
+    look: usize,
+    /// The terminals at the look before, and its entry.
+    before: &'a [u32],
+    began: u32,
+    /// The terminals at the look.
+    now: &'a [u32],
 }
 
 impl Steps {
-    pub fn read(source: &Source<'_>, marks: &mut Marks) -> Self {
-        let stream = source.stream;
-        let looks = stream.looks();
-        let mut steps = Self { broken: Vec::new(), launched: vec![0; looks] };
-        let mut broken = 0;
-        for look in 1..looks {
-            let (whole, launch) = source.step(look, marks);
-            broken += u32::from(!whole);
-            if broken > 0 {
-                steps.broken.resize(look, 0);
-                steps.broken.push(broken);
-            }
-            let seen = launch.map_or(0, |node| source.first_seen[node as usize]);
-            if seen > stream.entry(look - 1) {
-                steps.launched[look] = seen;
-            }
+    /// The first look at any stream that had each node behind it, by its entry, and the steps of each stream: in one
+    /// pass over the looks, since what is asked of a step was seen when it ended.
+    pub fn read(graph: &Graph<'_>, history: &History) -> (Vec<u32>, Vec<Self>) {
+        let mut sights = Sights::new(graph);
+        let mut walk = Walk { marks: Marks::new(graph.len()), open: Vec::new() };
+        let mut all: Vec<Self> = history.streams.iter().map(|_| Self::default()).collect();
+        for (number, look) in history.looks() {
+            let stream = &history.streams[number as usize];
+            let steps = &mut all[number as usize];
+            let (now, entry) = (stream.terminals(look), stream.entry(look));
+            sights.look(graph, now, entry);
+            let launched = look.checked_sub(1).map_or(0, |before| {
+                let first_seen = &sights.first;
+                let seen_here = &steps.seen_here;
+                let began = stream.entry(before);
+                let before = stream.terminals(before);
+                let source =
+                    Source { graph, stream, first_seen, seen_here, look, before, began, now };
+                let (whole, launch) = source.step(&mut walk);
+                if !whole || !steps.broken.is_empty() {
+                    let broken = steps.broken.last().copied().unwrap_or(0);
+                    steps.broken.resize(look, 0);
+                    steps.broken.push(broken + u32::from(!whole));
+                }
+                let seen = launch.map_or(0, |node| first_seen[node as usize]);
+                if seen > began {
+                    seen
+                } else {
+                    0
+                }
+            });
+            steps.launched.push(launched);
         }
-        steps
+        (sights.first, all)
     }
 
     /// How many steps were broken, up to one that may be the last.
@@ -79,19 +110,18 @@ impl Steps {
 
 impl Source<'_> {
     /// Whether a step is whole, and a launch of it.
-    fn step(&self, look: usize, marks: &mut Marks) -> (bool, Option<u32>) {
-        let (before, now) = (self.stream.terminals(look - 1), self.stream.terminals(look));
+    fn step(&self, walk: &mut Walk) -> (bool, Option<u32>) {
+        let Self { before, now, look, began, .. } = *self;
         if before == now {
             return (true, None);
         }
         let depends = |node: u32| depends_on_all(self.graph.any().of(node), before);
         // What no look saw before the step began is new to the stream.
-        let began = self.stream.entry(look - 1);
         let is_fresh = |node: u32| self.first_seen[node as usize] > began;
         let kept = || before.iter().all(|node| now.contains(node));
         if self.graph.is_whole() {
             let launch = now.iter().copied().find(|&node| is_fresh(node) && depends(node));
-            let launch = launch.or_else(|| self.find(now, marks, is_fresh, depends));
+            let launch = launch.or_else(|| self.find(now, walk, is_fresh, depends));
             if launch.is_some() || kept() {
                 return (true, launch);
             }
@@ -99,12 +129,12 @@ impl Source<'_> {
         let seen_here = self.seen_here.get_or_init(|| first_looks(self.graph, self.stream));
         let is_new = |node: u32| seen_here[node as usize] == look as u32;
         let gains = now.iter().any(|&node| is_new(node));
-        let launch = self.find(now, marks, is_new, depends);
+        let launch = self.find(now, walk, is_new, depends);
         // The launch lies behind the new terminals, and what it depended on when it was seen does, too.
         let seen = |node: u32| depends_on_all(self.graph.seen().of(node), before);
         let goes_on = !gains || launch.is_some();
         let whole =
-            kept() || launch.is_some_and(seen) || goes_on && self.lies_behind(before, now, marks);
+            kept() || launch.is_some_and(seen) || goes_on && self.lies_behind(before, now, walk);
         (whole, launch)
     }
 
@@ -112,19 +142,20 @@ impl Source<'_> {
     fn find(
         &self,
         now: &[u32],
-        marks: &mut Marks,
+        walk: &mut Walk,
         open: impl Fn(u32) -> bool,
         is: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        marks.clear();
+        walk.marks.clear();
         // The first of what a node depends on most likely is its own stream's: that is looked at first.
-        let mut stack: Vec<u32> = now.iter().rev().copied().collect();
-        while let Some(node) = stack.pop() {
-            if open(node) && marks.insert(node) {
+        walk.open.clear();
+        walk.open.extend(now.iter().rev());
+        while let Some(node) = walk.open.pop() {
+            if open(node) && walk.marks.insert(node) {
                 if is(node) {
                     return Some(node);
                 }
-                stack.extend(self.graph.seen().of(node).iter().rev().map(|edge| edge.from()));
+                walk.open.extend(self.graph.seen().of(node).iter().rev().map(|edge| edge.from()));
             }
         }
         None
@@ -132,13 +163,13 @@ impl Source<'_> {
 
     /// Whether all of `before` lies behind `now`, by a walk. Nodes that lie before all of them are
     /// left out.
-    fn lies_behind(&self, before: &[u32], now: &[u32], marks: &mut Marks) -> bool {
+    fn lies_behind(&self, before: &[u32], now: &[u32], walk: &mut Walk) -> bool {
         let least = match self.graph.any_ordered {
             true => before.iter().copied().min().unwrap_or(0),
             false => 0,
         };
-        self.find(now, marks, |node| node >= least, |_| false);
-        before.iter().all(|&node| marks.contains(node))
+        self.find(now, walk, |node| node >= least, |_| false);
+        before.iter().all(|&node| walk.marks.contains(node))
     }
 }
 

@@ -21,8 +21,8 @@ use super::graph::Graph;
 use super::history::{BlockHistory, BlockUse, History, StreamHistory, NEVER};
 use super::marks::Marks;
 use super::order::Order;
-use super::sights::{first_looks, first_sights};
-use super::steps::{Source, Steps};
+use super::sights::first_looks;
+use super::steps::Steps;
 use regraph_driver::StreamHandle;
 
 /// What is known of every stream and block.
@@ -49,15 +49,7 @@ struct Candidates {
 
 impl<'a> Users<'a> {
     pub fn new(graph: &'a Graph<'a>, history: &'a History) -> Self {
-        let first_seen = first_sights(graph, history);
-        let steps = {
-            let (first_seen, mut marks) = (&first_seen[..], Marks::new(graph.len()));
-            let steps = history.streams.iter().map(|stream| {
-                let source = Source { graph, stream, first_seen, seen_here: OnceCell::new() };
-                Steps::read(&source, &mut marks)
-            });
-            steps.collect::<Vec<Steps>>()
-        };
+        let (first_seen, steps) = Steps::read(graph, history);
         let steady = steps.iter().all(|steps| steps.broken_until(NEVER) == 0);
         let (used, order) = (Vec::new(), OnceCell::new());
         let mut users = Self { graph, history, first_seen, steps, steady, used, order };
@@ -99,30 +91,39 @@ impl<'a> Users<'a> {
         used.looks_before..self.last_step(block, used) + 1
     }
 
-    /// Whether looks show that all users of one block are completed before any of another starts
-    /// ([`clocks`](super::clocks)). `is_done` says of a node whether it is completed before what the later one's stream
-    /// would launch next when that block was handed out.
+    /// Whether looks show that all users of a block come after what its stream waited for when it was handed out.
     #[inline]
-    pub fn looks_order(
-        &self,
-        earlier: &BlockHistory,
-        later: &BlockHistory,
-        is_done: impl Fn(u32) -> bool,
-    ) -> bool {
-        let Some(point) = later.own.start() else { return false };
-        let whole = |stream: u32, after: u32, until: u32| {
-            let steps = &self.steps[stream as usize];
-            self.steady || steps.broken_until(after) == steps.broken_until(until)
-        };
-        whole(later.own.stream, point, self.last_step(later, &later.own))
-            && self.history.uses(earlier).all(|used| {
-                let end = used.looks_until.wrapping_sub(1);
-                let stream = &self.history.streams[used.stream as usize];
-                earlier.until(used) != NEVER
-                    && used.looks_until > 0
-                    && whole(used.stream, used.start().unwrap_or(0), end)
-                    && stream.terminals(end as usize).iter().all(|&terminal| is_done(terminal))
-            })
+    pub fn begins_whole(&self, block: &BlockHistory) -> bool {
+        let last = self.last_step(block, &block.own);
+        block.own.start().is_some_and(|point| self.is_whole(block.own.stream, point, last))
+    }
+
+    /// Whether looks show that all users of a block are completed. `is_done` says of a stream whether what it waited
+    /// for at a look is.
+    #[inline]
+    pub fn ends_whole(&self, block: &BlockHistory, is_done: impl Fn(u32, u32) -> bool) -> bool {
+        self.history.uses(block).all(|used| {
+            let end = used.looks_until.wrapping_sub(1);
+            block.until(used) != NEVER
+                && used.looks_until > 0
+                && self.is_whole(used.stream, used.start().unwrap_or(0), end)
+                && is_done(used.stream, end)
+        })
+    }
+
+    /// Whether a block's stream goes on from a look of its to where that block was handed out, without a broken step: then
+    /// what the stream waited for at the look is completed before what it launches next there, if edges are full.
+    #[inline]
+    pub fn goes_on(&self, stream: u32, look: u32, block: &BlockHistory) -> bool {
+        let point = block.own.start().filter(|&point| look <= point);
+        stream == block.own.stream && point.is_some_and(|point| self.is_whole(stream, look, point))
+    }
+
+    /// Whether no step of a stream is broken behind one and up to another.
+    #[inline]
+    fn is_whole(&self, stream: u32, after: u32, until: u32) -> bool {
+        let steps = &self.steps[stream as usize];
+        self.steady || steps.broken_until(after) == steps.broken_until(until)
     }
 
     /// The order by edges of any kind. If all edges prove something it is that of the proofs as well.
@@ -132,6 +133,9 @@ impl<'a> Users<'a> {
 
     /// The possible users of some blocks among the nodes.
     pub fn of(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
+        if blocks.is_empty() {
+            return Vec::new();
+        }
         let mut users = vec![Vec::new(); blocks.len()];
         let mut candidates = Candidates::default();
         let mut uses = Vec::new();

@@ -394,6 +394,69 @@ fn stray_nodes_are_refused_where_addresses_are_shared() {
 }
 
 #[test]
+fn blocks_are_known_by_their_numbers_however_far_apart() {
+    // Close together, below the first, and far off; the last is far off when it comes, and would not be later.
+    let numbers = [1000, 1001, 1003, 999, 0, u64::MAX, 2000].into_iter().chain(1004..1404);
+    let scene = |again: Option<u64>| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).look(0, &[0]);
+        for (place, number) in (1..).zip(numbers.clone()) {
+            scene.allocate_at(number, 0, place << 12, 1 << 12);
+        }
+        if let Some(number) = again {
+            scene.allocate(number, 0);
+        }
+        for number in numbers.clone() {
+            scene.free(number);
+        }
+        scene
+    };
+    scene(None).legal(0);
+    for number in numbers.clone() {
+        let answer = scene(Some(number)).deny();
+        let taken = matches!(answer, Err(Violation::Malformed { flaw: Flaw::NumberTaken, .. }));
+        assert!(taken, "{number}: {answer:?}");
+    }
+}
+
+#[test]
+fn nodes_are_known_wherever_the_driver_names_them() {
+    // A hundred nodes of one stream, told of from the last to the first in groups of some, in the driver's order or
+    // in its reverse.
+    for (group, reversed) in [(1, false), (7, false), (40, false), (40, true), (100, true)] {
+        let mut scene = Scene::new();
+        for it in 0..100_usize {
+            scene.node(it, it.checked_sub(1).as_slice());
+        }
+        if reversed {
+            scene.finished.nodes.reverse();
+        }
+        scene.look(0, &[]).allocate(1, 0);
+        for until in (group..=100).step_by(group) {
+            for it in (until - group..until).rev() {
+                scene.seen(it, it.checked_sub(1).as_slice());
+            }
+            scene.look(0, &[until - 1]);
+        }
+        scene.free(1).allocate(2, 0).free(2).legal(0);
+        let unknown = scene.look(0, &[100]).deny();
+        let is_unknown =
+            matches!(unknown, Err(Violation::UnknownNode { node: it }) if it == node(100));
+        assert!(is_unknown, "{unknown:?}");
+    }
+}
+
+#[test]
+fn a_node_that_the_graph_lacks_is_told_before_what_the_journal_contradicts() {
+    let mut scene = reuse_in_place();
+    let answer = scene.free(5).seen(8, &[]).deny();
+    assert!(
+        matches!(answer, Err(Violation::UnknownNode { node: it }) if it == node(8)),
+        "{answer:?}"
+    );
+}
+
+#[test]
 fn journals_must_not_contradict_themselves() {
     let flaw = |scene: &Scene, wanted: Flaw| {
         let answer = scene.deny();

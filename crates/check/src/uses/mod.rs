@@ -45,7 +45,7 @@ mod touches;
 pub use early::{EarlyRead, Filled};
 pub use late::{LateUse, Marker};
 
-use crate::reading::{first_sights, Graph, History};
+use crate::reading::{first_sights, History};
 use crate::{FinishedGraph, Violation};
 use judge::Judge;
 use regraph_driver::{Driver, GraphHandle};
@@ -87,8 +87,7 @@ pub fn find<D: Driver + ?Sized>(
 ) -> Result<Found, Violation> {
     // Edges of every kind count here, also those that prove nothing.
     let finished = FinishedGraph::read(driver, graph)?;
-    let graph = Graph::read(journal, Programmatic::Deny, &finished)?;
-    let history = History::read(journal, &graph)?;
+    let (graph, history) = History::read(journal, Programmatic::Deny, &finished)?;
     let mut found = Found::default();
     // Edges that were put in again the other way round leave no order to go by.
     if history.blocks.is_empty() || !graph.any_ordered {

@@ -178,7 +178,10 @@ impl Journal {
 
     /// The nodes that were asked for, in order, with what each depends on: [`Entry::Node`] alone.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeHandle, Nodes<'_>)> + '_ {
-        self.words.nodes()
+        self.iter().filter_map(|entry| match entry {
+            Entry::Node { node, dependencies } => Some((node, dependencies)),
+            _ => None,
+        })
     }
 
     /// How many facts there are.

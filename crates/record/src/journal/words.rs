@@ -238,37 +238,9 @@ impl Words {
 
     pub fn iter(&self) -> Entries<'_> {
         let chunks = self.chunks.iter().chain(std::slice::from_ref(&self.open));
-        Entries { of: self, chunks, words: [].iter() }
-    }
-
-    /// The nodes alone, with what they depend on. Other facts are passed over, mostly unread.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeHandle, Nodes<'_>)> {
-        let mut entries = self.iter();
-        std::iter::from_fn(move || loop {
-            let first = entries.first()?;
-            let (kind, upper) = (first & (WIDE - 1), first >> KIND_BITS);
-            match first & (WIDE | kind) {
-                NODE => {
-                    let (node, dependencies) = entries.near_list(upper);
-                    return Some((Nodes::near(node, self.node.unwrap_or(0)), dependencies));
-                }
-                TERMINALS => {
-                    entries.words(1 + upper as usize);
-                }
-                ALLOCATE => {
-                    entries.words(3);
-                }
-                USE | LAST_USE | INPUT | POOL => {
-                    entries.words(1);
-                }
-                OUTSIDE | FREE | SETTLED => {}
-                _ => {
-                    if let Entry::Node { node, dependencies } = entries.written_out(kind, upper) {
-                        return Some((node, dependencies));
-                    }
-                }
-            }
-        })
+        let [number, address] = [self.number, self.address].map(Option::unwrap_or_default);
+        let node = self.node.unwrap_or_default();
+        Entries { streams: &self.streams.handles, node, number, address, chunks, words: &[] }
     }
 }
 
@@ -314,78 +286,78 @@ impl Streams {
 
 /// The facts in order.
 pub(super) struct Entries<'a> {
-    of: &'a Words,
+    streams: &'a [StreamHandle],
+    /// From what distances count.
+    node: usize,
+    number: u64,
+    address: u64,
     chunks: Chain<Iter<'a, Vec<u32>>, Iter<'a, Vec<u32>>>,
-    words: Iter<'a, u32>,
+    words: &'a [u32],
 }
 
 impl<'a> Entries<'a> {
+    /// The next words of a fact.
     #[inline]
-    fn word(&mut self) -> u32 {
-        *self.words.next().expect("each fact was written with all its words")
+    fn take<const COUNT: usize>(&mut self) -> [u32; COUNT] {
+        let words = self.words.split_first_chunk();
+        let (&words, rest) = words.expect("each fact was written with all its words");
+        self.words = rest;
+        words
     }
 
     #[inline]
     fn wide(&mut self) -> u64 {
-        u64::from(self.word()) | u64::from(self.word()) << 32
+        let [low, high] = self.take();
+        u64::from(low) | u64::from(high) << 32
     }
 
     #[inline]
     fn words(&mut self, count: usize) -> &'a [u32] {
-        let (words, rest) = self.words.as_slice().split_at(count);
-        self.words = rest.iter();
+        let (words, rest) = self.words.split_at(count);
+        self.words = rest;
         words
     }
 
     #[inline]
     fn stream(&mut self) -> StreamHandle {
-        self.of.streams.handles[self.word() as usize]
-    }
-
-    /// A word, and a list of so many nodes.
-    #[inline]
-    fn near_list(&mut self, count: u32) -> (u32, Nodes<'a>) {
-        let base = self.of.node.unwrap_or(0);
-        let first = self.word();
-        let words = self.words(count as usize);
-        (first, Nodes(Form::Near { words, base }))
-    }
-
-    /// The first word of the next fact.
-    #[inline]
-    fn first(&mut self) -> Option<u32> {
-        while self.words.len() == 0 {
-            self.words = self.chunks.next()?.iter();
-        }
-        Some(self.word())
+        let [stream] = self.take();
+        self.streams[stream as usize]
     }
 
     #[inline]
+    fn near_list(&mut self, count: u32) -> Nodes<'a> {
+        Nodes(Form::Near { words: self.words(count as usize), base: self.node })
+    }
+
+    #[inline(always)]
     fn narrow(&mut self, kind: u32, upper: u32) -> Entry<'a> {
-        let number = self.of.number.unwrap_or(0).wrapping_add(u64::from(upper));
-        let block = BlockNumber(number);
+        let block = BlockNumber(self.number.wrapping_add(u64::from(upper)));
         match kind {
             TERMINALS => {
-                let (stream, terminals) = self.near_list(upper);
-                Entry::Terminals { stream: self.of.streams.handles[stream as usize], terminals }
+                Entry::Terminals { stream: self.stream(), terminals: self.near_list(upper) }
             }
             NODE => {
-                let (node, dependencies) = self.near_list(upper);
-                Entry::Node { node: Nodes::near(node, self.of.node.unwrap_or(0)), dependencies }
+                let [node] = self.take();
+                let node = Nodes::near(node, self.node);
+                Entry::Node { node, dependencies: self.near_list(upper) }
             }
-            ALLOCATE => Entry::Allocate {
-                block,
-                stream: self.stream(),
-                address: self.of.address.unwrap_or(0).wrapping_add(from_grains(self.word())),
-                bytes: from_grains(self.word()),
-            },
+            ALLOCATE => {
+                let [stream, address, bytes] = self.take();
+                Entry::Allocate {
+                    block,
+                    stream: self.streams[stream as usize],
+                    address: self.address.wrapping_add(from_grains(address)),
+                    bytes: from_grains(bytes),
+                }
+            }
             USE => Entry::Use { block, stream: self.stream() },
             LAST_USE => Entry::LastUse { block, stream: self.stream() },
             INPUT => Entry::Input { block, stream: self.stream() },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
             POOL => {
-                let held = from_grains(self.word());
+                let [held] = self.take();
+                let held = from_grains(held);
                 Entry::Pool { next: block, held, listed: held }
             }
             _ => Entry::Settled { block },
@@ -394,15 +366,15 @@ impl<'a> Entries<'a> {
 
     #[cold]
     fn written_out(&mut self, kind: u32, upper: u32) -> Entry<'a> {
-        let stream = self.word();
-        let stream = |of: &Words| of.streams.handles[stream as usize];
+        let [stream] = self.take();
+        let stream = |of: &Self| of.streams[stream as usize];
         let number = self.wide();
         let block = BlockNumber(number);
         match kind {
             TERMINALS | NODE => {
                 let list = Nodes(Form::Wide(self.words(3 * upper as usize)));
                 match kind {
-                    TERMINALS => Entry::Terminals { stream: stream(self.of), terminals: list },
+                    TERMINALS => Entry::Terminals { stream: stream(self), terminals: list },
                     _ => Entry::Node {
                         node: NodeHandle::from_bits(number as usize),
                         dependencies: list,
@@ -411,13 +383,13 @@ impl<'a> Entries<'a> {
             }
             ALLOCATE => Entry::Allocate {
                 block,
-                stream: stream(self.of),
+                stream: stream(self),
                 address: self.wide(),
                 bytes: self.wide(),
             },
-            USE => Entry::Use { block, stream: stream(self.of) },
-            LAST_USE => Entry::LastUse { block, stream: stream(self.of) },
-            INPUT => Entry::Input { block, stream: stream(self.of) },
+            USE => Entry::Use { block, stream: stream(self) },
+            LAST_USE => Entry::LastUse { block, stream: stream(self) },
+            INPUT => Entry::Input { block, stream: stream(self) },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
             POOL => Entry::Pool { next: block, held: self.wide(), listed: self.wide() },
@@ -440,9 +412,13 @@ impl<'a> Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
-    #[inline]
+    // Inlined, nothing is left of the entry between what is written and what reads it.
+    #[inline(always)]
     fn next(&mut self) -> Option<Entry<'a>> {
-        let first = self.first()?;
+        while self.words.is_empty() {
+            self.words = self.chunks.next()?;
+        }
+        let [first] = self.take();
         let (kind, upper) = (first & (WIDE - 1), first >> KIND_BITS);
         Some(match first & WIDE {
             0 => self.narrow(kind, upper),

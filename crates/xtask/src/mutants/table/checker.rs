@@ -7,14 +7,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "judge-chain",
         rule: "A node goes on with a chain only if it comes after the chain's last node.",
         file: "crates/check/src/clocks.rs",
-        edits: &[("ends.get(chain as usize) == Some(&position)", "ends.get(chain as usize) >= Some(&position)")],
+        edits: &[("ends.get(it.chain as usize) == Some(&it.position)", "ends.get(it.chain as usize) >= Some(&it.position)")],
         test: "checker::check::cross_stream_reuse_needs_a_path",
     },
     Mutant {
         name: "judge-clock",
         rule: "A node takes over the clock of the one before it only if nothing else needs that.",
         file: "crates/check/src/clocks.rs",
-        edits: &[("self.needs[edge.from() as usize] == 1)", "edge.full())")],
+        edits: &[("self.nodes[edge.from() as usize].needs == 1)", "edge.full())")],
         test: "checker::check::cross_stream_reuse_needs_a_path",
     },
     Mutant {
@@ -30,10 +30,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/check/src/clocks.rs",
         edits: &[(
             "        if size > width {\n            // Behind",
-            "        edges.iter().for_each(|edge| self.raise(row, self.rows[edge.from() as usize] as usize));
+            "        edges.iter().for_each(|edge| self.raise(row, self.row(edge.from())));
         if size > width {\n            // Behind",
         )],
         test: "checker::check::a_joined_clock_completes_no_more_than_its_edges",
+    },
+    Mutant {
+        name: "judge-stream-order",
+        rule: "What a stream waited for is completed before what it launches later if no step in between is broken.",
+        file: "crates/check/src/users.rs",
+        edits: &[("point.is_some_and(|point| self.is_whole(stream, look, point))", "point.is_some()")],
+        test: "checker::check::stream_order_is_no_proof_after_a_set_back",
+    },
+    Mutant {
+        name: "judge-stream-starts",
+        rule: "Edges that prove an order of starts only leave no such order of a stream.",
+        file: "crates/check/src/clocks.rs",
+        edits: &[("&& !graph.has_starts()", "")],
+        test: "checker::check::programmatic_edges_count_by_policy",
+    },
+    Mutant {
+        name: "judge-stream-later",
+        rule: "What a stream waited for after a block was handed out need not be completed before its users.",
+        file: "crates/check/src/users.rs",
+        edits: &[("filter(|&point| look <= point)", "filter(|_| true)")],
+        test: "checker::check::memory::live_blocks_share_no_memory",
     },
     Mutant {
         name: "judge-launch",
