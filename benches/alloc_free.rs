@@ -1,6 +1,7 @@
 //! The host time of one allocation, and of one free, inside a capture.
 //!
-//! An iteration is a call: what is reported is the mean over a script's calls.
+//! A go is a script: what is reported is the mean over its calls, of ten goes. `cargo bench --bench alloc_free -- join`
+//! runs those whose names have that part.
 //!
 //! `--count CALL MIX SIZES STREAMS STEPS` runs one script once, with the calls of one kind in a function
 //! of their own that a profiler can find, and prints how many there were: `benches/instructions` counts
@@ -9,12 +10,10 @@
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
 
-use std::time::Duration;
-
 use common::host::{self, Host};
 use common::meter::{clock_cost, Counted, Tally, Timed, Untimed};
+use common::sample::sample;
 use common::script::{Length, Mix, Script, Sizes, GROW, JOIN, LARGE, MIXES, SIZES, SMALL, STEADY};
-use criterion::{criterion_group, Criterion, SamplingMode};
 use regraph::engine::Config;
 
 const STEPS: usize = 50_000;
@@ -28,49 +27,26 @@ const UNCHECKED: Variant = (false, "unchecked");
 type Part = (&'static str, fn(&Timed) -> Tally);
 const PARTS: [Part; 2] = [("alloc", |timed| timed.allocations), ("free", |timed| timed.frees)];
 
-fn bench(criterion: &mut Criterion) {
+fn bench() {
     let clock = clock_cost();
     for mix in [JOIN, GROW, STEADY] {
-        case(criterion, clock, (16, mix, SMALL), &[CHECKED, UNCHECKED]);
-        case(criterion, clock, (16, mix, LARGE), &[CHECKED]);
+        case(clock, (16, mix, SMALL), &[CHECKED, UNCHECKED]);
+        case(clock, (16, mix, LARGE), &[CHECKED]);
     }
     for streams in [1, 4] {
-        case(criterion, clock, (streams, JOIN, SMALL), &[CHECKED, UNCHECKED]);
+        case(clock, (streams, JOIN, SMALL), &[CHECKED, UNCHECKED]);
     }
 }
 
-fn case(
-    criterion: &mut Criterion,
-    clock: f64,
-    (streams, mix, sizes): (usize, Mix, Sizes),
-    variants: &[Variant],
-) {
+fn case(clock: f64, (streams, mix, sizes): (usize, Mix, Sizes), variants: &[Variant]) {
     let script = Script::random(streams, mix, sizes, Length::Steps(STEPS));
     for (part, tally) in PARTS {
-        let mut group = criterion.benchmark_group(part);
-        group.sampling_mode(SamplingMode::Flat);
         for &(check, name) in variants {
-            let id = format!("{}/{}/{streams}/{name}", mix.name, sizes.name);
-            group.bench_function(id, |bencher| {
-                bencher.iter_custom(|iterations| {
-                    let run = || tally(&host::calls(Config::default().check(check), &script));
-                    let total: f64 = (0..iterations).map(|_| run().mean(clock)).sum();
-                    Duration::from_nanos(total as u64)
-                });
-            });
+            let id = format!("{part}/{}/{}/{streams}/{name}", mix.name, sizes.name);
+            let config = || Config::default().check(check);
+            sample(&id, 1, || tally(&host::calls(config(), &script)).mean(clock));
         }
-        group.finish();
     }
-}
-
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(100))
-        .measurement_time(Duration::from_millis(500))
-        .nresamples(10_000);
-    targets = bench
 }
 
 /// Runs a script once, with the calls of one kind within [`counted`](common::meter::counted). Says how
@@ -105,9 +81,6 @@ fn main() {
             let script = named([mix, sizes, streams, steps]).expect("there is such a script");
             println!("{}", count(call, &script));
         }
-        _ => {
-            benches();
-            Criterion::default().configure_from_args().final_summary();
-        }
+        _ => bench(),
     }
 }

@@ -1,11 +1,14 @@
 //! What the C interface costs: the same calls on a Rust engine, and through the exported functions.
 //!
-//! An iteration is one allocation and its free, on the simulated driver.
+//! The figures are by pair of an allocation and its free, on the simulated driver.
+
+#[path = "../../benches/common/sample.rs"]
+mod sample;
 
 use std::hint::black_box;
 use std::ptr::null_mut;
+use std::time::Instant;
 
-use criterion::{criterion_group, criterion_main, Criterion};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Programmatic;
@@ -13,6 +16,7 @@ use regraph_c::*;
 use regraph_sim::{SimConfig, SimDriver};
 
 const BYTES: u64 = 64 << 10;
+const PAIRS: u64 = 100_000;
 const FINE: &str = "the simulated driver does not fail";
 
 /// A journal would grow with every iteration. Without the checker `auto` would be `lag`; no launch here is
@@ -55,31 +59,33 @@ fn c(capture: bool) -> (*mut regraph_engine, regraph_pool, regraph_stream) {
     (engine, pool, stream)
 }
 
-fn bench(criterion: &mut Criterion) {
+fn time(name: &str, mut pair: impl FnMut()) {
+    sample::sample(name, PAIRS, || {
+        let begin = Instant::now();
+        (0..PAIRS).for_each(|_| pair());
+        begin.elapsed().as_nanos() as f64
+    });
+}
+
+fn main() {
     for (name, capture) in [("outside", false), ("capture", true)] {
-        let mut group = criterion.benchmark_group(name);
         let (engine, pool, stream) = rust(capture);
-        group.bench_function("rust", |bencher| {
-            bencher.iter(|| {
-                let block = engine.allocate(black_box(pool), BYTES, stream).expect(FINE);
-                engine.free(black_box(block.id)).expect(FINE);
-            });
+        time(&format!("{name}/rust"), || {
+            let block = engine.allocate(black_box(pool), BYTES, stream).expect(FINE);
+            engine.free(black_box(block.id)).expect(FINE);
         });
         let (engine, pool, stream) = c(capture);
         // As a program that links the library calls them: not inlined.
         let (allocate, free) = black_box((regraph_allocate as Allocate, regraph_free as Free));
         let id = regraph_block_id { words: [0; 3] };
         let mut block = regraph_block { id, address: 0, bytes: 0 };
-        group.bench_function("c", |bencher| {
-            bencher.iter(|| {
-                // SAFETY: the engine lives, and there is room for a block.
-                unsafe {
-                    is_ok(allocate(engine, black_box(pool), BYTES, stream, &mut block));
-                    is_ok(free(engine, black_box(block.id)));
-                }
-            });
+        time(&format!("{name}/c"), || {
+            // SAFETY: the engine lives, and there is room for a block.
+            unsafe {
+                is_ok(allocate(engine, black_box(pool), BYTES, stream, &mut block));
+                is_ok(free(engine, black_box(block.id)));
+            }
         });
-        group.finish();
         // SAFETY: nothing else uses it.
         unsafe { regraph_engine_destroy(engine) };
     }
@@ -93,6 +99,3 @@ type Allocate = unsafe extern "C" fn(
     *mut regraph_block,
 ) -> regraph_error;
 type Free = unsafe extern "C" fn(*const regraph_engine, regraph_block_id) -> regraph_error;
-
-criterion_group!(benches, bench);
-criterion_main!(benches);

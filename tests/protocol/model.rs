@@ -6,15 +6,8 @@
 //!
 //! The protocol's rules are the `if`s of the calls below; [`Rule`] names them, so that each can be left out.
 
-use stateright::{Model, Property};
-
 /// What a stream holds at most; calls that give it more are not made.
 const LONGEST: usize = 2;
-
-/// What is true in every state.
-pub const LOST: &str = "no work meets memory that is not there, or that was not brought back";
-pub const OVERLAP: &str = "no loan and no launch overlaps a launch";
-pub const KEPT: &str = "what graphs keep is given to no other";
 
 /// A call of the host's, or the device's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,9 +135,9 @@ enum Temporary {
     },
 }
 
-/// What went wrong.
+/// What went wrong: with all rules it never does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Wrong {
+pub enum Wrong {
     /// Work runs beside work that uses the same memory.
     Overlap,
     /// Work meets memory that is not there, or holds something else.
@@ -189,6 +182,11 @@ pub struct Protocol {
 }
 
 impl State {
+    /// What the last call broke.
+    pub fn wrong(&self) -> Option<Wrong> {
+        self.wrong
+    }
+
     fn is_empty(&self, stream: usize) -> bool {
         self.queues[stream].is_empty()
     }
@@ -629,35 +627,5 @@ impl Protocol {
             stale: false,
             wrong: None,
         }
-    }
-}
-
-impl Model for Protocol {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![self.start()]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        // What comes after something that is wrong says nothing.
-        if state.wrong.is_none() {
-            actions.extend(self.calls(state));
-        }
-    }
-
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        self.step(&mut next, action);
-        (next != *state).then_some(next)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(LOST, |_, state: &State| state.wrong != Some(Wrong::Lost)),
-            Property::always(OVERLAP, |_, state: &State| state.wrong != Some(Wrong::Overlap)),
-            Property::always(KEPT, |_, state: &State| state.wrong != Some(Wrong::Kept)),
-        ]
     }
 }

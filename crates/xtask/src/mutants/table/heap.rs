@@ -8,7 +8,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Blocks of pools that do not split have segments of their own.",
         file: "src/engine/pools.rs",
         edits: &[("whole: config.no_split,", "whole: false,")],
-        test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
+        test: "random::programs::the_plug_in_keeps_to_the_model",
     },
     Mutant {
         name: "carve-tries",
