@@ -4,7 +4,7 @@ use crate::cases::cases;
 
 #[test]
 fn trace_reader() {
-    cases(1_000, 32..=65_536, |u| {
+    cases(400, 32..=65_536, |u| {
         if u.arbitrary()? {
             regraph_testing::trace_reader(&regraph_testing::trace_text(u)?);
         } else {
@@ -18,7 +18,7 @@ fn trace_reader() {
 fn readers() {
     for (read, text) in regraph_testing::texts() {
         read(&text);
-        cases(500, 32..=65_536, |u| {
+        cases(200, 32..=65_536, |u| {
             if u.ratio(3, 4)? {
                 read(&regraph_testing::edited(u, &text)?);
             } else {
