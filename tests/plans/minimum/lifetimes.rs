@@ -12,7 +12,7 @@ use super::journals::Writer;
 #[test]
 fn lifetimes_are_those_of_the_definition() {
     let (mut broken, mut idle, mut passed) = (0, 0, 0);
-    for seed in 0..150 {
+    for seed in 0..300 {
         let strange = [0.0, 0.1, 0.4][seed as usize % 3];
         let journal = Writer::random(seed, 120, strange);
         for &policy in Programmatic::ALL {
