@@ -8,6 +8,5 @@ mod flaws;
 mod journal;
 mod late_uses;
 mod manifests;
-mod mutants;
 mod pages;
 mod ways;

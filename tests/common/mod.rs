@@ -15,6 +15,16 @@ use regraph_tagged::{Program, Work};
 
 pub const MIB: u64 = 1 << 20;
 
+/// A small generator, whose numbers are the same on every machine.
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % limit
+    }
+}
+
 /// Removes the edge that leads to the last node of a stream that captures.
 pub fn remove_last_edge(driver: &SimDriver, stream: StreamHandle) {
     let mut terminals = Vec::new();

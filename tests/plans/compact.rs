@@ -2,7 +2,7 @@
 //!
 //! Graphs are launched in the order of their captures, and some read what earlier ones have left, whose
 //! outputs the host has freed by then or not. Each kernel checks what it reads. Random programs of this kind
-//! are in `tests/random/many_graphs.rs`.
+//! are in `tests/random/programs.rs`.
 
 use std::sync::Arc;
 
@@ -14,16 +14,7 @@ use regraph_sim::Call;
 use regraph_tagged::{Program, Work};
 
 use super::many::{ManyGraphs, Shape, PAGE};
-
-/// A small generator.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % limit
-    }
-}
+use crate::common::Draw;
 
 /// New pieces are as large as can be.
 fn undivided() -> Options {

@@ -6,6 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{Draw, MIB};
 use regraph::engine::Config;
 use regraph::settings::Reuse;
 use regraph::BlockNumber;
@@ -14,18 +15,6 @@ use regraph_plan::layout::Layout;
 use regraph_plan::lifetimes::{Lifetime, Lifetimes};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::read;
-
-const MIB: u64 = 1 << 20;
-
-/// A small generator.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// Blocks of a capture on some streams that wait for each other now and then, one of them not used
 /// in eight and one in sixteen never freed; with their frees.
@@ -87,16 +76,21 @@ fn judge(lifetimes: &Lifetimes, frees: &[Option<u32>], layout: &Layout, across: 
         assert_eq!((place.bytes, stream), (blocks[later].bytes, blocks[later].stream));
         assert_eq!(place.offset % 512, 0);
         assert!(place.offset + place.bytes <= layout.bytes());
-        for (earlier, below) in places[..later].iter().enumerate() {
-            let over = below.offset < place.offset + place.bytes
-                && place.offset < below.offset + below.bytes;
-            if !over {
-                continue;
-            }
+    }
+    // Those that lie over one another, from the lowest address on.
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|&block| places[block].offset);
+    let mut under: Vec<usize> = Vec::new();
+    for one in order {
+        under.retain(|&other| places[one].offset < places[other].offset + places[other].bytes);
+        for &other in &under {
+            let (earlier, later) = (one.min(other), one.max(other));
             assert!(lifetimes.precedes(earlier, later), "{earlier} and {later} are not ordered");
             assert!(frees[earlier].is_some_and(|at| at as usize <= later), "both are live at once");
-            assert!(across || below.stream == place.stream, "another stream's memory");
+            let own = places[earlier].stream == places[later].stream;
+            assert!(across || own, "another stream's memory");
         }
+        under.push(one);
     }
 }
 
@@ -141,7 +135,7 @@ fn intervals(blocks: &[(u32, u32, u64)]) -> (Lifetimes, Vec<Option<u32>>) {
     for (row, &(from, to, bytes)) in order.iter().enumerate() {
         let block = Lifetime::new(BlockNumber(row as u64), (0, bytes), 0, true);
         lifetimes.push(block, &[from], &[to]);
-        let allocated = order.iter().filter(|&&(other, ..)| other < to).count();
+        let allocated = order.partition_point(|&(other, ..)| other < to);
         frees.push(Some(allocated as u32));
     }
     (lifetimes, frees)
@@ -174,11 +168,15 @@ fn thousands_of_intervals_come_close_to_their_depth() {
 
 /// The most that is live at once.
 fn deepest(blocks: &[(u32, u32, u64)]) -> u64 {
-    let at = |time: u32| {
-        let live = blocks.iter().filter(|&&(from, to, _)| from <= time && time < to);
-        live.map(|&(.., bytes)| bytes).sum()
-    };
-    blocks.iter().map(|&(from, ..)| at(from)).max().unwrap()
+    let ends = |&(from, to, bytes): &(u32, u32, u64)| [(from, bytes as i64), (to, -(bytes as i64))];
+    let mut ends: Vec<_> = blocks.iter().flat_map(ends).collect();
+    // What ends at a time is not live with what begins then.
+    ends.sort_unstable();
+    let live = ends.iter().scan(0, |live, (_, bytes)| {
+        *live += bytes;
+        Some(*live)
+    });
+    live.max().unwrap() as u64
 }
 
 #[test]

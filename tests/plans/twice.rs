@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{bench_on, Bench, MIB};
+use crate::common::{bench_on, Bench, Draw, MIB};
 use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
@@ -35,16 +35,6 @@ pub(crate) enum Step {
     Use(usize, usize),
     LastUse(usize, usize),
     Free(usize),
-}
-
-/// A small generator.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % limit
-    }
 }
 
 pub(crate) fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {

@@ -5,36 +5,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
+use regraph::driver::{ErrorKind, HostApi};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Pool, PoolRefusal};
+use regraph::graphs::{Error, Pool, PoolRefusal};
 use regraph::regions::Regions;
-use regraph_sim::{Call, Launch, SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 
+use super::{engine, graph, Device};
 use crate::common::MIB;
-
-type Device = Arc<SimDriver>;
 
 /// Far longer than any call takes.
 const LONG: Duration = Duration::from_secs(60);
-
-fn engine(mebibytes: u64) -> (Device, Arc<Engine<Device>>, StreamHandle) {
-    let device = SimConfig { total_bytes: mebibytes * MIB, ..SimConfig::default() };
-    let driver = Arc::new(SimDriver::new(device));
-    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-    let stream = driver.create_stream().unwrap();
-    (driver, engine, stream)
-}
-
-fn graph(engine: &Arc<Engine<Device>>, pool: &Pool<Device>, stream: StreamHandle) -> Graph<Device> {
-    let body = |capture: &Capture<Device>| {
-        let block = capture.allocate(4 * MIB, stream)?;
-        engine.driver().launch_kernel(stream, Launch::default())?;
-        drop(block);
-        Ok::<_, Error>(())
-    };
-    engine.capture(stream, pool, CaptureMode::Relaxed, body).unwrap().0
-}
 
 /// Runs what may wait for ever on a thread of its own.
 fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
@@ -45,7 +26,7 @@ fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
 
 #[test]
 fn observers_of_a_region_that_cannot_wake_may_put_another_to_sleep() {
-    let (_, engine, stream) = engine(100);
+    let (engine, stream) = engine(100, Config::default());
     let [weights, cache] =
         ["weights", "cache"].map(|tag| Pool::new(&engine, PoolConfig::default().tag(tag)));
     let _held = weights.allocate(60 * MIB, stream).unwrap();
@@ -70,7 +51,7 @@ fn observers_of_a_region_that_cannot_wake_may_put_another_to_sleep() {
 
 #[test]
 fn observers_of_a_pool_that_cannot_be_resumed_may_call_it() {
-    let (_, engine, stream) = engine(100);
+    let (engine, stream) = engine(100, Config::default());
     let pool = Pool::new(&engine, PoolConfig::default());
     let _held = pool.allocate(60 * MIB, stream).unwrap();
     pool.suspend_discarding_all().unwrap();
@@ -91,7 +72,8 @@ fn observers_of_a_pool_that_cannot_be_resumed_may_call_it() {
 /// By the engine's own calls a pool's memory would go while the pool goes on to launch graphs there.
 #[test]
 fn only_its_owner_suspends_resumes_and_compacts_a_pool() {
-    let (driver, engine, stream) = engine(1000);
+    let (engine, stream) = engine(1000, Config::default());
+    let driver = engine.driver();
     let pool = Pool::new(&engine, PoolConfig::default());
     let graph = graph(&engine, &pool, stream);
     let held = pool.reserved().unwrap();
@@ -119,7 +101,7 @@ fn only_its_owner_suspends_resumes_and_compacts_a_pool() {
 /// Each call is named as it was made, and with it the call that helps.
 #[test]
 fn what_stands_in_the_way_of_a_suspension_is_told_with_what_helps() {
-    let (_, engine, stream) = engine(1000);
+    let (engine, stream) = engine(1000, Config::default());
     let pool = Pool::new(&engine, PoolConfig::default());
     let graph = graph(&engine, &pool, stream);
     let _block = pool.allocate(MIB, stream).unwrap();

@@ -10,37 +10,18 @@ use std::sync::Arc;
 use log::Level;
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, Refusal, Spare};
-use regraph::graphs::{Capture, Error, Graph, Pool};
+use regraph::graphs::Pool;
 use regraph::plan::Options;
 use regraph::regions::{Regions, Tags};
 use regraph::settings::Settings;
 use regraph::snapshot::Snapshot;
 use regraph::{MetricKind, Metrics};
-use regraph_sim::{Launch, SimConfig, SimDriver};
+use regraph_sim::Launch;
 use serde_json::Value;
 
+use super::{engine, graph, Device};
 use crate::common::messages::{listening, messages_of};
 use crate::common::{bench, MIB};
-
-type Device = Arc<SimDriver>;
-
-fn engine(mebibytes: u64, config: Config) -> (Arc<Engine<Device>>, StreamHandle) {
-    let device = SimConfig { total_bytes: mebibytes * MIB, ..SimConfig::default() };
-    let driver = Arc::new(SimDriver::new(device));
-    let engine = Arc::new(Engine::new(driver.clone(), config));
-    (engine, driver.create_stream().unwrap())
-}
-
-/// A graph with a block of 4 MiB that its capture frees.
-fn graph(engine: &Arc<Engine<Device>>, pool: &Pool<Device>, stream: StreamHandle) -> Graph<Device> {
-    let body = |capture: &Capture<Device>| {
-        let block = capture.allocate(4 * MIB, stream)?;
-        engine.driver().launch_kernel(stream, Launch::default())?;
-        drop(block);
-        Ok::<_, Error>(())
-    };
-    engine.capture(stream, pool, CaptureMode::Relaxed, body).unwrap().0
-}
 
 /// Asserts that messages with these words come in this order, others between them.
 fn says(messages: &[(Level, String)], wanted: &[(Level, &[&str])]) {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use object::{Object, ObjectSymbol};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol};
 
 #[test]
 fn every_exported_symbol_is_a_call_of_the_header() {
     let library = std::fs::read(crate::support::libraries().join("libregraph_c.so")).unwrap();
-    let library = object::File::parse(&*library).unwrap();
+    let library = ElfFile64::<Endianness>::parse(&*library).unwrap();
     let exported: BTreeSet<_> = library
         .dynamic_symbols()
         .filter(|symbol| symbol.is_definition() && symbol.is_global())
@@ -25,7 +26,7 @@ fn every_exported_symbol_is_a_call_of_the_header() {
 #[test]
 fn the_shared_library_has_its_version_in_its_name() {
     let bytes = std::fs::read(crate::support::libraries().join("libregraph_c.so")).unwrap();
-    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let file = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     let (endian, sections) = (file.endian(), file.elf_section_table());
     let (entries, link) = sections.dynamic(endian, &*bytes).unwrap().unwrap();
     let strings = sections.strings(endian, &*bytes, link).unwrap();

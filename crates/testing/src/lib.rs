@@ -38,16 +38,3 @@ fn judge_snapshot<D: Driver>(engine: &Engine<D>) {
     regraph_trace::snapshot::validate_history(&snapshot)
         .expect("the history leads to the snapshot");
 }
-
-/// Of packages that are built at once each has the features that any of them asks for, and this one asks for engines
-/// that can leave rules out.
-#[test]
-fn only_builds_with_debug_assertions_can_leave_rules_out() {
-    // An engine, without which none would be linked.
-    sound_engine(&[1; 64]);
-    let program = std::env::current_exe().and_then(std::fs::read).expect("a program that runs");
-    // In two parts, so that the test itself does not contain it.
-    let text = ["this program can leave ", "safety rules out"].concat();
-    let found = program.windows(text.len()).any(|part| part == text.as_bytes());
-    assert_eq!(found, cfg!(debug_assertions));
-}

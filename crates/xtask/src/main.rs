@@ -111,3 +111,15 @@ fn build(root: &Path) -> Result<PathBuf, Box<dyn Error>> {
     }
     Ok(target.join(PROFILE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text that is not in its file any more would take no rule out.
+    #[test]
+    fn each_mutant_changes_one_place_and_names_a_test() {
+        let root = house::workspace().expect("the workspace's root");
+        assert_eq!(mutants::complaints(root).expect("files that can be read"), [""; 0]);
+    }
+}

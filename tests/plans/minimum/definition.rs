@@ -20,6 +20,9 @@ pub struct Block {
 struct Look {
     at: usize,
     terminals: Vec<Dependency>,
+    /// What lies behind the terminals, and what is completed before a node behind full edges from them starts.
+    behind: Nodes,
+    done: Nodes,
 }
 
 #[derive(Clone, Default)]
@@ -66,7 +69,12 @@ impl Definition {
         for (at, entry) in journal.iter().enumerate() {
             match entry {
                 Entry::Terminals { stream, terminals } => {
-                    let look = Look { at, terminals: terminals.iter().collect() };
+                    let terminals: Vec<Dependency> = terminals.iter().collect();
+                    let full: Vec<_> =
+                        terminals.iter().map(|it| Dependency::full(it.node)).collect();
+                    let behind = this.paths.behind(&terminals);
+                    let done = this.paths.completed(&full);
+                    let look = Look { at, terminals, behind, done };
                     this.looks.entry(stream).or_default().push(look);
                 }
                 Entry::Allocate { block, stream, bytes, .. } => {
@@ -147,19 +155,17 @@ impl Definition {
             let mut seen = Nodes::new();
             let mut last: &[Dependency] = &[];
             for look in self.looks(stream) {
-                let behind = self.paths.behind(&look.terminals);
-                let full = look.terminals.iter().map(|it| Dependency::full(it.node));
-                let done = self.paths.completed(&full.collect::<Vec<_>>());
+                let Look { behind, done, .. } = look;
                 let gained: Nodes = behind.difference(&seen).copied().collect();
                 let meets = last.iter().all(|old| done.contains(&old.node));
-                let forward = meets && gained.is_subset(&done);
+                let forward = meets && gained.is_subset(done);
                 if look.at > uses.at && look.at <= end {
                     let known = &self.blocks[row].known;
                     worked |= gained.iter().any(|node| stream == own || !known.contains(node));
                     needed.extend(&gained);
                     covered &= forward;
                 }
-                seen.extend(behind);
+                seen.extend(behind.iter());
                 last = &look.terminals;
             }
         }

@@ -220,7 +220,7 @@ impl Tests {
         command.env("CARGO_TARGET_DIR", target);
         // Only whether a test fails is of interest, and to build takes longer than to run.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-        for it in ["", "-check", "-plan", "-reach", "-record", "-sim", "-trace"] {
+        for it in ["", "-check", "-plan", "-reach", "-record", "-sim"] {
             command.arg("--config").arg(format!("profile.dev.package.regraph{it}.opt-level=0"));
         }
         let output = command.output()?;
