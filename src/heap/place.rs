@@ -86,11 +86,8 @@ impl Heap {
         }
         let tries = self.tries(requester);
         let found = match requester {
-            Requester::Capture { capture, share: true, .. } => {
-                self.search(0, bytes, tries, |range| self.takes_inside(range, capture, None, proof))
-            }
-            Requester::Capture { capture, stream, share: false } => {
-                let own = Some(stream);
+            Requester::Capture { capture, stream, share } => {
+                let own = (!share).then_some(stream);
                 self.search(0, bytes, tries, |range| self.takes_inside(range, capture, own, proof))
             }
             Requester::Outside { timeline } => {
@@ -108,8 +105,7 @@ impl Heap {
     }
 
     /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
-    /// address or above. `takes` says of a range whether it may; after `tries` that may not, the search gives up. None
-    /// where there is no place.
+    /// address or above. `takes` says of a range whether it may; after `tries` that may not, the search gives up.
     #[inline(always)]
     fn search(
         &self,
@@ -151,12 +147,10 @@ impl Heap {
     }
 
     /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is what the
-    /// run holds from there on; each range that is found not to be the requester's counts `tries` down, and at 0 the
-    /// search gives up. None where there is no place.
+    /// run holds from there on; each range that is asked about in vain counts `tries` down, and at 0 the search gives up.
     ///
-    /// Of neighbours that are large enough together the last is asked about first: none that lies before one which may
-    /// not be taken is of use, and those are not asked about. As in Boyer and Moore, A fast string searching algorithm,
-    /// 1977.
+    /// Of neighbours that are large enough together the last is asked about first: what lies before one that may not be
+    /// taken is of no use. As in Boyer and Moore, A fast string searching algorithm, 1977.
     #[inline(always)]
     fn search_run(
         &self,
@@ -170,35 +164,32 @@ impl Heap {
         // What `first` to `last` hold, and what those hold that may be taken, from `first` on.
         let (mut held, mut taken) = (0, 0);
         loop {
-            let bytes_of_last = self.ranges[last].bytes;
-            held += bytes_of_last;
-            left -= bytes_of_last;
+            let &Range { bytes: more, next, .. } = &self.ranges[last];
+            (held, left) = (held + more, left - more);
             if held >= bytes {
                 let (mut at, mut behind) = (last, 0);
-                loop {
+                while behind + taken < held {
                     let range = &self.ranges[at];
-                    if !takes(range) {
-                        *tries -= 1;
-                        if *tries == 0 {
-                            return Some(Search::GaveUp(at));
-                        }
-                        (first, held, taken) = (range.next?, behind, behind);
-                        if held >= bytes {
-                            return Some(Search::Found(first, run));
-                        }
-                        break;
+                    if takes(range) {
+                        behind += range.bytes;
+                        at = range.previous.unwrap_or(at);
+                        continue;
                     }
-                    behind += range.bytes;
-                    if behind + taken == held {
-                        return Some(Search::Found(first, run));
+                    *tries -= 1;
+                    if *tries == 0 {
+                        return Some(Search::GaveUp(at));
                     }
-                    at = range.previous?;
+                    (first, held, taken) = (range.next?, behind, 0);
+                }
+                taken = held;
+                if taken >= bytes {
+                    return Some(Search::Found(first, run));
                 }
             }
             if held + left < bytes {
                 return None;
             }
-            last = self.ranges[last].next?;
+            last = next?;
         }
     }
 
@@ -232,10 +223,7 @@ impl Heap {
             Some(Search::GaveUp(last)) => (Some((last, self.ranges[last].address)), None),
             None => (None, None),
         };
-        let failures = match place {
-            Some(_) => failures.saturating_sub(1),
-            None => failures.saturating_add(1),
-        };
+        let failures = failures.saturating_add_signed(if place.is_some() { -1 } else { 1 });
         self.vain[number] = Vain { last, failures };
         place
     }
@@ -264,8 +252,8 @@ impl Heap {
         let Splitting { slack, .. } = self.plan.splitting;
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
-            let takes = self.takes_outside(range, timeline, true);
-            takes && range.bytes >= bytes && range.bytes < bytes + slack
+            let fits = (bytes..bytes + slack).contains(&range.bytes);
+            fits && self.takes_outside(range, timeline, true)
         })
     }
 
@@ -425,10 +413,8 @@ impl Heap {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let Range { bytes: freed, previous, next, .. } = self.ranges[id];
-        let above =
-            next.and_then(|next| Some((next, self.mergeable(next, (timeline, users), freed)?)));
-        let below =
-            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
+        let merges = |id: RangeId| Some((id, self.mergeable(id, (timeline, users), freed)?));
+        let (above, below) = (next.and_then(merges), previous.and_then(merges));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
         self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });

@@ -11,8 +11,7 @@
 //! The first is taken, unless it comes twice within the second: then it may be a layer of the work. Requests of which half
 //! the bytes or more stay in use are a model's weights, and no run.
 //!
-//! Parts that came twice are found as in Gusfield, Algorithms on Strings, Trees and Sequences, 1997, 1.4: how much the
-//! requests have in common with themselves, shifted, is known for all shifts after one walk.
+//! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are tried.
 
 use std::ops::Range;
 
@@ -41,7 +40,7 @@ impl Requests {
     /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that has
     /// ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
     pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
-        let mut steps = self.steps();
+        let steps = self.steps();
         let begins = |on: Option<usize>| -> Vec<usize> {
             (0..steps.len()).filter(|&at| steps[at].begins(bytes, on)).collect()
         };
@@ -49,18 +48,10 @@ impl Requests {
         if starts.is_empty() {
             starts = begins(None);
         }
-        let alike = self.alike(&starts);
-        // The latest first: runs are told by their ends.
-        steps.reverse();
-        let twice = (0..BEHIND.min(steps.len())).find_map(|behind| {
-            let run = repeated(&steps[behind..])?;
-            let end = steps.len() - behind;
-            let first = starts.partition_point(|&start| start < end - run);
-            // Its beginning may be a request behind the end, as the run before has it.
-            let first = starts.get(first).copied()?;
-            let first = if first + run > steps.len() { first.checked_sub(run)? } else { first };
-            Some(first..first + run)
-        });
+        let mut left = MOST_COMPARED;
+        let twice = (0..BEHIND.min(steps.len()))
+            .find_map(|behind| repeated(&steps, &starts, steps.len() - behind, &mut left));
+        let alike = self.alike(&starts, left);
         // Where it comes twice in the other it is a part of the work.
         let twice =
             twice.filter(|it| alike.as_ref().is_none_or(|alike| 2 * it.len() > alike.len()));
@@ -72,7 +63,8 @@ impl Requests {
 
     /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same streams:
     /// since the start where the two differ the least for their length, of those over which no block is passed on, if any.
-    fn alike(&self, starts: &[usize]) -> Option<Range<usize>> {
+    /// No more than `left` comparisons are made.
+    fn alike(&self, starts: &[usize], mut left: usize) -> Option<Range<usize>> {
         let (mut places, mut asked, mut freed) = (Vec::new(), Vec::new(), Vec::new());
         for (at, request) in self.all().iter().enumerate() {
             match *request {
@@ -87,7 +79,6 @@ impl Requests {
         }
         let starts: Vec<usize> =
             starts.iter().filter_map(|start| places.binary_search(start).ok()).collect();
-        let mut left = MOST_COMPARED;
         let (mut best, mut least) = (None, (true, usize::MAX));
         for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
             let run = &asked[start..];
@@ -207,29 +198,33 @@ fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) ->
     common
 }
 
-/// How long the part is that these steps, the latest first, begin with twice: the longest, and where that is itself a part
-/// several times over, the part.
-fn repeated(steps: &[Step]) -> Option<usize> {
-    let common = common(steps);
-    let longest = (1..=steps.len() / 2).rev().find(|&length| common[length] >= length)?;
-    let parts = (1..=longest / 2).filter(|part| longest % part == 0);
-    let part = parts.into_iter().find(|&part| common[part] >= longest - part);
-    part.or(Some(longest))
+/// The part of the steps up to `end` that came twice in a row, just so: the longest, and where that is itself a part
+/// several times over, the part; from one of `starts` on. Makes no more than `left` comparisons.
+fn repeated(
+    steps: &[Step],
+    starts: &[usize],
+    end: usize,
+    left: &mut usize,
+) -> Option<Range<usize>> {
+    let before = &starts[..starts.partition_point(|&start| start < end)];
+    let (last, before) = before.split_last()?;
+    // Where a run has its start, the one before it has another.
+    let lengths = before.iter().map(|start| last - start);
+    let mut lengths = lengths.filter(|&length| 2 * length <= end && last + length >= end);
+    let longest = lengths.find(|&length| repeats(&steps[end - 2 * length..end], length, left))?;
+    let mut parts = (1..=longest / 2).filter(|part| longest % part == 0);
+    let part = parts.find(|&part| repeats(&steps[end - longest..end], part, left));
+    let run = part.unwrap_or(longest);
+    // Its beginning may be a request behind the end, as the run before has it.
+    let first = *starts.get(starts.partition_point(|&start| start < end - run))?;
+    let first = if first + run > steps.len() { first.checked_sub(run)? } else { first };
+    Some(first..first + run)
 }
 
-/// How many steps from each place on are as from the first on.
-fn common(steps: &[Step]) -> Vec<usize> {
-    let mut common = vec![0; steps.len()];
-    let (mut begin, mut end) = (0, 0);
-    for at in 1..steps.len() {
-        let mut length = if at < end { common[at - begin].min(end - at) } else { 0 };
-        while steps.get(at + length).is_some_and(|step| *step == steps[length]) {
-            length += 1;
-        }
-        if at + length > end {
-            (begin, end) = (at, at + length);
-        }
-        common[at] = length;
-    }
-    common
+/// Whether each of the steps is as the one so many before it. Not where `left` comparisons do not tell.
+fn repeats(steps: &[Step], period: usize, left: &mut usize) -> bool {
+    let pairs = steps[period..].iter().rev().zip(steps[..steps.len() - period].iter().rev());
+    let same = pairs.take(*left).take_while(|(step, before)| step == before).count();
+    *left -= same;
+    same == steps.len() - period
 }
