@@ -477,6 +477,26 @@ fn a_chunk_of_a_pipeline_is_no_run() {
     assert!(pattern.begins(found.sizes()));
 }
 
+/// Gated units, of which half are twice in a row as well; the first matrix product has asked for a workspace.
+#[test]
+fn a_run_is_whole_though_a_library_asked_for_a_workspace_in_the_one_before() {
+    let unit = |at: usize| {
+        let [a, b, c, d, result] = [1, 2, 3, 4, 5].map(|block| at * 5 + block);
+        let sizes =
+            [(a, 24), (b, 24), (c, 24)].map(|(name, mib)| Step::Allocate(name, mib * MIB, 0));
+        let frees = [Step::Free(a), Step::Free(b), Step::Allocate(d, 8 * MIB, 0), Step::Free(c)];
+        let passes_on = [Step::Allocate(result, 8 * MIB, 0), Step::Free(at * 5), Step::Free(d)];
+        [&sizes[..], &frees, &passes_on].concat()
+    };
+    let run =
+        closed([Step::Allocate(0, 8 * MIB, 0)].into_iter().chain((0..8).flat_map(unit)).collect());
+    let mut heard = Heard::default();
+    let workspace = Step::Allocate(1_000, 32 * MIB, 0);
+    hear(&mut heard, &[&run[..2], &[workspace], &run[2..]].concat(), 0);
+    hear(&mut heard, &run, 1);
+    assert_eq!(heard.last_run(8 * MIB, stream(0)).unwrap().blocks(), blocks(&run));
+}
+
 #[test]
 fn what_mostly_stays_in_use_is_no_run() {
     let mut heard = Heard::default();

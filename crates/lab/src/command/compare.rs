@@ -1,6 +1,7 @@
 //! `regraph-lab compare`.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -9,6 +10,8 @@ use regraph_cli::shell::failure::Failure;
 use regraph_cli::shell::progress;
 use regraph_lab::sweep::{any_capture, compare, ways};
 use regraph_tagged::Program;
+
+use super::files;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -21,7 +24,10 @@ pub struct Arguments {
     /// What the first capture is drawn from; the next ones from the numbers behind.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Print each capture, as a line of its number, its shape and MiB: the least, then in each way.
+    /// Traces to compare instead of captures that are drawn.
+    #[arg(value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    /// Print each capture, as a line of its number and shape, or its file, and MiB: the least, then in each way.
     #[arg(long)]
     each: bool,
 }
@@ -42,16 +48,25 @@ fn ratios(all: &[f64]) -> String {
 
 impl Job for Run<'_> {
     fn run<P: Program>(&self, driver: &Arc<P>, _: Choice) -> Result<(), Failure> {
-        let Arguments { count, seed, each, .. } = *self.arguments;
-        let bar = progress::bar(count as usize);
+        let &Arguments { count, seed, each, ref traces, .. } = self.arguments;
+        let drawn = (seed..seed + count).map(|seed| match any_capture(seed) {
+            Ok((shape, trace)) => Ok((format!("{seed} {shape}"), trace)),
+            Err(error) => Err(Failure::Other(format!("capture {seed}: {error}"))),
+        });
+        let read = traces.iter().map(|path| {
+            let trace = files::read(path, "a trace", regraph_trace::read)?;
+            Ok((path.display().to_string(), trace))
+        });
+        let all: Box<dyn Iterator<Item = _>> =
+            if traces.is_empty() { Box::new(drawn) } else { Box::new(read) };
+        let bar = progress::bar(if traces.is_empty() { count as usize } else { traces.len() });
         let mut output = io::stdout().lock();
         let ways = ways();
         let mut over: Vec<[Vec<f64>; 2]> = ways.iter().map(|_| Default::default()).collect();
-        for seed in seed..seed + count {
-            let (shape, trace) = any_capture(seed)
-                .map_err(|error| Failure::Other(format!("capture {seed}: {error}")))?;
-            let (minimum, reserved) = compare(driver, &trace)
-                .map_err(|error| Failure::replay(&format!("capture {seed}"), &error))?;
+        for capture in all {
+            let (name, trace) = capture?;
+            let (minimum, reserved) =
+                compare(driver, &trace).map_err(|error| Failure::replay(&name, &error))?;
             for (ratios, &bytes) in over.iter_mut().zip(&reserved) {
                 for (ratios, over) in ratios.iter_mut().zip([minimum, reserved[0]]) {
                     ratios.extend((over > 0).then(|| bytes as f64 / over as f64));
@@ -61,7 +76,7 @@ impl Job for Run<'_> {
                 let mebibytes =
                     |bytes: &u64| format!("{:.0}", regraph_cli::mebibytes((*bytes).into()));
                 let all: Vec<_> = [minimum].iter().chain(&reserved).map(mebibytes).collect();
-                bar.suspend(|| writeln!(output, "{seed} {shape} {}", all.join(" ")))?;
+                bar.suspend(|| writeln!(output, "{name} {}", all.join(" ")))?;
             }
             bar.inc(1);
         }

@@ -24,7 +24,7 @@ const MOST_BLOCKS: usize = 3_000;
 /// A run that is nearly the same as the one before has more blocks than this.
 const FEW_BLOCKS: usize = 16;
 /// The first requests of two runs that are nearly the same are equal, so many; a library may ask for a workspace next.
-const EQUAL_FIRST: usize = 3;
+const EQUAL_FIRST: usize = 2;
 /// One of so many requests of a run may be missing in the run before.
 const ONE_MISSING_OF: usize = 32;
 /// And so many in any case: PyTorch asks for two small blocks before a capture begins.
