@@ -86,8 +86,11 @@ impl Heap {
         }
         let tries = self.tries(requester);
         let found = match requester {
-            Requester::Capture { capture, stream, share } => {
-                let own = (!share).then_some(stream);
+            Requester::Capture { capture, share: true, .. } => {
+                self.search(0, bytes, tries, |range| self.takes_inside(range, capture, None, proof))
+            }
+            Requester::Capture { capture, stream, share: false } => {
+                let own = Some(stream);
                 self.search(0, bytes, tries, |range| self.takes_inside(range, capture, own, proof))
             }
             Requester::Outside { timeline } => {
@@ -105,14 +108,15 @@ impl Heap {
     }
 
     /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
-    /// address or above. `takes` says of a range whether it may; after `tries` that may not, the search gives up.
+    /// address or above. `takes` says of a range whether it may, or none where it is not free; after
+    /// `tries` that may not, the search gives up. None where there is no place.
     #[inline(always)]
     fn search(
         &self,
         from: u64,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> bool + Copy,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
         self.runs.find(bytes, from, |at, run| {
             self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)
@@ -126,7 +130,7 @@ impl Heap {
         &self,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> bool + Copy,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
@@ -146,11 +150,9 @@ impl Heap {
         found
     }
 
-    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is what the
-    /// run holds from there on; each range that is asked about in vain counts `tries` down, and at 0 the search gives up.
-    ///
-    /// Of neighbours that are large enough together the last is asked about first: what lies before one that may not be
-    /// taken is of no use. As in Boyer and Moore, A fast string searching algorithm, 1977.
+    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is at
+    /// least what the run holds from there on; each range that may not be taken counts `tries` down, and at 0 the
+    /// search gives up. None where there is no place.
     #[inline(always)]
     fn search_run(
         &self,
@@ -158,38 +160,27 @@ impl Heap {
         (from, mut left): (RangeId, u64),
         bytes: u64,
         tries: &mut usize,
-        takes: impl Fn(&Range) -> bool + Copy,
+        takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
-        let (mut first, mut last) = (from, from);
-        // What `first` to `last` hold, and what those hold that may be taken, from `first` on.
-        let (mut held, mut taken) = (0, 0);
+        let (mut at, mut first, mut missing) = (from, from, bytes);
         loop {
-            let &Range { bytes: more, next, .. } = &self.ranges[last];
-            (held, left) = (held + more, left - more);
-            if held >= bytes {
-                let (mut at, mut behind) = (last, 0);
-                while behind + taken < held {
-                    let range = &self.ranges[at];
-                    if takes(range) {
-                        behind += range.bytes;
-                        at = range.previous.unwrap_or(at);
-                        continue;
-                    }
-                    *tries -= 1;
-                    if *tries == 0 {
-                        return Some(Search::GaveUp(at));
-                    }
-                    (first, held, taken) = (range.next?, behind, 0);
-                }
-                taken = held;
-                if taken >= bytes {
+            let range = &self.ranges[at];
+            left -= range.bytes;
+            if takes(range)? {
+                if range.bytes >= missing {
                     return Some(Search::Found(first, run));
                 }
+                missing -= range.bytes;
+                at = range.next.filter(|_| left >= missing)?;
+            } else {
+                *tries -= 1;
+                if *tries == 0 {
+                    return Some(Search::GaveUp(at));
+                }
+                missing = bytes;
+                at = range.next.filter(|_| left >= missing)?;
+                first = at;
             }
-            if held + left < bytes {
-                return None;
-            }
-            last = next?;
         }
     }
 
@@ -215,15 +206,18 @@ impl Heap {
         let address = self.ranges[from].address;
         let (run, mut tries) = (self.runs.of(address), self.tries(requester));
         let takes = |range: &Range| self.takes(range, requester, proof);
-        let left = self.runs.end(run) - address;
-        let found = self.search_run(run, (from, left), bytes, &mut tries, takes);
+        // What follows in its run, however little.
+        let found = self.search_run(run, (from, u64::MAX), bytes, &mut tries, takes);
         let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
         let (last, place) = match found {
             Some(Search::Found(first, run)) => (last, Some((first, run))),
             Some(Search::GaveUp(last)) => (Some((last, self.ranges[last].address)), None),
             None => (None, None),
         };
-        let failures = failures.saturating_add_signed(if place.is_some() { -1 } else { 1 });
+        let failures = match place {
+            Some(_) => failures.saturating_sub(1),
+            None => failures.saturating_add(1),
+        };
         self.vain[number] = Vain { last, failures };
         place
     }
@@ -252,8 +246,8 @@ impl Heap {
         let Splitting { slack, .. } = self.plan.splitting;
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
-            let fits = (bytes..bytes + slack).contains(&range.bytes);
-            fits && self.takes_outside(range, timeline, true)
+            let takes = self.takes_outside(range, timeline, true) == Some(true);
+            takes && range.bytes >= bytes && range.bytes < bytes + slack
         })
     }
 
@@ -301,11 +295,16 @@ impl Heap {
     /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
-        self.takes(&self.ranges[id], requester, proof)
+        self.takes(&self.ranges[id], requester, proof) == Some(true)
     }
 
-    /// Whether a requester may take a range that has been looked up; none takes one that is not free.
-    pub(super) fn takes(&self, range: &Range, requester: Requester, proof: Proof<'_>) -> bool {
+    /// Whether a requester may take a range that has been looked up. None where it is not free.
+    pub(super) fn takes(
+        &self,
+        range: &Range,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<bool> {
         match requester {
             Requester::Capture { capture, stream, share } => {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
@@ -324,14 +323,14 @@ impl Heap {
         capture: CaptureSlot,
         own: Option<StreamIndex>,
         proof: Proof<'_>,
-    ) -> bool {
+    ) -> Option<bool> {
         match range.state {
             RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
-                asked && proof.covers(self.ranges.markers_of(range))
+                Some(asked && proof.covers(self.ranges.markers_of(range)))
             }
-            RangeState::Idle { .. } => true,
-            _ => false,
+            RangeState::Idle { .. } => Some(true),
+            state => state.is_free().then_some(false),
         }
     }
 
@@ -343,32 +342,37 @@ impl Heap {
         range: &Range,
         timeline: Option<TimelineId>,
         whole: bool,
-    ) -> bool {
+    ) -> Option<bool> {
         let fits = || whole || self.may_split(range.bytes);
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                users == Users::Eager && fits()
+                Some(users == Users::Eager && fits())
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Eager } => {
-                timeline == Some(of) && fits()
+                Some(timeline == Some(of) && fits())
             }
-            _ => false,
+            state => state.is_free().then_some(false),
         }
     }
 
     /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
     /// before all that come: what these do not keep, or with [`Lent::AllFree`] all that they use.
     #[inline]
-    pub(super) fn takes_lent(&self, range: &Range, timeline: TimelineId, lent: Lent) -> bool {
+    pub(super) fn takes_lent(
+        &self,
+        range: &Range,
+        timeline: TimelineId,
+        lent: Lent,
+    ) -> Option<bool> {
         let all = lent == Lent::AllFree;
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                users == Users::Graphs || (users == Users::Kept && all)
+                Some(users == Users::Graphs || (users == Users::Kept && all))
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
-                of == timeline && (all || !self.is_kept((range.address, range.end())))
+                Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
             }
-            _ => false,
+            state => state.is_free().then_some(false),
         }
     }
 
@@ -413,8 +417,10 @@ impl Heap {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let Range { bytes: freed, previous, next, .. } = self.ranges[id];
-        let merges = |id: RangeId| Some((id, self.mergeable(id, (timeline, users), freed)?));
-        let (above, below) = (next.and_then(merges), previous.and_then(merges));
+        let above =
+            next.and_then(|next| Some((next, self.mergeable(next, (timeline, users), freed)?)));
+        let below =
+            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, users), freed)?)));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
         self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });

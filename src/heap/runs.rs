@@ -130,11 +130,6 @@ impl Runs {
         (head, behind - 1)
     }
 
-    /// Where a run ends.
-    pub(super) fn end(&self, (head, position): Position) -> u64 {
-        self.leaf(head).runs[position].end()
-    }
-
     /// All runs, in address order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.heads.iter().flat_map(|head| self.leaves[head.leaf as usize].runs())

@@ -14,7 +14,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "carve-tries",
         rule: "A search for neighbours begins anew behind one that may not be taken.",
         file: "src/heap/place.rs",
-        edits: &[("(range.next?, behind, 0)", "(range.next?, held, held - behind)")],
+        edits: &[("missing = bytes;", "")],
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },
     Mutant {
