@@ -49,7 +49,7 @@ fn run_with(seed: u64, programmatic: Programmatic, launches: bool, next: (Next, 
     // The second one has what the first has allocated, and nothing else of it.
     run_in(&mut capture, (!seed, 900), programmatic, launches, next);
     assert!(capture.clear());
-    run_in(&mut capture, (seed, 3500), programmatic, launches, next);
+    run_in(&mut capture, (seed, 6000), programmatic, launches, next);
     // Of a stream that was set back some nodes are never looked at.
     assert!(capture.nodes() > 1000, "{} nodes", capture.nodes());
 }

@@ -75,8 +75,6 @@ fn fact() -> impl Strategy<Value = Fact> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn facts_come_back_as_they_were(facts in prop::collection::vec(fact(), 0..200)) {
         let mut journal = Journal::new();

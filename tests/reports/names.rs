@@ -197,9 +197,9 @@ fn rows_of_pools_that_are_gone_are_used_again() {
     }
 }
 
-/// What 4,000 rounds leave behind, in bytes a round, after as many that fill tables.
+/// What 10,000 rounds leave behind, in bytes a round, after as many that fill tables.
 fn left(mut round: impl FnMut(usize)) -> i64 {
-    const ROUNDS: usize = 4_000;
+    const ROUNDS: usize = 10_000;
     (0..ROUNDS).for_each(&mut round);
     let held = HELD.get();
     (ROUNDS..2 * ROUNDS).for_each(&mut round);

@@ -105,7 +105,7 @@ impl Layout {
         let order = Order::new(lifetimes, frees, reuse);
         let conflicts = (order.len() <= PAIRWISE).then(|| Conflicts::new(&order));
         let swept = match &conflicts {
-            Some(conflicts) => sweep::best(&order, |block| conflicts.followed_by(block)),
+            Some(conflicts) => sweep::best(&order, |block| conflicts.may_lie_over(block)),
             None => sweep::best(&order, |block| {
                 let order = &order;
                 move |earlier| order.precedes(earlier as usize, block)
@@ -158,7 +158,7 @@ impl Layout {
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
         let conflicts = Conflicts::new(&order);
-        let swept = sweep::best(&order, |block| conflicts.followed_by(block));
+        let swept = sweep::best(&order, |block| conflicts.may_lie_over(block));
         let as_asked = order.taken(&swept);
         if as_asked <= search.enough {
             return None;

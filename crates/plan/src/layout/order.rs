@@ -177,7 +177,7 @@ impl Conflicts {
     }
 
     /// Says for a block which earlier ones it may lie over, as [`Order::precedes`] does, at a look at a bit each.
-    pub(super) fn followed_by(&self, block: usize) -> impl Fn(u32) -> bool + '_ {
+    pub(super) fn may_lie_over(&self, block: usize) -> impl Fn(u32) -> bool + '_ {
         let row = self.of(block);
         move |earlier| !row.has(earlier)
     }

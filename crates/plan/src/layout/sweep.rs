@@ -18,19 +18,19 @@ struct Region {
     last: u32,
 }
 
-/// Offsets of the blocks. `followed_by` says for a block which earlier ones it may lie over.
+/// Offsets of the blocks. `may_lie_over` says for a block which earlier ones it may lie over.
 pub(super) fn best<F: Fn(u32) -> bool>(
     order: &Order<'_>,
-    followed_by: impl Fn(usize) -> F,
+    may_lie_over: impl Fn(usize) -> F,
 ) -> Vec<u64> {
-    let all = [Fit::First, Fit::Best].map(|fit| sweep(order, &followed_by, fit));
+    let all = [Fit::First, Fit::Best].map(|fit| sweep(order, &may_lie_over, fit));
     let best = all.into_iter().min_by_key(|(taken, _)| *taken);
     best.map(|(_, offsets)| offsets).unwrap_or_default()
 }
 
 fn sweep<F: Fn(u32) -> bool>(
     order: &Order<'_>,
-    followed_by: impl Fn(usize) -> F,
+    may_lie_over: impl Fn(usize) -> F,
     fit: Fit,
 ) -> (u64, Vec<u64>) {
     // Without those that no block may follow, so they may leave gaps.
@@ -39,7 +39,7 @@ fn sweep<F: Fn(u32) -> bool>(
     let mut top = 0;
     for block in 0..order.len() {
         let bytes = order.bytes(block);
-        let offset = find(bytes, &regions, top, followed_by(block), fit);
+        let offset = find(bytes, &regions, top, may_lie_over(block), fit);
         let end = offset + bytes;
         top = top.max(end);
         offsets.push(offset);
@@ -53,13 +53,13 @@ fn find(
     bytes: u64,
     regions: &[Region],
     top: u64,
-    may_follow: impl Fn(u32) -> bool,
+    may_lie_over: impl Fn(u32) -> bool,
     fit: Fit,
 ) -> u64 {
     let mut best: Option<(u64, u64)> = None;
     let mut run: Option<(u64, u64)> = None;
     for region in regions.iter().take(LOOKED_AT) {
-        if !may_follow(region.last) {
+        if !may_lie_over(region.last) {
             run = None;
             continue;
         }
