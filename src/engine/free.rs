@@ -21,7 +21,7 @@ use super::waits::{Unannounced, Wait};
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
+use crate::heap::{CaptureSlot, Ended, Heap, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
@@ -376,10 +376,10 @@ impl<D: Driver> Locked<'_, D> {
         }
         // A block that nothing can have used leaves its place as it found it.
         let markers = ending.worked.then_some(&ending.markers[..]);
-        let freed = Freed { capture: home.slot, owner: home.stream, users };
         let settled = match self.state.pools.find_counted_heap_mut(heap) {
             Some(row) => {
-                let settled = row.free_pending(range, freed, markers, number);
+                let settled =
+                    row.free_pending(range, (home.slot, home.stream, users), markers, number);
                 self.state.count_left_over((pool, heap), (!block.leased).then_some(block.bytes));
                 settled
             }

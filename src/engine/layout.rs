@@ -26,7 +26,7 @@ use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport, StreamHandle};
-use crate::heap::{unit, CaptureSlot, Freed, LaidSpot, Placed, Requester};
+use crate::heap::{unit, CaptureSlot, LaidSpot, Placed, Requester};
 use crate::journal::{Entry, Journal};
 use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
 use crate::lifetimes::Lifetimes;
@@ -565,8 +565,8 @@ impl<D: Driver> Locked<'_, D> {
         let Placed { range, address, users, .. } = placed;
         // No block has lain there.
         let number = self.state.blocks.number();
-        let freed = Freed { capture: slot, owner: stream, users };
-        self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
+        let row = self.state.pools.heap_mut(heap);
+        row.free_pending(range, (slot, stream, users), None, number);
         Ok(self.set_arena(pool, Arena { heap, address, bytes }))
     }
 

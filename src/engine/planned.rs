@@ -502,11 +502,13 @@ impl<D: Driver> Locked<'_, D> {
         let mut result = Ok(());
         for heap in self.state.premapped_heaps(pool) {
             let limit = self.state.room(pool);
-            self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
+            let row = self.state.pools.heap_mut(heap);
+            let replacements = row.create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
             self.state.account_heap(heap);
             self.state.note_peaks();
-            result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
+            let row = self.state.pools.heap_mut(heap);
+            result = result.and(row.release_premapped(self.driver, replacements));
         }
         if let Err(error) = &result {
             self.lose(pool, error);

@@ -20,7 +20,9 @@ use super::segment::{unit, HeapSegment, Piece, SegmentShape};
 use super::suspend::{Absent, AbsentStage, Holding};
 use super::{enter_row, Change, Heap, Supply};
 use crate::capture::Proof;
-use crate::driver::{Driver, DriverError, ErrorKind, MemorySupport, Source, StreamHandle};
+use crate::driver::{
+    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
+};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -455,36 +457,47 @@ impl Heap {
         self.premapped -= bytes;
         self.exact = true;
         let id = self.append(segment, bytes);
-        self.ranges[id].since = self.clock;
+        self.ranges[id].stamp = self.clock;
         self.merge(id);
     }
 
-    /// Gets the memory of the pieces that [`Heap::release_premapped`] would exchange others for, as far
-    /// as the driver gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved.
-    pub(crate) fn create_replacements(&mut self, driver: &impl Driver, mut limit: u64) {
-        for segment in self.segments.iter_mut().flatten() {
-            let Some((_, _, used)) = segment.premapped_piece() else { continue };
-            if used == 0 || used > limit || segment.replacement.is_some() {
-                continue;
-            }
-            if let Ok(memory) = segment.create(driver, used) {
-                segment.replacement = Some(memory);
-                self.replacements += used;
-                limit -= used;
-            }
-        }
+    /// Gets the memory of the pieces that [`Heap::release_premapped`] is to exchange others for, as far as the driver
+    /// gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved until then.
+    pub(crate) fn create_replacements(
+        &mut self,
+        driver: &impl Driver,
+        mut limit: u64,
+    ) -> Replacements {
+        let create = |segment: &Option<HeapSegment>| {
+            let segment = segment.as_ref()?;
+            let (_, _, used) = segment.premapped_piece().filter(|it| it.2 > 0 && it.2 <= limit)?;
+            let memory = segment.create(driver, used).ok()?;
+            limit -= used;
+            self.holding.came(used, 0);
+            Some((used, memory))
+        };
+        self.segments.iter().map(create).collect()
     }
 
     /// Gives premapped memory back to the driver. What it does not take is idle memory from now on. No work may have
     /// used the pieces that end in it. An error of the driver's is returned where a piece is lost: the heap is not
     /// [whole](Heap::is_whole) any more, and its pool must be shut. What is lost comes back as after a suspension.
-    pub(crate) fn release_premapped(&mut self, driver: &impl Driver) -> Result<(), DriverError> {
+    pub(crate) fn release_premapped(
+        &mut self,
+        driver: &impl Driver,
+        replacements: Replacements,
+    ) -> Result<(), DriverError> {
         let mut result = Ok(());
-        for number in 0..self.segments.len() {
+        for (number, replacement) in replacements.into_iter().enumerate() {
+            // From here on it counts as a piece, or is released.
+            let replacement = replacement.map(|(bytes, memory)| {
+                self.holding.went(bytes, 0);
+                memory
+            });
             let Some(row) = self.segments[number].as_mut() else { continue };
             let Some((address, old, used)) = row.premapped_piece() else { continue };
             let gone = Change { mapped: false, ..mapping(address, old.bytes) };
-            match row.exchange(driver, &mut self.holding) {
+            match row.exchange(driver, &mut self.holding, replacement) {
                 Ok(false) => {}
                 Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
@@ -507,8 +520,6 @@ impl Heap {
             }
             self.keep_segment(SegmentId::new(number));
         }
-        // Every handle made ahead is in its place, or released.
-        self.replacements = 0;
         self.exact = true;
         result
     }
@@ -525,6 +536,9 @@ impl Heap {
         self.exact = false;
     }
 }
+
+/// By segment: what is to be exchanged for the piece that ends in premapped memory, and its size in bytes.
+type Replacements = Vec<Option<(u64, MemoryHandle)>>;
 
 /// A piece that was mapped into a segment.
 pub(super) fn mapping(address: u64, bytes: u64) -> Change {
@@ -551,15 +565,15 @@ impl HeapSegment {
         Some((address, piece, used_until - address))
     }
 
-    /// Exchanges the piece that ends in premapped memory for one without, and returns whether it did: where not, the
-    /// piece is as it was. Where it is lost (not mapped, or without access), what stands for it, and why.
+    /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
+    /// both, and returns whether it did: where not, the piece is as it was. Where it is lost (not mapped, or without access), what stands for it, and why.
     fn exchange(
         &mut self,
         driver: &impl Driver,
         holding: &mut Holding,
+        replacement: Option<MemoryHandle>,
     ) -> Result<bool, (Absent, DriverError)> {
         let Some((address, old, used)) = self.premapped_piece() else { return Ok(false) };
-        let replacement = self.replacement.take();
         if driver.unmap(address, old.bytes).is_err() {
             replacement.into_iter().for_each(|memory| holding.release(driver, memory));
             return Ok(false);

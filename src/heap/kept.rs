@@ -90,7 +90,7 @@ impl Heap {
             at = (until < end).then(|| self.split(part, until));
             let users = if kept { Users::Kept } else { Users::Graphs };
             self.ranges.set_state(part, idle(users, closed));
-            self.ranges[part].since = since;
+            self.ranges[part].stamp = since;
             self.list(part);
             self.merge(part);
         }

@@ -228,13 +228,13 @@ impl Heap {
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
     pub(super) fn split(&mut self, id: RangeId, address: u64) -> RangeId {
-        let Range { block, since, position, state, .. } = self.ranges[id];
+        let Range { block, stamp, state, .. } = self.ranges[id];
         let upper = (address, self.ranges[id].end() - address);
         self.ranges[id].bytes -= upper.1;
         let rest = self.insert_after(id, upper, state);
         self.ranges.unite_markers(rest, id);
         let range = &mut self.ranges[rest];
-        (range.block, range.since, range.position) = (block, since, position);
+        (range.block, range.stamp) = (block, stamp);
         match state {
             RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
             // Its bytes wait already.

@@ -116,8 +116,6 @@ pub(crate) struct Heap {
     holding: Holding,
     /// Bytes that are mapped and lie in no range; counted as reserved.
     premapped: u64,
-    /// Bytes that are held to be exchanged for others, and not counted as reserved elsewhere.
-    replacements: u64,
     /// What captures under way made the heap grow by in steps, in bytes.
     grown: u64,
     /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
@@ -157,7 +155,7 @@ impl Heap {
 
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.holding.reserved() + self.replacements
+        self.holding.reserved()
     }
 
     /// Whether nothing is handed out or given back by range, since memory may be missing.
@@ -334,17 +332,17 @@ impl Heap {
         self.plan.supply == Supply::Uncached
     }
 
-    /// Frees an allocated range for streams that prove its markers: the given ones, or else those that it
-    /// had asked for when it was placed. Without any it is free for all streams; says whether it is.
+    /// Frees an allocated range of a capture, of the stream that had the block and of those whose memory it was before,
+    /// for streams that prove its markers: the given ones, nodes of the capture, or else those that it had asked for
+    /// when it was placed. Without any it is free for all streams; says whether it is.
     #[inline]
     pub(crate) fn free_pending(
         &mut self,
         id: RangeId,
-        freed: Freed,
+        (capture, owner, users): (CaptureSlot, StreamIndex, Users),
         markers: Option<&[NodeIndex]>,
         block: BlockNumber,
     ) -> bool {
-        let Freed { capture, owner, users } = freed;
         if let Some(markers) = markers {
             self.ranges.set_markers(id, markers);
         }
@@ -483,26 +481,25 @@ impl Heap {
             return self.settle_cut(id, closed);
         }
         self.ranges.set_state(id, idle(users, closed));
-        self.ranges[id].since = self.clock;
+        self.ranges[id].stamp = self.clock;
         self.list(id);
         self.merge(id);
     }
 
     /// Merges a listed idle range with idle neighbours of its kind.
     fn merge(&mut self, id: RangeId) {
-        let Range { state, previous, next, .. } = self.ranges[id];
-        let mut since = self.ranges[id].since;
+        let Range { state, previous, next, mut stamp, .. } = self.ranges[id];
         let mut lowest = id;
         if let Some(next) = next.filter(|&next| self.ranges[next].state == state) {
-            since = since.max(self.ranges[next].since);
+            stamp = stamp.max(self.ranges[next].stamp);
             self.absorb_next(id, next);
         }
         if let Some(previous) = previous.filter(|&it| self.ranges[it].state == state) {
-            since = since.max(self.ranges[previous].since);
+            stamp = stamp.max(self.ranges[previous].stamp);
             self.absorb_next(previous, id);
             lowest = previous;
         }
-        self.ranges[lowest].since = since;
+        self.ranges[lowest].stamp = stamp;
     }
 
     /// Enters a free range into the runs.
@@ -587,15 +584,4 @@ fn idle(users: Users, closed: bool) -> RangeState {
         true => RangeState::Closed { users },
         false => RangeState::Idle { users },
     }
-}
-
-/// How a block is given back to its capture.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Freed {
-    /// The capture whose nodes the markers are.
-    pub(crate) capture: CaptureSlot,
-    /// The stream that had the block.
-    pub(crate) owner: StreamIndex,
-    /// Whose memory it was before the capture.
-    pub(crate) users: Users,
 }

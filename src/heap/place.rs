@@ -424,7 +424,7 @@ impl Heap {
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
         self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users });
-        self.ranges[id].position = position;
+        self.ranges[id].stamp = position;
         self.list(id);
         if let Some((next, _)) = above {
             self.note_taken(self.ranges[next].state);
@@ -434,7 +434,7 @@ impl Heap {
             // The lower one goes on; the upper one's row may be in the middle of a free.
             self.note_taken(self.ranges[previous].state);
             self.ranges.set_state(previous, RangeState::StreamOrdered { timeline, users });
-            self.ranges[previous].position = position;
+            self.ranges[previous].stamp = position;
             self.absorb_next(previous, id);
         }
     }
@@ -450,7 +450,7 @@ impl Heap {
             RangeState::StreamOrdered { timeline: other, users: of }
                 if (other, of) == (timeline, users) =>
             {
-                Some(self.ranges[id].position)
+                Some(self.ranges[id].stamp)
             }
             // It is free for all streams, and will be again; until then a whole range is worth more
             // to its timeline than a small one to others.
@@ -479,8 +479,8 @@ impl Heap {
     fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, (TimelineId, u64), Users)> + '_ {
         let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
         ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
-            Range { state: RangeState::StreamOrdered { timeline, users }, position, .. } => {
-                Some((id, (timeline, position), users))
+            Range { state: RangeState::StreamOrdered { timeline, users }, stamp, .. } => {
+                Some((id, (timeline, stamp), users))
             }
             _ => None,
         })

@@ -111,10 +111,9 @@ pub(crate) struct Range {
     pub(crate) address: u64,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
-    /// When it became idle, by the heap's count of placements: old ones are given back first.
-    pub(crate) since: u64,
-    /// Of a stream-ordered range: what its timeline must have completed.
-    pub(crate) position: u64,
+    /// Of an idle range: when it became so, by the heap's count of placements; old ones are given back first. Of a
+    /// stream-ordered one: what its timeline must have completed.
+    pub(crate) stamp: u64,
 }
 
 const _: () = assert!(size_of::<Range>() == 128);
@@ -252,8 +251,7 @@ impl Ranges {
             segment,
             address,
             block: None,
-            since: 0,
-            position: 0,
+            stamp: 0,
         };
         self.free += usize::from(state.is_free());
         let id = match self.vacant.pop() {

@@ -28,8 +28,6 @@ pub(crate) struct HeapSegment {
     pub(crate) mapped: u64,
     /// Mapped behind that, as the end of the last piece, in bytes.
     pub(super) premapped: u64,
-    /// To exchange the last piece for, mapped nowhere yet.
-    pub(super) replacement: Option<MemoryHandle>,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, by address; empty for an allocation.

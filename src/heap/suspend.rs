@@ -407,7 +407,7 @@ impl Heap {
             .map(|id| {
                 let range = &self.ranges[id];
                 let bytes = self.segment_of(range).whole(range.address, range.end());
-                Surplus { id, bytes, since: range.since, address: range.address }
+                Surplus { id, bytes, since: range.stamp, address: range.address }
             });
         surplus.filter(|surplus| surplus.bytes > 0).collect()
     }
@@ -458,19 +458,19 @@ impl Heap {
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist(id);
-        let Range { address, bytes, segment, previous, since, state: idle, .. } = self.ranges[id];
+        let Range { address, bytes, segment, previous, stamp, state: idle, .. } = self.ranges[id];
         self.ranges.set_state(id, RangeState::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
         if address < start {
             let sides = (previous, Some(id));
             let head = self.ranges.insert((address, start - address), segment, sides, idle);
-            self.ranges[head].since = since;
+            self.ranges[head].stamp = stamp;
             self.list(head);
         }
         if end < address + bytes {
             let tail = self.insert_after(id, (end, address + bytes - end), idle);
-            self.ranges[tail].since = since;
+            self.ranges[tail].stamp = stamp;
             self.list(tail);
         }
         self.holes.push(id);

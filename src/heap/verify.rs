@@ -117,7 +117,7 @@ impl Heap {
                         Users::Lent => false,
                     };
                     let open = matches!(range.state, RangeState::Idle { .. });
-                    bare && known && range.since <= self.clock && (self.has_closed || open)
+                    bare && known && range.stamp <= self.clock && (self.has_closed || open)
                 }
                 RangeState::StreamOrdered { users, .. } => {
                     bare && matches!(users, Users::Eager | Users::Lent)
@@ -184,8 +184,8 @@ impl Heap {
         for (number, segment) in self.each_segment_there() {
             let (end, front) = (segment.address + segment.mapped, segment.mapped);
             holds!(
-                front + segment.premapped <= segment.bytes && segment.replacement.is_none(),
-                "segment {number} has more than it has addresses for, or a piece too many: {segment:?}"
+                front + segment.premapped <= segment.bytes,
+                "segment {number} has more than it has addresses for: {segment:?}"
             );
             if segment.is_allocated() {
                 let whole = front == segment.bytes && segment.premapped == 0;
@@ -251,12 +251,12 @@ impl Heap {
             let away = segment.absent.values().filter(|absent| !absent.is_held());
             gone += away.map(|absent| absent.bytes).sum::<u64>();
         }
-        let sums = (pieces, held, premapped, gone, 0);
+        let sums = (pieces, held, premapped, gone);
         let (there, away) = ((holding.pieces(), holding.reserved()), holding.suspended());
-        let counted = (there.0, there.1, self.premapped, away, self.replacements);
+        let counted = (there.0, there.1, self.premapped, away);
         holds!(
             sums == counted,
-            "pieces, their bytes, premapped, suspended and extra ones are {sums:?}, counted {counted:?}"
+            "pieces, their bytes, premapped and suspended are {sums:?}, counted {counted:?}"
         );
         let all = live + free + waiting.1 + premapped;
         holds!(held + gone == all, "{held} bytes held and {gone} gone, {all} in ranges");
