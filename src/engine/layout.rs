@@ -26,7 +26,7 @@ use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport, StreamHandle};
-use crate::heap::{unit, CaptureSlot, LaidSpot, Placed, Requester};
+use crate::heap::{unit, CaptureSlot, Placed, Requester};
 use crate::journal::{Entry, Journal};
 use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
 use crate::lifetimes::Lifetimes;
@@ -345,21 +345,19 @@ impl<D: Driver> Locked<'_, D> {
         placed
     }
 
-    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` without such blocks.
+    /// Where the layout that a capture follows has a block whose memory comes at the end, from its first address on, and
+    /// what all of the layout takes, in bytes; `None` without such blocks.
     pub(super) fn foresee_place(
         &mut self,
         slot: CaptureSlot,
         request: &Request,
         stream: StreamIndex,
-    ) -> Option<Result<LaidSpot, Why>> {
+    ) -> Option<Result<(u64, u64), Why>> {
         let following = self.state.capture(slot).following.as_mut();
         let following = following.filter(|it| it.is_paged(request.pool))?;
         let found = following.place_of(request.bytes, stream);
         let pages = following.layout.pages()?;
-        let spot = |(row, _): (usize, Place)| LaidSpot {
-            offset: pages.offsets()[row],
-            span: pages.span(),
-        };
+        let spot = |(row, _): (usize, Place)| (pages.offsets()[row], pages.span());
         Some(found.map(spot))
     }
 

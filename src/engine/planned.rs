@@ -24,9 +24,7 @@ use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::{
-    Asker, CaptureSlot, Others, Placed, Placement, Prepared, RangeId, Requester, Sharable,
-};
+use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester, Sharable};
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Mapping, Options, Plan};
@@ -338,24 +336,10 @@ impl<D: Driver> Locked<'_, D> {
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (Unplanned { heap, sharable, .. }, plan) in plans {
             self.tell_all_in(slot, heap);
-            let row = self.state.pools.planned_mut(heap);
-            let prepared = row.prepare(plan, &sharable);
-            let Others { live, written, freed } = row.others(id);
-            // Numbers of memory are a heap's own.
-            let number = |memory: u64| u64::from(heap) << 40 | memory;
-            let placements: Vec<Placement> = prepared.placements().chain(live).collect();
-            for Placement { address, bytes, memory } in placements {
-                let memory = number(memory);
-                let entry = Entry::Bound { address, bytes, memory, offset: 0 };
-                self.state.capture(slot).write_journal(entry);
-            }
-            for (graph, memory, bytes) in written {
-                let entry = Entry::Shared { memory: number(memory), bytes, graph };
-                self.state.capture(slot).write_journal(entry);
-            }
-            for (graph, memory) in freed {
-                let entry = Entry::OutputFreed { memory: number(memory), graph };
-                self.state.capture(slot).write_journal(entry);
+            let State { pools, captures, .. } = &mut *self.state;
+            let prepared = pools.planned_mut(heap).prepare(plan, &sharable);
+            for entry in pools.planned(heap).entries(id, &prepared, heap) {
+                captures.get_mut(slot).write_journal(entry);
             }
             ready.push(Ready { heap, prepared, planning });
         }

@@ -27,9 +27,7 @@ pub(crate) use grow::Bounds;
 pub(crate) use grow::Wanted;
 pub(crate) use laid::{Claimed, Cut};
 pub(crate) use place::{Placed, Requester};
-pub(crate) use planned::{
-    Asker, Ended, LaidSpot, Others, Placement, PlannedHeap, Prepared, Sharable,
-};
+pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared, Sharable};
 pub use range::Lent;
 pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};

@@ -8,21 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bound, Live, Output, Owner, Physical, PlannedCapture, PlannedHeap};
+use super::{Access, Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
 use crate::heap::segment::create;
 use crate::heap::suspend::{Keeper, NothingKept, Presence};
-use crate::journal::{Compaction, Extent, FreedOutput, GraphMemory};
+use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
-
-/// Addresses that lie on physical memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placement {
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    /// The number of the memory; the addresses begin where it begins.
-    pub(crate) memory: u64,
-}
 
 /// Pieces that plans may be told of: their rows, and what plans are told.
 #[derive(Clone, Debug, Default)]
@@ -31,24 +22,12 @@ pub(crate) struct Sharable {
     pub(crate) held: Vec<Held>,
 }
 
-/// What lies on memory that other graphs use.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Others {
-    /// Their live blocks.
-    pub(crate) live: Vec<Placement>,
-    /// Which graph overwrites which memory: the number of the memory, and its size.
-    pub(crate) written: Vec<(CaptureId, u64, u64)>,
-    /// On which memory the host has freed an output of which graph.
-    pub(crate) freed: Vec<(CaptureId, u64)>,
-}
-
-/// A plan with the numbers of its pieces.
+/// A plan with its pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     plan: Plan,
-    rows: Vec<Option<usize>>,
-    /// By piece.
-    numbers: Vec<u64>,
+    /// The row of each, unless it is new, and its number.
+    pieces: Vec<(Option<usize>, u64)>,
     /// How many plans there were with it.
     moment: u64,
 }
@@ -56,15 +35,6 @@ pub(crate) struct Prepared {
 impl Prepared {
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// Where everything will lie.
-    pub(crate) fn placements(&self) -> impl Iterator<Item = Placement> + '_ {
-        self.plan.mappings.iter().map(|mapping| {
-            let piece = mapping.piece as usize;
-            let bytes = self.plan.pieces[piece].bytes;
-            Placement { address: mapping.address, bytes, memory: self.numbers[piece] }
-        })
     }
 }
 
@@ -107,52 +77,70 @@ impl PlannedHeap {
         sharable
     }
 
-    /// What other captures and graphs have in the pieces.
-    pub(crate) fn others(&self, but: CaptureId) -> Others {
-        let mut others = Others::default();
+    /// Gives a plan's new pieces numbers.
+    pub(crate) fn prepare(&mut self, plan: Plan, sharable: &Sharable) -> Prepared {
+        let mut new = self.next..;
+        let piece = |held: Option<u32>| match held.map(|held| sharable.rows[held as usize]) {
+            Some(row) => (Some(row), self.piece(row).number),
+            None => (None, new.next().unwrap_or(u64::MAX)),
+        };
+        let pieces = plan.pieces.iter().map(|it| it.held).map(piece).collect();
+        self.moment += 1;
+        Prepared { plan, pieces, moment: self.moment }
+    }
+
+    /// What a capture's record is to say: where the plan puts what, and what other captures and graphs have in the
+    /// pieces. The numbers of memory begin with that of the heap.
+    pub(crate) fn entries(
+        &self,
+        capture: CaptureId,
+        prepared: &Prepared,
+        heap: u32,
+    ) -> Vec<Entry<'static>> {
+        let Prepared { plan, pieces, .. } = prepared;
+        let memory = |number: u64| u64::from(heap) << 40 | number;
+        let bound = |address: u64, bytes: u64, number: u64| Entry::Bound {
+            address,
+            bytes,
+            memory: memory(number),
+            offset: 0,
+        };
         let piece = |row: usize| {
             self.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
         };
-        for planned in self.captures.iter().filter(|planned| planned.capture != but) {
+        let planned = plan.mappings.iter().map(|mapping| {
+            let row = mapping.piece as usize;
+            bound(mapping.address, plan.pieces[row].bytes, pieces[row].1)
+        });
+        let mut entries: Vec<Entry> = planned.collect();
+        let mut written = Vec::new();
+        for planned in self.captures.iter().filter(|planned| planned.capture != capture) {
             for &Bound { address, bytes, piece: row, .. } in &planned.bound {
                 if planned.is_live((address, bytes)) {
-                    others.live.push(Placement { address, bytes, memory: piece(row).0 });
+                    entries.push(bound(address, bytes, piece(row).0));
                 }
             }
-            for (row, freed) in planned.written() {
-                let (memory, bytes) = piece(row);
-                others.written.push((planned.capture, memory, bytes));
-                if freed {
-                    others.freed.push((planned.capture, memory));
-                }
-            }
+            let rows = planned.written().into_iter();
+            written.extend(rows.map(|(row, freed)| (planned.capture, piece(row), freed)));
         }
-        others
-    }
-
-    /// Gives a plan's new pieces numbers.
-    pub(crate) fn prepare(&mut self, plan: Plan, sharable: &Sharable) -> Prepared {
-        let rows: Vec<_> = plan
-            .pieces
-            .iter()
-            .map(|piece| piece.held.map(|held| sharable.rows[held as usize]))
-            .collect();
-        let mut next = self.next;
-        let numbers = rows.iter().map(|row| match row {
-            Some(row) => self.piece(*row).number,
-            None => {
-                next += 1;
-                next - 1
-            }
-        });
-        let numbers = numbers.collect();
-        self.moment += 1;
-        Prepared { plan, rows, numbers, moment: self.moment }
+        entries.extend(written.iter().map(|&(graph, (number, bytes), _)| Entry::Shared {
+            memory: memory(number),
+            bytes,
+            graph,
+        }));
+        let freed = written.into_iter().filter(|&(.., freed)| freed);
+        entries.extend(
+            freed.map(|(graph, (number, _), _)| Entry::OutputFreed {
+                memory: memory(number),
+                graph,
+            }),
+        );
+        entries
     }
 
     /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture is its graph's.
-    /// `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since. `beside` tells whether other
-    /// captures were under way meanwhile. After an error of the driver's the blocks have no memory.
+    /// Nothing was entered since the plan was [prepared](PlannedHeap::prepare). `beside` tells whether other captures were
+    /// under way meanwhile. After an error of the driver's the blocks have no memory.
     pub(crate) fn bind(
         &mut self,
         driver: &impl Driver,
@@ -161,43 +149,21 @@ impl PlannedHeap {
         beside: bool,
     ) -> Result<(), DriverError> {
         self.clear_scratch(driver, capture)?;
-        let Prepared { plan, rows, moment, .. } = prepared;
-        let mut pieces = Vec::with_capacity(rows.len());
-        let mut new = Vec::new();
-        for (piece, row) in plan.pieces.iter().zip(rows) {
-            let row = match row {
-                Some(row) => *row,
-                None => match driver.create(piece.bytes) {
-                    Ok(memory) => {
-                        let row = self.enter_piece(piece.bytes, memory, None);
-                        new.push(row);
-                        row
-                    }
-                    Err(error) => {
-                        self.drop_unmapped(driver, &new);
-                        return Err(error);
-                    }
-                },
-            };
-            pieces.push(row);
-        }
-        let done = self.map_all(driver, capture, plan, &pieces);
+        let Prepared { plan, pieces, moment } = prepared;
+        let rows = plan.pieces.iter().zip(pieces).map(|(piece, &(row, _))| match row {
+            Some(row) => Ok(row),
+            None => Ok(self.enter_piece(piece.bytes, driver.create(piece.bytes)?, None)),
+        });
+        let rows: Result<Vec<usize>, DriverError> = rows.collect();
+        let done = rows.and_then(|rows| self.map_all(driver, capture, plan, &rows));
         if done.is_err() {
             self.unbind(driver, capture);
-            self.drop_unmapped(driver, &new);
-        }
-        done?;
-        if let Some(planned) = self.capture_mut(capture) {
+        } else if let Some(planned) = self.capture_mut(capture) {
             planned.owned_by(Owner::Graph);
-            let outputs = planned.live.iter().filter(|(_, live)| !live.freed);
-            let output = |(&address, live): (&u64, &Live)| {
-                (address, Output { bytes: live.bytes, freed: None })
-            };
-            planned.outputs = outputs.map(output).collect();
             planned.moment = *moment;
             planned.beside = beside;
         }
-        Ok(())
+        done
     }
 
     fn map_all(
@@ -210,14 +176,12 @@ impl PlannedHeap {
         let mut stretch: Option<(u64, u64)> = None;
         for mapping in &plan.mappings {
             let row = pieces[mapping.piece as usize];
-            let piece = self.piece(row);
-            let &mut Physical { bytes, memory, .. } = piece;
+            let &mut Physical { bytes, memory, .. } = self.piece(row);
             let memory = memory.expect("captures end in pools that are awake");
             driver.map(mapping.address, bytes, memory)?;
-            piece.mappings += 1;
             if let Some(planned) = self.capture_mut(capture) {
-                let address = mapping.address;
-                planned.bound.push(Bound { address, bytes, piece: row, there: true, open: true });
+                let (address, access) = (mapping.address, Access::Open);
+                planned.bound.push(Bound { address, bytes, piece: row, access });
             }
             // Neighbours in one call.
             stretch = match stretch {
@@ -259,7 +223,7 @@ impl PlannedHeap {
             let cleared = self.clear_scratch(driver, capture).is_ok();
             self.unbind(driver, capture);
             let done = |planned: &super::PlannedCapture| {
-                planned.capture == capture && planned.live.is_empty() && planned.bound.is_empty()
+                planned.capture == capture && planned.held == 0 && planned.bound.is_empty()
             };
             let Some(row) = self.captures.iter().position(done).filter(|_| cleared) else {
                 continue;
@@ -272,37 +236,26 @@ impl PlannedHeap {
         }
     }
 
-    /// Unmaps what a capture has mapped and drops pieces that are mapped nowhere then. What holds live
+    /// Unmaps what a capture has mapped and releases pieces that lie at no addresses then. What holds live
     /// blocks of a capture that is over stays, and what is fixed of one that is not.
     pub(super) fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
         let row = self.captures.iter().position(|planned| planned.capture == capture);
         let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };
         let is_over = planned.owner == Owner::Over;
-        let mut rows = Vec::new();
         let all = std::mem::take(&mut planned.bound);
-        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
+        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, access }| {
             let fixed = self.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
-            if kept || (there && driver.unmap(address, bytes).is_err()) {
-                return true;
-            }
-            rows.push(piece);
-            false
+            kept || (access != Access::Away && driver.unmap(address, bytes).is_err())
         });
         let kept: Vec<Bound> = kept.collect();
         planned.bound = kept;
-        for &row in &rows {
-            self.piece(row).mappings -= 1;
-        }
-        self.drop_unmapped(driver, &rows);
-    }
-
-    /// Releases those of the pieces that are mapped nowhere.
-    pub(super) fn drop_unmapped(&mut self, driver: &impl Driver, rows: &[usize]) {
-        for &row in rows {
-            let unused = self.pieces[row].take_if(|piece| piece.mappings == 0);
-            let Some(Physical { bytes, memory, .. }) = unused else { continue };
+        let mut unused = vec![true; self.pieces.len()];
+        let bound = self.captures.iter().flat_map(|planned| &planned.bound);
+        bound.for_each(|bound| unused[bound.piece] = false);
+        for (piece, _) in self.pieces.iter_mut().zip(unused).filter(|(_, unused)| *unused) {
+            let Some(Physical { bytes, memory, .. }) = piece.take() else { continue };
             let Some(memory) = memory else {
                 self.holding.resume(bytes);
                 continue;
@@ -316,7 +269,8 @@ impl PlannedHeap {
     pub(crate) fn close(mut self, driver: &impl Driver) -> Result<(), DriverError> {
         for planned in &mut self.captures {
             planned.owner = Owner::Over;
-            planned.live.clear();
+            planned.blocks.clear();
+            planned.held = 0;
         }
         self.release_unused(driver);
         let mut result = Ok(());
@@ -335,13 +289,14 @@ impl PlannedHeap {
     /// Whether all bound addresses have memory.
     pub(crate) fn is_whole(&self) -> bool {
         let captures = self.captures.iter();
-        captures.flat_map(|planned| &planned.bound).all(|bound| bound.open)
+        captures.flat_map(|planned| &planned.bound).all(|bound| bound.access == Access::Open)
     }
 
     /// As [`Heap::tell_there`](crate::heap::Heap::tell_there).
     pub(crate) fn tell_there(&self, keeper: &mut dyn Keeper) {
         let bound = self.captures.iter().flat_map(|planned| &planned.bound);
-        bound.filter(|bound| bound.open).for_each(|it| keeper.came(it.address, it.bytes));
+        let open = bound.filter(|bound| bound.access == Access::Open);
+        open.for_each(|it| keeper.came(it.address, it.bytes));
     }
 
     /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone. After an error of
@@ -353,15 +308,14 @@ impl PlannedHeap {
     ) -> Result<bool, DriverError> {
         self.holding.release_orphans(driver);
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            if bound.there {
+            if bound.access != Access::Away {
                 if !keeper.goes_on() || !keeper.may_leave(bound.address, bound.bytes) {
                     return Ok(false);
                 }
                 driver.unmap(bound.address, bound.bytes)?;
-                if bound.open {
+                if std::mem::replace(&mut bound.access, Access::Away) == Access::Open {
                     *self.holding.presence_mut() = Presence::Suspended;
                 }
-                (bound.there, bound.open) = (false, false);
             }
         }
         for piece in self.pieces.iter_mut().flatten() {
@@ -395,17 +349,17 @@ impl PlannedHeap {
         let pieces = &self.pieces;
         let memory = |row: usize| pieces[row].as_ref().and_then(|piece| piece.memory);
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            let &mut Bound { address, bytes, piece, there, open, .. } = bound;
-            let Some(memory) = memory(piece).filter(|_| !open) else { continue };
+            let &mut Bound { address, bytes, piece, access } = bound;
+            let Some(memory) = memory(piece).filter(|_| access != Access::Open) else { continue };
             if !keeper.goes_on() {
                 return Ok(false);
             }
-            if !there {
+            if access == Access::Away {
                 driver.map(address, bytes, memory)?;
-                bound.there = true;
+                bound.access = Access::Mapped;
             }
             driver.set_access(address, bytes)?;
-            bound.open = true;
+            bound.access = Access::Open;
             keeper.came(address, bytes);
         }
         Ok(true)
@@ -493,8 +447,8 @@ impl PlannedHeap {
                     None => after.push(extent(whole)),
                 }
             }
-            let freed = planned.outputs.iter().filter_map(|(&address, output)| {
-                Some(FreedOutput { address, bytes: output.bytes, freed: output.freed? })
+            let freed = planned.blocks.iter().filter_map(|(&address, block)| {
+                Some(FreedOutput { address, bytes: block.bytes, freed: block.freed()? })
             });
             graphs.push(GraphMemory {
                 graph: planned.capture,
@@ -517,9 +471,9 @@ impl PlannedHeap {
         exchange: &Exchange,
     ) -> Result<(), DriverError> {
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            if exchange.goes[bound.piece] && bound.there {
+            if exchange.goes[bound.piece] && bound.access != Access::Away {
                 driver.unmap(bound.address, bound.bytes)?;
-                (bound.there, bound.open) = (false, false);
+                bound.access = Access::Away;
             }
         }
         for (bytes, memory) in self.enter(exchange) {
@@ -551,7 +505,7 @@ impl PlannedHeap {
             if self.pieces.len() <= row {
                 self.pieces.resize_with(row + 1, || None);
             }
-            self.pieces[row] = Some(Physical { number, bytes, memory, mappings: 0, fixed: None });
+            self.pieces[row] = Some(Physical { number, bytes, memory, fixed: None });
             rows.push(row);
         }
         for Movable { capture, parts } in &exchange.graphs {
@@ -563,9 +517,7 @@ impl PlannedHeap {
                 };
                 let mut address = whole.address;
                 for &part in parts {
-                    let Some(piece) = self.pieces[rows[part]].as_mut() else { continue };
-                    piece.mappings += 1;
-                    let bytes = piece.bytes;
+                    let bytes = exchange.after[part];
                     bound.push(Bound { address, bytes, piece: rows[part], ..*whole });
                     address += bytes;
                 }
@@ -626,12 +578,12 @@ impl PlannedCapture {
         let bytes = places.first().map_or(0, |bound| bound.bytes);
         let mut pages = vec![None; (bytes / unit) as usize];
         for bound in places {
-            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
+            for (start, block) in self.blocks_in((bound.address, bound.bytes)) {
                 let from = start.saturating_sub(bound.address) / unit;
-                let to = (start + output.bytes - bound.address).div_ceil(unit);
+                let to = (start + block.bytes - bound.address).div_ceil(unit);
                 let to = to.min(pages.len() as u64);
                 let here = &mut pages[from as usize..to as usize];
-                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
+                here.iter_mut().for_each(|page| *page = block.freed().max(*page));
             }
         }
         let runs = pages.chunk_by(|one, next| one == next);

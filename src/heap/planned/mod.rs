@@ -22,9 +22,8 @@ use super::suspend::Holding;
 use super::verify::{holds, Verdict};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
-pub(crate) use bind::{Others, Placement, Prepared, Sharable};
+pub(crate) use bind::{Prepared, Sharable};
 use place::Laid;
-pub(crate) use place::LaidSpot;
 pub(crate) use space::Asker;
 use space::{Scratch, Space};
 
@@ -51,8 +50,6 @@ struct Physical {
     bytes: u64,
     /// `None` while the driver has it.
     memory: Option<MemoryHandle>,
-    /// How often it is mapped.
-    mappings: usize,
     /// Of one that is one block's alone for as long as it is mapped.
     fixed: Option<Fixed>,
 }
@@ -84,17 +81,15 @@ struct Bound {
     bytes: u64,
     /// Its row.
     piece: usize,
-    /// Whether it is mapped, and whether the device may use it then.
-    there: bool,
-    open: bool,
+    access: Access,
 }
 
-/// A block that its capture did not free.
-#[derive(Clone, Copy, Debug)]
-struct Output {
-    bytes: u64,
-    /// Which plan is the first that was made after the host had freed it, by [`PlannedHeap::moment`].
-    freed: Option<u64>,
+/// Whether a piece is mapped, and whether the device may use it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Away,
+    Mapped,
+    Open,
 }
 
 /// New addresses for a stream: mapped, and had by no block yet.
@@ -115,14 +110,22 @@ pub(crate) enum Ended {
     Never,
 }
 
-/// A block that is not free yet.
+/// A block that is not free yet, or an output: one that the capture of a bound plan did not free.
 #[derive(Clone, Debug)]
-struct Live {
+struct PlannedBlock {
     bytes: u64,
     /// Its stream, and what had to be proven for it to lie there; none for a block on memory of its own.
     owner: Option<(StreamIndex, Markers)>,
-    /// Whether its capture freed it, and something else still uses it.
-    freed: bool,
+    life: Life,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Live,
+    /// Its capture freed it, and something else still uses it.
+    Waits,
+    /// An output that the host has freed: the first plan that was made after that, by [`PlannedHeap::moment`].
+    Freed(u64),
 }
 
 /// The addresses of one capture's blocks.
@@ -130,24 +133,21 @@ struct Live {
 struct PlannedCapture {
     capture: CaptureId,
     owner: Owner,
-    /// Reserved addresses, and how much of the last segment was given out.
+    /// Reserved addresses. Of the last what was given out counts as mapped.
     segments: Vec<HeapSegment>,
-    taken: u64,
     /// By stream.
     runs: Vec<NewAddresses>,
     space: Space,
     /// Those where a layout says what lies where.
     laid: Option<Laid>,
-    /// Blocks that are not free yet, by address.
-    live: BTreeMap<u64, Live>,
-    /// How many bytes of them there are, and the most that there have been.
+    /// By address.
+    blocks: BTreeMap<u64, PlannedBlock>,
+    /// How many bytes of them are not free yet, and the most that there have been.
     held: u64,
     peak: u64,
     scratch: Scratch,
     bound: Vec<Bound>,
-    /// By address.
-    outputs: BTreeMap<u64, Output>,
-    /// Which plan of the heap it got.
+    /// Which plan of the heap it got; 0 before.
     moment: u64,
     /// Whether others were under way beside it: one of them may run within the other.
     beside: bool,
@@ -178,7 +178,7 @@ impl PlannedHeap {
     /// Everything that is mapped: address and size.
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.captures.iter().flat_map(|planned| {
-            let bound = planned.bound.iter().filter(|bound| bound.there);
+            let bound = planned.bound.iter().filter(|bound| bound.access != Access::Away);
             bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
         })
     }
@@ -186,9 +186,9 @@ impl PlannedHeap {
     /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
     pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let graphs = self.captures.iter().filter(|it| it.owner == Owner::Graph);
-        let outputs = graphs.flat_map(|planned| &planned.outputs);
-        let freed = outputs.filter(|(_, output)| output.freed.is_some());
-        freed.map(|(&address, output)| (address, output.bytes))
+        let blocks = graphs.flat_map(|planned| &planned.blocks);
+        let freed = blocks.filter(|(_, block)| block.freed().is_some());
+        freed.map(|(&address, block)| (address, block.bytes))
     }
 
     /// Address and size of a block.
@@ -242,8 +242,8 @@ impl PlannedHeap {
         self.holding.begin_wait(bytes);
         let mut under_way =
             self.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
-        if let Some(live) = under_way.find_map(|planned| planned.live.get_mut(&address)) {
-            live.freed = true;
+        if let Some(block) = under_way.find_map(|planned| planned.blocks.get_mut(&address)) {
+            block.life = Life::Waits;
         }
     }
 
@@ -268,10 +268,13 @@ impl PlannedHeap {
         self.ranges.remove(id);
         let next = self.moment + 1;
         for planned in &mut self.captures {
-            let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
+            let Some(block) = planned.blocks.get_mut(&address) else { continue };
+            let (bytes, owner) = (block.bytes, block.owner.take());
             planned.held -= bytes;
-            if let Some(output) = planned.outputs.get_mut(&address) {
-                output.freed = Some(next);
+            if planned.moment > 0 && block.life == Life::Live {
+                block.life = Life::Freed(next);
+            } else {
+                planned.blocks.remove(&address);
             }
             let Some((stream, beneath)) = owner else { return true };
             let markers = match given {
@@ -287,22 +290,30 @@ impl PlannedHeap {
     }
 }
 
+impl PlannedBlock {
+    /// The first plan that was made after the host had freed it, of an output.
+    fn freed(&self) -> Option<u64> {
+        match self.life {
+            Life::Freed(moment) => Some(moment),
+            Life::Live | Life::Waits => None,
+        }
+    }
+}
+
 impl PlannedCapture {
     fn new(capture: CaptureId, unit: u64) -> Self {
         Self {
             capture,
             owner: Owner::Capture,
             segments: Vec::new(),
-            taken: 0,
             runs: Vec::new(),
             space: Space::new(unit),
             laid: None,
-            live: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             held: 0,
             peak: 0,
             scratch: Scratch::default(),
             bound: Vec::new(),
-            outputs: BTreeMap::new(),
             moment: 0,
             beside: false,
         }
@@ -321,14 +332,14 @@ impl PlannedCapture {
         self.segments.iter().any(|it| (it.address..it.address + it.bytes).contains(&address))
     }
 
-    /// The next address that it would give out; 0 before any are reserved.
-    fn next_address(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.address + self.taken)
+    /// The next address that it would give out, and how many bytes are reserved from there on; 0 before any are.
+    fn next_place(&self) -> (u64, u64) {
+        self.segments.last().map_or((0, 0), |it| (it.address + it.mapped, it.room()))
     }
 
-    /// Reserved from there on, in bytes.
-    fn room(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.bytes - self.taken)
+    /// So many bytes from there on are given out.
+    fn take(&mut self, bytes: u64) {
+        self.segments.last_mut().into_iter().for_each(|segment| segment.mapped += bytes);
     }
 
     fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
@@ -346,17 +357,25 @@ impl PlannedCapture {
         }
     }
 
-    /// Whether a part of a block that is live lies here.
-    fn is_live(&self, (address, bytes): (u64, u64)) -> bool {
-        let below = self.live.range(..address + bytes).next_back();
-        below.is_some_and(|(start, live)| start + live.bytes > address)
+    /// Those that are not free yet.
+    fn live(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let live = self.blocks.iter().filter(|(_, block)| block.freed().is_none());
+        live.map(|(&address, block)| (address, block.bytes))
     }
 
-    /// Blocks of which a part lies here that the capture did not free, from the highest down.
-    fn outputs_in(&self, (address, bytes): (u64, u64)) -> impl Iterator<Item = (u64, Output)> + '_ {
-        let below = self.outputs.range(..address + bytes).rev();
-        let here = below.take_while(move |(start, output)| **start + output.bytes > address);
-        here.map(|(&start, &output)| (start, output))
+    /// Blocks of which a part lies here, from the highest down.
+    fn blocks_in(
+        &self,
+        (address, bytes): (u64, u64),
+    ) -> impl Iterator<Item = (u64, &PlannedBlock)> {
+        let below = self.blocks.range(..address + bytes).rev();
+        let here = below.take_while(move |(start, block)| **start + block.bytes > address);
+        here.map(|(&start, block)| (start, block))
+    }
+
+    /// Whether a part of a block that is live lies here.
+    fn is_live(&self, place: (u64, u64)) -> bool {
+        self.blocks_in(place).any(|(_, block)| block.freed().is_none())
     }
 
     /// The rows of the pieces that its graph writes, each with whether the host has freed an output that lay there.
@@ -364,7 +383,7 @@ impl PlannedCapture {
         let mut written = BTreeMap::new();
         for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
             let place = (bound.address, bound.bytes);
-            let freed = self.outputs_in(place).next().is_some() && !self.is_live(place);
+            let freed = self.blocks_in(place).next().is_some() && !self.is_live(place);
             *written.entry(bound.piece).or_default() |= freed;
         }
         written
@@ -376,7 +395,7 @@ impl PlannedHeap {
     pub(crate) fn verify(&self) -> Verdict {
         self.ranges.verify()?;
         self.ranges_are_blocks()?;
-        self.pieces_are_mapped_as_counted()?;
+        self.pieces_are_bound()?;
         self.sums_are_sums()?;
         self.captures.iter().try_for_each(PlannedCapture::verify)
     }
@@ -406,32 +425,29 @@ impl PlannedHeap {
         });
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
-        let blocks = self.captures.iter().flat_map(|planned| &planned.live);
-        let mut blocks: Vec<_> = blocks.map(|(&at, live)| (at, live.bytes, true)).collect();
+        let blocks = self.captures.iter().flat_map(PlannedCapture::live);
+        let mut blocks: Vec<_> = blocks.map(|(at, bytes)| (at, bytes, true)).collect();
         blocks.sort_unstable();
         holds!(ranges == blocks, "ranges {ranges:x?}, blocks {blocks:x?}");
         Ok(())
     }
 
-    /// A piece is mapped as often as it is counted, at least once, and has its own number. Only one that has memory is
-    /// mapped, and only one that is mapped can be used.
-    fn pieces_are_mapped_as_counted(&self) -> Verdict {
+    /// A piece lies at some addresses and has its own number. Only one that has memory is mapped.
+    fn pieces_are_bound(&self) -> Verdict {
         let pieces = &self.pieces;
-        let mut mappings = vec![0; pieces.len()];
+        let mut found = vec![false; pieces.len()];
         for bound in self.captures.iter().flat_map(|planned| &planned.bound) {
             let Some(piece) = pieces.get(bound.piece).and_then(Option::as_ref) else {
                 return Err(format!("there is no piece {bound:?}"));
             };
-            mappings[bound.piece] += 1;
-            let there = !bound.there || piece.memory.is_some();
-            let right = bound.bytes == piece.bytes && there && (bound.there || !bound.open);
-            holds!(right, "{bound:?} of {piece:?}");
+            found[bound.piece] = true;
+            let there = bound.access == Access::Away || piece.memory.is_some();
+            holds!(bound.bytes == piece.bytes && there, "{bound:?} of {piece:?}");
         }
         let mut numbers = Vec::new();
-        for (piece, mappings) in pieces.iter().zip(mappings) {
+        for (piece, found) in pieces.iter().zip(found) {
             let Some(piece) = piece else { continue };
-            let counted = mappings > 0 && piece.mappings == mappings;
-            holds!(counted, "mapped {mappings} times: {piece:?}");
+            holds!(found, "at no addresses: {piece:?}");
             numbers.push(piece.number);
         }
         numbers.sort_unstable();
@@ -469,28 +485,26 @@ impl PlannedHeap {
 
 #[cfg(debug_assertions)]
 impl PlannedCapture {
-    /// Blocks lie apart in its addresses, as pieces do, and are what is counted. What the host has not freed of its
-    /// outputs lives.
+    /// Blocks lie apart in its addresses, as pieces do, and those that are not free yet are what is counted. Only one
+    /// with a plan has freed outputs.
     fn verify(&self) -> Verdict {
         let id = self.capture.0;
         let apart = |all: Vec<(u64, u64)>| {
             all.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0)
                 && all.iter().all(|&(at, bytes)| self.owns(at) && self.owns(at + bytes - 1))
         };
-        let live = self.live.iter().map(|(&at, live)| (at, live.bytes));
-        holds!(apart(live.collect()), "blocks of capture {id} are not apart: {:x?}", self.live);
+        let blocks = self.blocks.iter().map(|(&at, block)| (at, block.bytes));
+        holds!(apart(blocks.collect()), "blocks of capture {id} are not apart: {:x?}", self.blocks);
         let mut bound: Vec<_> = self.bound.iter().map(|it| (it.address, it.bytes)).collect();
         bound.sort_unstable();
         holds!(apart(bound), "pieces of capture {id} are not apart: {:x?}", self.bound);
-        let held: u64 = self.live.values().map(|live| live.bytes).sum();
+        let held: u64 = self.live().map(|it| it.1).sum();
         let counted = held == self.held && held <= self.peak;
         holds!(counted, "capture {id} has {held} bytes, {} counted", self.held);
-        let lost = self.outputs.iter().find(|(at, output)| {
-            output.freed.is_none() && self.live.get(at).is_none_or(|it| it.bytes != output.bytes)
-        });
-        holds!(lost.is_none(), "an output of capture {id} lives no more: {lost:x?}");
-        let room = self.segments.last().is_none_or(|segment| self.taken <= segment.bytes);
-        holds!(room, "capture {id} has given out {} bytes of addresses", self.taken);
+        let bare = self.moment > 0 || self.live().count() == self.blocks.len();
+        holds!(bare, "capture {id} has outputs and no plan: {:x?}", self.blocks);
+        let room = self.segments.last().is_none_or(|segment| segment.mapped <= segment.bytes);
+        holds!(room, "capture {id} has given out more than all addresses: {:x?}", self.segments);
         Ok(())
     }
 }

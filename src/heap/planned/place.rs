@@ -7,7 +7,9 @@
 use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
-use super::{Bound, Fixed, Live, NewAddresses, Physical, PlannedCapture, PlannedHeap};
+use super::{
+    Access, Bound, Fixed, Life, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
+};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
@@ -71,7 +73,7 @@ impl PlannedHeap {
         }
         self.enter_capture(capture, unit);
         let address = self.next_address(driver, capture, size)?;
-        self.capture_of(capture).taken += size;
+        self.capture_of(capture).take(size);
         let memory = create(driver, exportable, size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
@@ -86,14 +88,8 @@ impl PlannedHeap {
         }
         let fixed = Some(Fixed { exportable, exported: false });
         let piece = self.enter_piece(size, memory, fixed);
-        self.piece(piece).mappings = 1;
-        self.enter_capture(capture, unit).bound.push(Bound {
-            address,
-            bytes: size,
-            piece,
-            there: true,
-            open: true,
-        });
+        let bound = Bound { address, bytes: size, piece, access: Access::Open };
+        self.capture_of(capture).bound.push(bound);
         Ok(Some(self.enter_block(capture, (address, bytes), None)))
     }
 
@@ -117,7 +113,8 @@ impl PlannedHeap {
     pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
         let here = |bound: &&Bound| {
             let offset = address.checked_sub(bound.address);
-            bound.open && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
+            bound.access == Access::Open
+                && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
         };
         let mut bound = self.captures.iter().flat_map(|planned| &planned.bound);
         let row = bound.find(here).map(|bound| bound.piece);
@@ -141,7 +138,7 @@ impl PlannedHeap {
         self.holding.came(bytes, 1);
         let number = self.next;
         self.next += 1;
-        let piece = Physical { number, bytes, memory: Some(memory), mappings: 0, fixed };
+        let piece = Physical { number, bytes, memory: Some(memory), fixed };
         enter_row(&mut self.pieces, piece)
     }
 
@@ -154,7 +151,7 @@ impl PlannedHeap {
     ) -> Placed {
         let (address, bytes) = place;
         let planned = self.capture_of(capture);
-        planned.live.insert(address, Live { bytes, owner, freed: false });
+        planned.blocks.insert(address, PlannedBlock { bytes, owner, life: Life::Live });
         planned.held += bytes;
         planned.peak = planned.peak.max(planned.held);
         // Its segment is its capture's.
@@ -175,16 +172,16 @@ impl PlannedHeap {
         let planned = self.capture_of(capture);
         let &mut NewAddresses { at, end } = planned.run(stream);
         let missing = bytes - (end - at);
-        let behind = planned.next_address() == end && planned.room() >= missing;
-        if !behind {
+        let (next, room) = planned.next_place();
+        if next != end || room < missing {
             let address = self.next_address(driver, capture, bytes)?;
             *self.capture_of(capture).run(stream) = NewAddresses { at: address, end: address };
         }
         let planned = self.capture_of(capture);
-        let (end, room) = (planned.run(stream).end, planned.room());
-        let laid = self.lay(driver, capture, (end, room), bytes, limit)?;
+        let place = (planned.run(stream).end, planned.next_place().1);
+        let laid = self.lay(driver, capture, place, bytes, limit)?;
         let planned = self.capture_of(capture);
-        planned.taken += laid;
+        planned.take(laid);
         planned.run(stream).end += laid;
         Ok(laid > 0)
     }
@@ -196,26 +193,19 @@ impl PlannedHeap {
         capture: CaptureId,
         bytes: u64,
     ) -> Result<u64, DriverError> {
-        if self.capture_of(capture).room() < bytes {
-            let shape = SegmentShape::Growable { reserve: RESERVE };
-            let segment = match HeapSegment::open(driver, bytes, shape, false) {
-                // Addresses are scarce there.
-                Err(_) => HeapSegment::open(
-                    driver,
-                    bytes,
-                    SegmentShape::Growable { reserve: bytes },
-                    false,
-                )?,
-                Ok(segment) => segment,
+        if self.capture_of(capture).next_place().1 < bytes {
+            let open = |reserve| {
+                HeapSegment::open(driver, bytes, SegmentShape::Growable { reserve }, false)
             };
-            let planned = self.capture_of(capture);
-            planned.segments.push(segment);
-            planned.taken = 0;
+            // Where so many fail, addresses are scarce.
+            let segment = open(RESERVE).or_else(|_| open(bytes))?;
+            self.capture_of(capture).segments.push(segment);
         }
-        Ok(self.capture_of(capture).next_address())
+        Ok(self.capture_of(capture).next_place().0)
     }
 
-    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at most.
+    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at most: from
+    /// the layout's first address on by `offset` bytes, of `span` in whole pages.
     /// `None` where the limit allows none, and where what lay there is not proven to be done with. After an error
     /// nothing has changed but that more addresses may be reserved or mapped.
     pub(crate) fn place_laid(
@@ -223,14 +213,14 @@ impl PlannedHeap {
         driver: &impl Driver,
         capture: CaptureId,
         asker: Asker<'_>,
-        (LaidSpot { offset, span }, bytes): (LaidSpot, u64),
+        ((offset, span), bytes): ((u64, u64), u64),
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
         if self.enter_capture(capture, unit).laid.is_none() {
             let start = self.next_address(driver, capture, span)?;
             let planned = self.enter_capture(capture, unit);
-            planned.taken += span;
+            planned.take(span);
             let space = Space::new(unit);
             planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
         }
@@ -258,15 +248,6 @@ impl PlannedHeap {
         let beneath = laid.space.take(asker.stream, place);
         Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
-}
-
-/// Where a layout has a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaidSpot {
-    /// From the layout's first address, in bytes.
-    pub(crate) offset: u64,
-    /// What all of the layout takes, in bytes of whole pages.
-    pub(crate) span: u64,
 }
 
 /// Addresses for one layout. No other blocks lie there.

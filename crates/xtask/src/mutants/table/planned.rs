@@ -14,7 +14,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "compacted-readers",
         rule: "After a compaction no graph overwrites outputs that were freed before their readers have run.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("output.freed.max(*page)", "output.freed.map(|_| 0).max(*page)")],
+        edits: &[("block.freed().max(*page)", "block.freed().map(|_| 0).max(*page)")],
         test: "plans::compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
     },
     Mutant {
@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "unmapped-kept",
         rule: "A plan leaves fixed blocks mapped.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("kept || (there && driver.unmap(address, bytes).is_err())", "(there && driver.unmap(address, bytes).is_err())")],
+        edits: &[("kept || (access != Access::Away && ", "(access != Access::Away && ")],
         test: "plans::plan_safety::a_fixed_block_outlives_a_plan_that_is_mapped_twice",
     },
     Mutant {
