@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, HeapSegment, Piece, SegmentShape};
-use super::suspend::{Absent, AbsentStage, Holding};
+use super::segment::{unit, HeapSegment, Piece, SegmentShape, Stage};
+use super::suspend::Holding;
 use super::{enter_row, Change, Heap, Supply};
 use crate::capture::Proof;
 use crate::driver::{
@@ -126,7 +126,7 @@ impl Heap {
             Some(source) => self.ask(source, segment, wanted.stream)?,
             None => HeapSegment::open(driver, segment, shape, self.plan.exportable)?,
         };
-        if opened.growable {
+        if opened.is_growable() {
             if let Err(error) = opened.extend(driver, least) {
                 // Its addresses are of no use now; failing to give them back loses nothing else.
                 let _ = opened.close(driver);
@@ -139,7 +139,7 @@ impl Heap {
             bytes = wanted.requested.next_multiple_of(512);
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
-        let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
+        let (address, mapped, growable) = (opened.address, opened.mapped, opened.is_growable());
         self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
@@ -437,10 +437,9 @@ impl Heap {
     pub(crate) fn keep_premapped(&mut self, place: Option<(u64, u64)>) {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_ref() else { continue };
-            let Some((start, piece, _)) = segment.premapped_piece() else { continue };
-            let reaches = place.is_none_or(|(address, bytes)| {
-                address < start + piece.bytes && start < address + bytes
-            });
+            let Some((start, size, _)) = segment.premapped_piece() else { continue };
+            let reaches = place
+                .is_none_or(|(address, bytes)| address < start + size && start < address + bytes);
             if reaches {
                 self.keep_segment(SegmentId::new(row));
             }
@@ -496,19 +495,17 @@ impl Heap {
             });
             let Some(row) = self.segments[number].as_mut() else { continue };
             let Some((address, old, used)) = row.premapped_piece() else { continue };
-            let gone = Change { mapped: false, ..mapping(address, old.bytes) };
+            let gone = Change { mapped: false, ..mapping(address, old) };
             match row.exchange(driver, &mut self.holding, replacement) {
                 Ok(false) => {}
                 Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
-                    let premapped = old.bytes - used;
+                    let premapped = old - used;
                     self.note_change(mapping(address, 0));
                     self.note_change(Change { address: address + used, bytes: premapped, ..gone });
                     self.resize_premapped(number, 0);
                 }
-                Err((absent, error)) => {
-                    let (bytes, held) = (absent.bytes, absent.is_held());
-                    row.absent.insert(address, absent);
+                Err((bytes, held, error)) => {
                     result = result.and(Err(error));
                     self.note_change(gone);
                     match held {
@@ -555,66 +552,66 @@ pub(crate) struct Bounds {
 }
 
 impl HeapSegment {
-    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
-    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
+    /// The piece that ends in premapped memory: where it begins, its size, and how much of it is in use.
+    fn premapped_piece(&self) -> Option<(u64, u64, u64)> {
         let used_until = self.address + self.mapped;
         let end = used_until + self.premapped;
-        let (&address, &piece) =
-            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
+        let below = self.pieces.range(..end).next_back();
+        let (&address, piece) = below.filter(|_| self.premapped > 0)?;
         debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
-        Some((address, piece, used_until - address))
+        Some((address, piece.bytes, used_until - address))
     }
 
     /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
-    /// both, and returns whether it did: where not, the piece is as it was. Where it is lost (not mapped, or without access), what stands for it, and why.
+    /// both, and returns whether it did: where not, the piece is as it was. Where it is lost (not mapped, or without
+    /// access), the size of what stands for it, whether that has memory, and why.
     fn exchange(
         &mut self,
         driver: &impl Driver,
         holding: &mut Holding,
         replacement: Option<MemoryHandle>,
-    ) -> Result<bool, (Absent, DriverError)> {
-        let Some((address, old, used)) = self.premapped_piece() else { return Ok(false) };
-        if driver.unmap(address, old.bytes).is_err() {
+    ) -> Result<bool, (u64, bool, DriverError)> {
+        let Some((address, bytes, used)) = self.premapped_piece() else { return Ok(false) };
+        let old = self.pieces.get(&address).and_then(Piece::memory);
+        let Some(old) = old.filter(|_| driver.unmap(address, bytes).is_ok()) else {
             replacement.into_iter().for_each(|memory| holding.release(driver, memory));
             return Ok(false);
-        }
-        self.remove_piece(address);
+        };
         let Some(memory) = replacement else {
             // There is no room for both at once.
-            if driver.release(old.memory).is_err() {
-                return self.put(driver, address, old).map(|()| false);
+            if driver.release(old).is_err() {
+                return self.put(driver, address, bytes, Stage::Unmapped(old)).map(|()| false);
             }
-            let memory = self.create(driver, used).map_err(|error| (Absent::gone(used), error))?;
-            return self.put(driver, address, Piece { bytes: used, memory }).map(|()| true);
+            return self.put(driver, address, used, Stage::Gone).map(|()| true);
         };
-        let Err((absent, error)) = self.put(driver, address, Piece { bytes: used, memory }) else {
-            holding.release(driver, old.memory);
+        let new = self.put(driver, address, used, Stage::Unmapped(memory));
+        let Err((used, held, error)) = new else {
+            holding.release(driver, old);
             return Ok(true);
         };
-        if absent.is_mapped() && driver.unmap(address, used).is_err() {
-            holding.release(driver, old.memory);
-            return Err((absent, error));
+        let is_mapped = self.pieces.get(&address).is_some_and(Piece::is_mapped);
+        if is_mapped && driver.unmap(address, used).is_err() {
+            holding.release(driver, old);
+            return Err((used, held, error));
         }
         holding.release(driver, memory);
         // The first error is the one to report.
-        self.put(driver, address, old).map(|()| false).map_err(|(absent, _)| (absent, error))
+        let back = self.put(driver, address, bytes, Stage::Unmapped(old));
+        back.map(|()| false).map_err(|(bytes, held, _)| (bytes, held, error))
     }
 
-    /// Maps a piece where nothing is mapped. Where the driver refuses, what stands for the piece, and why.
+    /// Maps a piece where nothing is mapped. Where the driver refuses, its size, whether it has memory, and why.
     fn put(
         &mut self,
         driver: &impl Driver,
         address: u64,
-        piece: Piece,
-    ) -> Result<(), (Absent, DriverError)> {
-        let Piece { bytes, memory } = piece;
-        driver
-            .map(address, bytes, memory)
-            .map_err(|error| (Absent::at(piece, AbsentStage::Unmapped), error))?;
-        driver
-            .set_access(address, bytes)
-            .map_err(|error| (Absent::at(piece, AbsentStage::Mapped), error))?;
+        bytes: u64,
+        stage: Stage,
+    ) -> Result<(), (u64, bool, DriverError)> {
+        let mut piece = Piece::new(bytes, stage);
+        let done = piece.raise((driver, self.is_exportable()), address, &mut Vec::new());
+        let held = piece.memory().is_some();
         self.pieces.insert(address, piece);
-        Ok(())
+        done.map_err(|error| (bytes, held, error))
     }
 }

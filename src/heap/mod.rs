@@ -267,7 +267,7 @@ impl Heap {
 
     /// Of each segment, whether it can grow.
     pub(crate) fn growable(&self) -> Vec<bool> {
-        let growable = |segment: &HeapSegment| segment.growable;
+        let growable = HeapSegment::is_growable;
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
@@ -421,7 +421,7 @@ impl Heap {
     pub(crate) fn note_close(&mut self) {
         let segments = self.segments.iter().flatten();
         let held: Vec<_> = segments
-            .flat_map(|segment| segment.held().into_iter().map(|it| (it, !segment.growable)))
+            .flat_map(|segment| segment.held().into_iter().map(|it| (it, !segment.is_growable())))
             .collect();
         for ((address, bytes), whole) in held {
             self.note_change(Change { mapped: false, whole, address, bytes, pieces: 1 });

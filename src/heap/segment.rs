@@ -5,12 +5,12 @@
 //! its last free range; pieces that are given back leave holes, which growth fills again. Without
 //! virtual memory management, or where segments are fixed, each is got whole and given back whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::range::RangeId;
 use super::sharing::Export;
-use super::suspend::{Absent, Holding};
+use super::suspend::Holding;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -30,30 +30,113 @@ pub(crate) struct HeapSegment {
     pub(super) premapped: u64,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
-    /// What is mapped, by address; empty for an allocation.
+    /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
     pub(super) pieces: BTreeMap<u64, Piece>,
-    /// What is to be mapped again when the heap is resumed, by address.
-    pub(super) absent: BTreeMap<u64, Absent>,
     /// What was mapped in vain and could not be unmapped, by address.
     stuck: Vec<(u64, Piece)>,
-    /// Whether pieces may come and go.
-    pub(crate) growable: bool,
-    /// Whether it is one allocation, of the driver's or of a source of the host's.
-    allocated: bool,
-    /// The source, and how many bytes it was asked for.
-    given: Option<(Arc<dyn Source>, u64)>,
+    kind: SegmentKind,
     /// Whether its pieces are made for other processes to map.
     exportable: bool,
-    /// Pieces that other processes were shown, by address.
-    pub(super) exports: BTreeMap<u64, Arc<Export>>,
-    /// Pieces that stay behind their addresses, since others have them by handles of their own.
-    pub(super) staying: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+enum SegmentKind {
+    /// Pieces may come and go.
+    Growable,
+    #[default]
+    Fixed,
+    /// It is one allocation of the driver's.
+    Allocated,
+    /// It is one allocation of a source of the host's, which was asked for so many bytes.
+    Given(Arc<dyn Source>, u64),
+}
+
+/// A piece of a segment. The device may use it if it is open.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) bytes: u64,
+    stage: Stage,
+    /// What other processes were shown of it.
+    pub(super) export: Option<Arc<Export>>,
+    /// Whether it stays behind its addresses, since others have it by handles of their own.
+    pub(super) stays: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) bytes: u64,
-    pub(super) memory: MemoryHandle,
+pub(super) enum Stage {
+    /// The driver has its memory.
+    Gone,
+    /// Its memory is held, and mapped nowhere.
+    Unmapped(MemoryHandle),
+    /// Its memory is mapped, and the device has no access.
+    Mapped(MemoryHandle),
+    Open(MemoryHandle),
+}
+
+impl Piece {
+    pub(super) fn new(bytes: u64, stage: Stage) -> Self {
+        Self { bytes, stage, export: None, stays: false }
+    }
+
+    /// What is held for it.
+    pub(super) fn memory(&self) -> Option<MemoryHandle> {
+        match self.stage {
+            Stage::Gone => None,
+            Stage::Unmapped(memory) | Stage::Mapped(memory) | Stage::Open(memory) => Some(memory),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open(_))
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.stage, Stage::Mapped(_) | Stage::Open(_))
+    }
+
+    /// Gives its memory back; what other processes have of it they keep. Returns whether there was any.
+    pub(super) fn lower(
+        &mut self,
+        driver: &impl Driver,
+        address: u64,
+    ) -> Result<bool, DriverError> {
+        if let Stage::Mapped(memory) | Stage::Open(memory) = self.stage {
+            driver.unmap(address, self.bytes)?;
+            *self = Self::new(self.bytes, Stage::Unmapped(memory));
+        }
+        let Stage::Unmapped(memory) = self.stage else { return Ok(false) };
+        driver.release(memory)?;
+        self.stage = Stage::Gone;
+        Ok(true)
+    }
+
+    /// Gets memory for it, and enters it into `got` where the driver had it.
+    pub(super) fn raise(
+        &mut self,
+        (driver, exportable): (&impl Driver, bool),
+        address: u64,
+        got: &mut Vec<(u64, u64)>,
+    ) -> Result<(), DriverError> {
+        let bytes = self.bytes;
+        loop {
+            self.stage = match self.stage {
+                Stage::Gone => {
+                    let memory = create(driver, exportable, bytes)?;
+                    got.push((address, bytes));
+                    Stage::Unmapped(memory)
+                }
+                Stage::Unmapped(memory) => {
+                    driver.map(address, bytes, memory)?;
+                    Stage::Mapped(memory)
+                }
+                Stage::Mapped(memory) => {
+                    driver.set_access(address, bytes)?;
+                    Stage::Open(memory)
+                }
+                Stage::Open(_) => return Ok(()),
+            }
+        }
+    }
 }
 
 /// How a segment is made.
@@ -106,15 +189,15 @@ impl HeapSegment {
             let text = format!("{address:#x} is not an address that blocks of 512 bytes can have");
             return Err(DriverError::new("Source::allocate", 0, ErrorKind::Other(text)));
         }
-        let given = Some((Arc::clone(source), bytes));
-        Ok(Self { mapped: bytes, allocated: true, given, ..Self::reserved(address, bytes) })
+        let kind = SegmentKind::Given(Arc::clone(source), bytes);
+        Ok(Self { mapped: bytes, kind, ..Self::reserved(address, bytes) })
     }
 
     /// Gives an allocation back.
     fn free(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        match &self.given {
-            Some((source, bytes)) => source.free(self.address, *bytes),
-            None => driver.free(self.address),
+        match &self.kind {
+            SegmentKind::Given(source, bytes) => source.free(self.address, *bytes),
+            _ => driver.free(self.address),
         }
     }
 
@@ -130,9 +213,8 @@ impl HeapSegment {
         shape: SegmentShape,
         exportable: bool,
     ) -> Result<Self, DriverError> {
-        let segment = |address, bytes, mapped, growable, allocated| Self {
-            growable,
-            allocated,
+        let segment = |address, bytes, mapped, kind| Self {
+            kind,
             exportable,
             mapped,
             ..Self::reserved(address, bytes)
@@ -140,11 +222,11 @@ impl HeapSegment {
         match (driver.memory_support(), shape) {
             (MemorySupport::Mapped { granularity }, SegmentShape::Growable { reserve }) => {
                 let bytes = bytes.max(reserve).next_multiple_of(granularity);
-                Ok(segment(driver.reserve(bytes)?, bytes, 0, true, false))
+                Ok(segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Growable))
             }
             (MemorySupport::Mapped { granularity }, SegmentShape::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
-                let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, false, false);
+                let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Fixed);
                 if let Err(error) = fixed.extend(driver, bytes) {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
                     let _ = driver.unreserve(fixed.address, fixed.bytes);
@@ -154,10 +236,10 @@ impl HeapSegment {
             }
             (MemorySupport::Allocated, SegmentShape::Growable { .. } | SegmentShape::Fixed) => {
                 let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
-                Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
+                Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
             (_, SegmentShape::Allocated) => {
-                Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
+                Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
         }
     }
@@ -167,26 +249,19 @@ impl HeapSegment {
         self.bytes - self.mapped
     }
 
-    /// How many pieces the driver holds for it.
-    pub(crate) fn pieces(&self) -> usize {
-        if self.allocated {
-            1
-        } else {
-            self.pieces.len()
-        }
-    }
-
     /// Address and size of everything that the driver holds for it.
     pub(crate) fn held(&self) -> Vec<(u64, u64)> {
-        if self.allocated {
+        if self.is_allocated() {
             return vec![(self.address, self.bytes)];
         }
-        let pieces = self.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
-        let absent = self.absent.iter().filter(|(_, absent)| absent.is_held());
-        let mut held: Vec<_> =
-            pieces.chain(absent.map(|(&address, absent)| (address, absent.bytes))).collect();
-        held.sort_unstable();
-        held
+        let held = self.pieces.iter().filter(|(_, piece)| piece.memory().is_some());
+        held.map(|(&address, piece)| (address, piece.bytes)).collect()
+    }
+
+    /// The pieces that the device may use: address and size.
+    pub(super) fn open_pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let open = self.pieces.iter().filter(|(_, piece)| piece.is_open());
+        open.map(|(&address, piece)| (address, piece.bytes))
     }
 
     /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing has changed.
@@ -205,21 +280,19 @@ impl HeapSegment {
         create(driver, self.exportable, bytes)
     }
 
-    /// Takes a piece that was unmapped out of the table. What other processes have of it they keep.
-    pub(super) fn remove_piece(&mut self, address: u64) {
-        self.pieces.remove(&address);
-        self.exports.remove(&address);
-        self.staying.remove(&address);
+    /// Whether pieces may come and go.
+    pub(super) fn is_growable(&self) -> bool {
+        matches!(self.kind, SegmentKind::Growable)
     }
 
-    /// Whether it is one allocation of the driver's.
+    /// Whether it is one allocation, of the driver's or of a source of the host's.
     pub(super) fn is_allocated(&self) -> bool {
-        self.allocated
+        matches!(self.kind, SegmentKind::Allocated | SegmentKind::Given(..))
     }
 
     /// Whether it comes from a source of the host's.
     pub(super) fn is_given(&self) -> bool {
-        self.given.is_some()
+        matches!(self.kind, SegmentKind::Given(..))
     }
 
     /// Whether its pieces are made for other processes to map.
@@ -235,9 +308,9 @@ impl HeapSegment {
         bytes: u64,
     ) -> Result<(), DriverError> {
         let refused = self.free_stuck(driver);
-        let stuck =
-            |(at, piece): &(u64, Piece)| *at < address + bytes && address < at + piece.bytes;
-        if let Some(error) = refused.filter(|_| self.stuck.iter().any(stuck)) {
+        let mut stuck = self.stuck.iter();
+        let stuck = stuck.any(|(at, it)| *at < address + bytes && address < at + it.bytes);
+        if let Some(error) = refused.filter(|_| stuck) {
             return Err(error);
         }
         let memory = self.create(driver, bytes)?;
@@ -258,41 +331,38 @@ impl HeapSegment {
             return Err(error);
         }
         if let Err(error) = driver.set_access(address, bytes) {
-            self.stuck.push((address, Piece { bytes, memory }));
+            self.stuck.push((address, Piece::new(bytes, Stage::Mapped(memory))));
             self.free_stuck(driver);
             return Err(error);
         }
-        self.pieces.insert(address, Piece { bytes, memory });
+        self.pieces.insert(address, Piece::new(bytes, Stage::Open(memory)));
         Ok(())
     }
 
     /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
     pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
         let mut refused = None;
-        self.stuck.retain(|&(address, Piece { bytes, memory })| {
-            if let Err(error) = driver.unmap(address, bytes) {
-                refused.get_or_insert(error);
-                return true;
-            }
-            // The handle is lost if this fails; the first error is the one to report.
-            let _ = driver.release(memory);
-            false
+        self.stuck.retain_mut(|(address, piece)| {
+            let error = piece.lower(driver, *address).err().filter(|_| piece.is_mapped());
+            refused = refused.take().or(error);
+            // The handle is lost if only its release failed; the first error is the one to report.
+            piece.is_mapped()
         });
         refused
     }
 
     /// The bytes of the pieces that lie wholly in `start..end`; of an allocation, all or nothing.
     pub(crate) fn whole(&self, start: u64, end: u64) -> u64 {
-        if !self.growable {
+        if !self.is_growable() {
             let all = start == self.address && end == self.address + self.bytes;
             return if all { self.bytes } else { 0 };
         }
-        self.inside(start, end).map(|(_, piece)| piece.bytes).sum()
+        self.inside(start, end).map(|(_, bytes)| bytes).sum()
     }
 
-    fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Piece)> + '_ {
-        let pieces = self.pieces.range(start..end).map(|(&address, &piece)| (address, piece));
-        pieces.filter(move |(address, piece)| address + piece.bytes <= end)
+    fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let pieces = self.pieces.range(start..end).map(|(&address, piece)| (address, piece.bytes));
+        pieces.filter(move |(address, bytes)| address + bytes <= end)
     }
 
     /// Unmaps pieces that lie wholly in `start..end` and that no work uses any more, from the front until at least
@@ -305,19 +375,19 @@ impl HeapSegment {
         most: u64,
         holding: &mut Holding,
     ) -> Result<(u64, u64), (u64, u64, DriverError)> {
-        let pieces: Vec<(u64, Piece)> = self.inside(start, end).collect();
+        let pieces: Vec<(u64, u64)> = self.inside(start, end).collect();
         let first = pieces.first().map_or(start, |piece| piece.0);
         let mut until = first;
-        for (address, piece) in pieces {
+        for (address, bytes) in pieces {
             if until - first >= most {
                 break;
             }
-            if let Err(error) = driver.unmap(address, piece.bytes) {
+            if let Err(error) = driver.unmap(address, bytes) {
                 return Err((first, until, error));
             }
-            self.remove_piece(address);
-            until = address + piece.bytes;
-            holding.release(driver, piece.memory);
+            until = address + bytes;
+            let memory = self.pieces.remove(&address).and_then(|piece| piece.memory());
+            memory.into_iter().for_each(|memory| holding.release(driver, memory));
         }
         Ok((first, until))
     }
@@ -328,7 +398,7 @@ impl HeapSegment {
         driver: &impl Driver,
         holding: &mut Holding,
     ) -> Result<(), DriverError> {
-        if self.allocated {
+        if self.is_allocated() {
             return self.free(driver);
         }
         // One piece, so an error means that it is still mapped.
@@ -341,17 +411,18 @@ impl HeapSegment {
 
     /// Gives everything back to the driver. Goes on after an error and returns the first.
     pub(crate) fn close(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        if self.allocated {
+        if self.is_allocated() {
             return self.free(driver);
         }
         let mut result = Ok(());
         let stuck = self.stuck.iter().map(|(address, piece)| (address, piece));
         for (&address, piece) in self.pieces.iter().chain(stuck) {
-            result = result.and(driver.unmap(address, piece.bytes));
-            result = result.and(driver.release(piece.memory));
-        }
-        for (&address, absent) in &self.absent {
-            result = result.and(absent.clone().lower(driver, address).map(|_| ()));
+            if piece.is_mapped() {
+                result = result.and(driver.unmap(address, piece.bytes));
+            }
+            if let Some(memory) = piece.memory() {
+                result = result.and(driver.release(memory));
+            }
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }

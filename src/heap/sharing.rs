@@ -174,16 +174,14 @@ impl HeapSegment {
         let first = self.pieces.range(..=address).next_back().map(|(&start, _)| start);
         let start = first.ok_or(Unshared::Absent)?;
         let (mut reached, mut pieces) = (start, Vec::new());
-        for (&at, piece) in self.pieces.range(start..end) {
-            if at != reached {
-                break;
-            }
-            let export = match self.exports.get(&at) {
+        for (&at, piece) in self.pieces.range_mut(start..end) {
+            let Some(memory) = piece.memory().filter(|_| at == reached) else { break };
+            let export = match &piece.export {
                 Some(export) => Arc::clone(export),
                 None => {
-                    let descriptor = driver.export(piece.memory).map_err(Unshared::Refused)?;
+                    let descriptor = driver.export(memory).map_err(Unshared::Refused)?;
                     let export = Arc::new(Export::new(descriptor));
-                    self.exports.insert(at, Arc::clone(&export));
+                    piece.export = Some(Arc::clone(&export));
                     export
                 }
             };
@@ -199,21 +197,17 @@ impl HeapSegment {
     /// Has the pieces that a place lies on stay behind their addresses. False where a part of it has no piece.
     fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
         let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
-        let (mut reached, mut held) = (address, Vec::new());
-        for (&at, piece) in self.pieces.range(first..address + bytes) {
-            if at > reached {
-                break;
-            }
-            held.push(at);
-            reached = at + piece.bytes;
-        }
-        let whole = reached >= address + bytes;
-        self.staying.extend(held.into_iter().filter(|_| whole));
+        let mut here = self.pieces.range(first..address + bytes).map(|(&at, it)| (at, it.bytes));
+        let reached =
+            here.try_fold(address, |reached, (at, more)| (at <= reached).then_some(at + more));
+        let whole = reached.is_some_and(|reached| reached >= address + bytes);
+        let here = self.pieces.range_mut(first..address + bytes).filter(|_| whole);
+        here.for_each(|(_, piece)| piece.stays = true);
         whole
     }
 
     fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.pieces.iter().try_for_each(|(&address, piece)| driver.set_access(address, piece.bytes))
+        self.open_pieces().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }
 
@@ -250,7 +244,7 @@ impl Heap {
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
-        self.segments.iter().flatten().any(|segment| !segment.staying.is_empty())
+        self.segments.iter().flatten().flat_map(|it| it.pieces.values()).any(|piece| piece.stays)
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped. After an error of the driver's some

@@ -10,7 +10,7 @@
 
 use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
-use super::segment::{create, HeapSegment, Piece};
+use super::segment::{HeapSegment, Piece, Stage};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -152,87 +152,6 @@ impl Keeper for NothingKept {
     fn came(&mut self, _: u64, _: u64) {}
 }
 
-/// A piece of a segment that the device may not touch now.
-#[derive(Clone, Debug)]
-pub(super) struct Absent {
-    pub(super) bytes: u64,
-    stage: AbsentStage,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AbsentStage {
-    /// The driver has its memory.
-    Gone,
-    /// Its memory is held, and mapped nowhere.
-    Unmapped(MemoryHandle),
-    /// Its memory is mapped, and the device has no access.
-    Mapped(MemoryHandle),
-}
-
-impl Absent {
-    /// A piece whose memory the driver has.
-    pub(super) fn gone(bytes: u64) -> Self {
-        Self { bytes, stage: AbsentStage::Gone }
-    }
-
-    /// A piece whose memory is held.
-    pub(super) fn at(piece: Piece, stage: impl FnOnce(MemoryHandle) -> AbsentStage) -> Self {
-        Self { bytes: piece.bytes, stage: stage(piece.memory) }
-    }
-
-    /// Whether memory is held for it.
-    pub(super) fn is_held(&self) -> bool {
-        !matches!(self.stage, AbsentStage::Gone)
-    }
-
-    pub(super) fn is_mapped(&self) -> bool {
-        matches!(self.stage, AbsentStage::Mapped(_))
-    }
-
-    /// Gives its memory back. Returns whether there was any.
-    pub(super) fn lower(
-        &mut self,
-        driver: &impl Driver,
-        address: u64,
-    ) -> Result<bool, DriverError> {
-        if let AbsentStage::Mapped(memory) = self.stage {
-            driver.unmap(address, self.bytes)?;
-            self.stage = AbsentStage::Unmapped(memory);
-        }
-        let AbsentStage::Unmapped(memory) = self.stage else { return Ok(false) };
-        driver.release(memory)?;
-        self.stage = AbsentStage::Gone;
-        Ok(true)
-    }
-
-    /// Gets memory for it.
-    fn raise(
-        &mut self,
-        (driver, exportable): (&impl Driver, bool),
-        address: u64,
-        got: &mut Vec<(u64, u64)>,
-    ) -> Result<Piece, DriverError> {
-        let bytes = self.bytes;
-        loop {
-            self.stage = match self.stage {
-                AbsentStage::Gone => {
-                    let memory = create(driver, exportable, bytes)?;
-                    got.push((address, bytes));
-                    AbsentStage::Unmapped(memory)
-                }
-                AbsentStage::Unmapped(memory) => {
-                    driver.map(address, bytes, memory)?;
-                    AbsentStage::Mapped(memory)
-                }
-                AbsentStage::Mapped(memory) => {
-                    driver.set_access(address, bytes)?;
-                    return Ok(Piece { bytes, memory });
-                }
-            }
-        }
-    }
-}
-
 impl HeapSegment {
     /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
     /// enters what went into `gone`. Returns whether all has gone.
@@ -243,43 +162,29 @@ impl HeapSegment {
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
-        let held = self.absent.iter().filter(|(_, absent)| absent.is_held());
-        let mut addresses: Vec<u64> =
-            self.pieces.keys().chain(held.map(|(address, _)| address)).copied().collect();
-        addresses.sort_unstable();
-        for address in addresses {
-            if !keeper.goes_on() {
+        for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
+            let (bytes, reads) = (piece.bytes, piece.is_open());
+            if !keeper.goes_on() || (reads && !keeper.may_leave(address, bytes)) {
                 return Ok(false);
             }
-            if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
-                if !keeper.may_leave(address, bytes) {
-                    return Ok(false);
-                }
-                driver.unmap(address, bytes)?;
-                self.remove_piece(address);
-                self.absent.insert(address, Absent { bytes, stage: AbsentStage::Unmapped(memory) });
-            }
-            let Some(absent) = self.absent.get_mut(&address) else { continue };
-            if absent.lower(driver, address)? {
-                gone.push((address, absent.bytes));
-            }
+            piece.lower(driver, address)?;
+            gone.push((address, bytes));
         }
         Ok(true)
     }
 
-    /// Joins neighbours that the driver has, so that fewer pieces come.
-    fn join_absent(&mut self) {
-        for (address, piece) in std::mem::take(&mut self.absent) {
-            if let Some(mut last) = self.absent.last_entry().filter(|_| !piece.is_held()) {
-                let (start, last) = (*last.key(), last.get_mut());
-                let joined = last.bytes + piece.bytes;
-                if !last.is_held() && start + last.bytes == address && joined <= JOINED {
-                    last.bytes = joined;
-                    continue;
-                }
-            }
-            self.absent.insert(address, piece);
+    /// Joins a piece that the driver has with such neighbours above it, so that fewer pieces come.
+    fn join_gone(&mut self, address: u64) {
+        let gone = |segment: &Self, at: u64| {
+            let piece = segment.pieces.get(&at)?;
+            piece.memory().is_none().then_some(piece.bytes)
+        };
+        let Some(mut bytes) = gone(self, address) else { return };
+        while let Some(more) = gone(self, address + bytes).filter(|more| bytes + more <= JOINED) {
+            self.pieces.remove(&(address + bytes));
+            bytes += more;
         }
+        self.pieces.insert(address, Piece::new(bytes, Stage::Gone));
     }
 
     /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
@@ -291,16 +196,17 @@ impl HeapSegment {
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
-        self.join_absent();
         let exportable = self.is_exportable();
-        while let Some(mut first) = self.absent.first_entry() {
-            if !keeper.goes_on() {
+        let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
+        let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();
+        for address in closed {
+            // What was joined to the one before is no piece any more.
+            if self.pieces.contains_key(&address) && !keeper.goes_on() {
                 return Ok(false);
             }
-            let address = *first.key();
-            let piece = first.get_mut().raise((driver, exportable), address, got)?;
-            first.remove();
-            self.pieces.insert(address, piece);
+            self.join_gone(address);
+            let Some(piece) = self.pieces.get_mut(&address) else { continue };
+            piece.raise((driver, exportable), address, got)?;
             keeper.came(address, piece.bytes);
         }
         Ok(true)
@@ -315,7 +221,7 @@ impl Heap {
 
     /// Whether every piece of its memory is mapped.
     pub(crate) fn is_whole(&self) -> bool {
-        self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
+        self.segments.iter().flatten().flat_map(|it| it.pieces.values()).all(Piece::is_open)
     }
 
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
@@ -341,12 +247,12 @@ impl Heap {
 
     /// Tells of each piece that is there, of a heap that is suspended: what it holds may be anything.
     pub(crate) fn tell_there(&self, keeper: &mut dyn Keeper) {
-        let pieces = self.segments.iter().flatten().flat_map(|segment| &segment.pieces);
-        pieces.for_each(|(&address, piece)| keeper.came(address, piece.bytes));
+        let pieces = self.segments.iter().flatten().flat_map(HeapSegment::open_pieces);
+        pieces.for_each(|(address, bytes)| keeper.came(address, bytes));
     }
 
     fn mapped_pieces(&self) -> usize {
-        self.segments.iter().flatten().map(|segment| segment.pieces.len()).sum()
+        self.segments.iter().flatten().flat_map(HeapSegment::open_pieces).count()
     }
 
     /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `keeper` lets it;
@@ -379,7 +285,7 @@ impl Heap {
     ) -> Result<bool, DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };
-            let whole = !segment.growable;
+            let whole = !segment.is_growable();
             let mut moved = Vec::new();
             let done = step(segment, &mut moved);
             for ((address, bytes), pieces) in runs(moved.into_iter()) {
@@ -427,7 +333,7 @@ impl Heap {
         let Range { address, bytes, segment, .. } = self.ranges[id];
         let number = segment.index();
         let Some(row) = self.segments[number].as_mut() else { return (0, Ok(())) };
-        if !row.growable {
+        if !row.is_growable() {
             if row.whole(address, address + bytes) == 0 {
                 return (0, Ok(()));
             }
@@ -441,12 +347,12 @@ impl Heap {
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
-        let held = row.pieces();
+        let held = row.pieces.len();
         let (gone, result) = match row.unmap(driver, range, most, &mut self.holding) {
             Ok(gone) => (gone, Ok(())),
             Err((first, until, error)) => ((first, until), Err(error)),
         };
-        let pieces = held - row.pieces();
+        let pieces = held - row.pieces.len();
         if gone.0 < gone.1 {
             let (address, bytes) = (gone.0, gone.1 - gone.0);
             self.note_change(Change { mapped: false, whole: false, address, bytes, pieces });

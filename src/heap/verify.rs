@@ -2,7 +2,7 @@
 
 use super::range::Users;
 use super::range::{Range, RangeId, RangeState};
-use super::segment::HeapSegment;
+use super::segment::{HeapSegment, Piece};
 use super::suspend::runs;
 use super::Heap;
 
@@ -129,7 +129,7 @@ impl Heap {
                 RangeState::Hole => {
                     let growable = self.segments[range.segment.index()].as_ref();
                     range.next.is_none_or(|next| !is_hole(next))
-                        && growable.is_some_and(|segment| segment.growable)
+                        && growable.is_some_and(HeapSegment::is_growable)
                 }
                 RangeState::Vacant => false,
             };
@@ -139,7 +139,7 @@ impl Heap {
         let apart = kept.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0);
         holds!(apart, "what graphs keep is not apart: {kept:x?}");
         let grows = self.growing.map(|it| self.segments.get(it.index()).and_then(Option::as_ref));
-        let grows = grows.is_none_or(|segment| segment.is_some_and(|it| it.growable));
+        let grows = grows.is_none_or(|segment| segment.is_some_and(HeapSegment::is_growable));
         holds!(grows, "{:?} is to grow and cannot", self.growing);
         Ok(())
     }
@@ -189,14 +189,12 @@ impl Heap {
             );
             if segment.is_allocated() {
                 let whole = front == segment.bytes && segment.premapped == 0;
-                let plain = segment.pieces.is_empty() && segment.absent.is_empty();
+                let plain = segment.pieces.is_empty();
                 holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
                 continue;
             }
-            let there = segment.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
-            let away = segment.absent.iter().map(|(&address, absent)| (address, absent.bytes));
-            let mut behind: Vec<(u64, u64)> = there.chain(away).collect();
-            behind.sort_unstable();
+            let behind = segment.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
+            let behind: Vec<(u64, u64)> = behind.collect();
             let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
             let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
@@ -209,11 +207,9 @@ impl Heap {
                 together(&behind) == together(&held),
                 "segment {number} needs memory at {held:x?} and has it at {behind:x?}"
             );
-            let last = behind.last().map(|(address, bytes)| address + bytes);
-            let ends = segment.premapped == 0
-                || segment.pieces.last_key_value().map(|(address, piece)| address + piece.bytes)
-                    == last;
-            holds!(ends, "segment {number} has premapped memory behind its last piece");
+            let last = segment.pieces.last_key_value().map(|(_, piece)| piece);
+            let ends = segment.premapped == 0 || last.is_some_and(Piece::is_open);
+            holds!(ends, "segment {number} has premapped memory and has lost its last piece");
         }
         Ok(())
     }
@@ -248,8 +244,8 @@ impl Heap {
             pieces += of_segment.len();
             held += of_segment.iter().map(|it| it.1).sum::<u64>();
             premapped += segment.premapped;
-            let away = segment.absent.values().filter(|absent| !absent.is_held());
-            gone += away.map(|absent| absent.bytes).sum::<u64>();
+            let away = segment.pieces.values().filter(|piece| piece.memory().is_none());
+            gone += away.map(|piece| piece.bytes).sum::<u64>();
         }
         let sums = (pieces, held, premapped, gone);
         let (there, away) = ((holding.pieces(), holding.reserved()), holding.suspended());

@@ -31,7 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[(
             "holding: &mut Holding,
     ) -> Result<(), DriverError> {
-        if self.allocated {
+        if self.is_allocated() {
             return self.free(driver);
         }",
             "holding: &mut Holding,
