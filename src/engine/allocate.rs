@@ -15,7 +15,7 @@ use super::report::View;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
-use crate::heap::{is_small, Bounds, CaptureSlot, Heap, Placed, Requester, Wanted};
+use crate::heap::{is_small, CaptureSlot, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
@@ -290,11 +290,11 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, stream, .. } = request;
         let limit = self.state.room(pool);
-        let bounds = Bounds { limit, step: self.step(pool, requester) };
-        let wanted = Wanted { bytes, requested, stream, apart };
+        let step = self.step(pool, requester);
+        let wanted = Wanted { bytes, requested, stream, apart, limit, step };
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
-            pools.heap_mut(heap).grow(driver, wanted, requester, proof, bounds)
+            pools.heap_mut(heap).grow(driver, wanted, requester, proof)
         })?;
         Ok(grown.map(|placed| (heap, placed)))
     }

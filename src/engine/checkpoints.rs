@@ -17,7 +17,7 @@ use super::stream_cache::Leases;
 use super::streams::{Position, StreamStatus, Timelines};
 use super::{CheckpointRefusal, Error, HostCalls, Locked, State};
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::Claimed;
+use crate::heap::{Cut, RangeId, Users};
 
 /// The blocks that were live in a pool at some point ([`HostCalls::checkpoint`]).
 #[derive(Clone, Debug)]
@@ -363,9 +363,13 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Enters a block that has its place again.
-    fn revive(&mut self, pool: PoolId, kept: &SavedBlock, place: Claimed) -> Block {
+    fn revive(
+        &mut self,
+        pool: PoolId,
+        kept: &SavedBlock,
+        (range, mut users, cuts): (RangeId, Users, Vec<Cut>),
+    ) -> Block {
         let &SavedBlock { heap, address, bytes, requested, stream, .. } = kept;
-        let Claimed { range, mut users, cuts } = place;
         for cut in cuts {
             users = users.or_graphs(self.state.cut_waiting(heap, cut).are_graphs());
         }

@@ -17,7 +17,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Change, Heap, Surplus, TimelineId};
+use crate::heap::{Change, Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -576,7 +576,7 @@ impl<D: Driver> Locked<'_, D> {
     /// returns how much. Nothing is waited for. What the driver refuses to take stays.
     pub(super) fn give_back(&mut self, amount: Amount) -> u64 {
         let mut gone = self.release_planned(amount.pool);
-        let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
+        let mut surplus: Vec<(u64, u32, u64, RangeId)> = Vec::new();
         for heap in self.state.pools.heaps_of(amount.pool) {
             if !self.may_give_back(heap, amount) {
                 continue;
@@ -585,13 +585,13 @@ impl<D: Driver> Locked<'_, D> {
             let row = self.state.pools.heap_mut(heap);
             row.holding_mut().release_orphans(self.driver);
             let found = row.surplus();
-            surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
+            surplus.extend(found.into_iter().map(|(age, address, id)| (age, heap, address, id)));
         }
         // Of equals what lies highest: what is low is taken first again.
-        surplus.sort_by_key(|&(age, heap, it)| {
-            (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
+        surplus.sort_by_key(|&(age, heap, address, _)| {
+            (std::cmp::Reverse(age), heap, std::cmp::Reverse(address))
         });
-        for (_, heap, Surplus { id, .. }) in surplus {
+        for (_, heap, _, id) in surplus {
             if gone >= amount.most {
                 break;
             }
@@ -618,7 +618,7 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         let row = self.state.pools.heap_mut(heap);
-        for Surplus { id, .. } in row.surplus() {
+        for (.., id) in row.surplus() {
             // What the driver does not take stays for the next attempt.
             let _ = row.give_back(self.driver, id, u64::MAX);
         }

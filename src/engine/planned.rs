@@ -200,7 +200,7 @@ impl<D: Driver> Locked<'_, D> {
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;
         let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
-        let asker = Asker { stream, shares: share, proof, order };
+        let asker = Asker::new(stream, share, proof, order);
         let row = pools.planned_mut(heap);
         let mut placed = match foreseen {
             Some(Ok(spot)) => row.place_laid(driver, capture, asker, (spot, bytes), limit),

@@ -18,9 +18,7 @@ use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{
-    is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Splitting, Supply,
-};
+use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::plan::Options;
@@ -797,10 +795,8 @@ impl<D: Driver> Engine<D> {
         let settings = state.tuning.settings();
         let limit = config.max_bytes.unwrap_or(u64::MAX);
         let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
-        let splitting = Splitting {
-            most: settings.max_split_bytes,
-            slack: settings.max_non_split_rounding_bytes,
-        };
+        let slack = settings.max_non_split_rounding_bytes;
+        let splitting = settings.max_split_bytes.map(|most| (most, slack));
         let plan = |small: bool, bytes: u64| {
             let supply = if !settings.caching || config.uncached {
                 Supply::Uncached
@@ -810,7 +806,7 @@ impl<D: Driver> Engine<D> {
                 Supply::Fixed
             };
             // Small blocks never lie in segments of their own.
-            let splitting = if small { Splitting::default() } else { splitting };
+            let splitting = splitting.filter(|_| !small);
             Plan {
                 small,
                 supply,

@@ -324,7 +324,7 @@ impl State {
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
     /// what is left goes on waiting for the same. Returns whose the memory is.
     pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
-        let Cut { from, place: (address, _), below, above } = cut;
+        let Cut { from, address, below, above } = cut;
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {

@@ -41,6 +41,10 @@ pub(crate) struct Wanted {
     pub(crate) stream: StreamHandle,
     /// Whether all of it is to be new memory: the free ranges beside that are for others.
     pub(crate) apart: bool,
+    /// The most that the driver may be asked for, in bytes.
+    pub(crate) limit: u64,
+    /// The most at once for the sake of what may come, in bytes; zero for nothing but what is missing.
+    pub(crate) step: u64,
 }
 
 /// Where memory can be mapped for a block.
@@ -72,12 +76,11 @@ impl Heap {
         wanted: Wanted,
         requester: Requester,
         proof: Proof<'_>,
-        bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
         if self.is_shut() {
             return Ok(None);
         }
-        let (bytes, limit) = (wanted.bytes, bounds.limit);
+        let Wanted { bytes, limit, .. } = wanted;
         if let Requester::Capture { .. } = requester {
             self.open_all();
         }
@@ -93,7 +96,7 @@ impl Heap {
             let first = match (site.missing, site.first) {
                 (0, Some(first)) => first,
                 _ => {
-                    let fresh = self.map_at(driver, site, bounds, unit)?;
+                    let fresh = self.map_at(driver, site, wanted, unit)?;
                     site.first.unwrap_or(fresh)
                 }
             };
@@ -144,7 +147,7 @@ impl Heap {
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
-            self.grown += if bounds.step > 0 { mapped } else { 0 };
+            self.grown += if wanted.step > 0 { mapped } else { 0 };
         }
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
@@ -228,11 +231,11 @@ impl Heap {
         &mut self,
         driver: &impl Driver,
         Site { missing, spot, .. }: Site,
-        bounds: Bounds,
+        wanted: Wanted,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         let (hole, low) = match spot {
-            GrowthSpot::End(segment) => return self.extend(driver, segment, missing, bounds, unit),
+            GrowthSpot::End(segment) => return self.extend(driver, segment, missing, wanted, unit),
             GrowthSpot::Low(hole) => (hole, true),
             GrowthSpot::High(hole) => (hole, false),
         };
@@ -396,7 +399,7 @@ impl Heap {
         driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
-        Bounds { limit, step }: Bounds,
+        Wanted { limit, step, .. }: Wanted,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         // Half as much again as the captures have grown so far: few calls, and little too much.
@@ -540,15 +543,6 @@ type Replacements = Vec<Option<(u64, MemoryHandle)>>;
 /// A piece that was mapped into a segment.
 pub(super) fn mapping(address: u64, bytes: u64) -> Change {
     Change { mapped: true, whole: false, address, bytes, pieces: 1 }
-}
-
-/// What growth may ask the driver for, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// The most of all.
-    pub(crate) limit: u64,
-    /// The most at once for the sake of what may come; zero for nothing but what is missing.
-    pub(crate) step: u64,
 }
 
 impl HeapSegment {

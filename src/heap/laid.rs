@@ -157,8 +157,9 @@ impl Heap {
     }
 
     /// Puts blocks at places that [`Heap::first_unclaimable`] has nothing against, in order of addresses,
-    /// where no block lies any more. Never asks the driver.
-    pub(crate) fn claim(&mut self, places: &[(u64, u64)]) -> Vec<Claimed> {
+    /// where no block lies any more. Never asks the driver. Of each returns its range, whose memory that is (eager, or
+    /// graphs where a finished graph uses any of it), and what became of the waiting ranges that lay there.
+    pub(crate) fn claim(&mut self, places: &[(u64, u64)]) -> Vec<(RangeId, Users, Vec<Cut>)> {
         let mapped = self.mapped_in_order();
         let mut last: Option<RangeId> = None;
         let mut claimed = Vec::with_capacity(places.len());
@@ -168,14 +169,19 @@ impl Heap {
             // Rows of a segment below the place before may be gone, or other ranges by now.
             let here = last.filter(|&last| self.ranges[last].segment.index() == segment);
             let place = self.claim_from(here.unwrap_or(start), address, bytes);
-            last = Some(place.range);
+            last = Some(place.0);
             claimed.push(place);
         }
         claimed
     }
 
     /// Takes one place, which lies at a range or above it in the same segment.
-    fn claim_from(&mut self, start: RangeId, address: u64, bytes: u64) -> Claimed {
+    fn claim_from(
+        &mut self,
+        start: RangeId,
+        address: u64,
+        bytes: u64,
+    ) -> (RangeId, Users, Vec<Cut>) {
         const HELD: &str = "the places were looked at before";
         let end = address + bytes;
         self.clock += 1;
@@ -187,19 +193,17 @@ impl Heap {
         let mut users = Users::Eager;
         let mut lower = None;
         if self.ranges[first].address < address {
-            let place = self.extent(first);
-            lower = Some((first, place));
+            lower = Some((first, self.ranges[first].address));
             first = self.split(first, address);
         }
         let mut at = first;
         loop {
-            let whole = self.extent(at);
             let above = (self.ranges[at].end() > end).then(|| self.split(at, end));
             match self.ranges[at].state {
                 RangeState::Waiting => {
                     let lower = lower.take();
-                    let (from, place) = lower.unwrap_or((at, whole));
-                    cuts.push(Cut { from, place, below: lower.is_some(), above });
+                    let (from, start) = lower.unwrap_or((at, self.ranges[at].address));
+                    cuts.push(Cut { from, address: start, below: lower.is_some(), above });
                     self.leave(at);
                 }
                 RangeState::Idle { users: of }
@@ -223,7 +227,7 @@ impl Heap {
             self.absorb_next(first, next);
         }
         self.in_blocks += bytes;
-        Claimed { range: first, users, cuts }
+        (first, users, cuts)
     }
 
     /// Cuts a range in two that is free or waits, and returns the upper part. Both stay what the whole was.
@@ -245,22 +249,12 @@ impl Heap {
     }
 }
 
-/// A place that was taken.
-#[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) range: RangeId,
-    /// Eager, or graphs where a finished graph uses any of it.
-    pub(crate) users: Users,
-    /// The waiting ranges that it has taken, or a part of.
-    pub(crate) cuts: Vec<Cut>,
-}
-
 /// What became of a waiting range of which a place took a part, or all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) from: RangeId,
-    /// Address and size that it had before.
-    pub(crate) place: (u64, u64),
+    /// Its address before.
+    pub(crate) address: u64,
     /// Whether its row still stands, for what lies below the place.
     pub(crate) below: bool,
     /// What lies above the place, and goes on waiting.

@@ -23,9 +23,8 @@ mod suspend;
 #[cfg(debug_assertions)]
 pub(crate) mod verify;
 
-pub(crate) use grow::Bounds;
 pub(crate) use grow::Wanted;
-pub(crate) use laid::{Claimed, Cut};
+pub(crate) use laid::Cut;
 pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared, Sharable};
 pub use range::Lent;
@@ -34,7 +33,6 @@ pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
-pub(crate) use suspend::Surplus;
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
 use std::sync::Arc;
@@ -48,22 +46,15 @@ use range::{Range, Ranges, SegmentId};
 use runs::Runs;
 use segment::HeapSegment;
 
-/// Which free ranges a block may be cut from outside captures (PyTorch's `max_split_size_mb`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Splitting {
-    /// Free ranges of at least so many bytes are never split, and given to blocks of that size only.
-    pub(crate) most: Option<u64>,
-    /// By how much such a range may be larger than the block, in bytes.
-    pub(crate) slack: u64,
-}
-
 /// What a heap is for and how it gets memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     /// Whether it holds small blocks.
     pub(crate) small: bool,
     pub(crate) supply: Supply,
-    pub(crate) splitting: Splitting,
+    /// Outside captures free ranges of at least so many bytes are never split, and given to blocks of that size only
+    /// (PyTorch's `max_split_size_mb`); and by how many bytes such a range may be larger than the block.
+    pub(crate) splitting: Option<(u64, u64)>,
     /// Whether its memory is made for other processes to map.
     pub(crate) exportable: bool,
     /// Whether free ranges are handed out whole, each a segment of its own.
@@ -313,11 +304,6 @@ impl Heap {
     /// What came from the driver and went back since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
-    }
-
-    /// How many placements ago something was.
-    pub(crate) fn age(&self, since: u64) -> u64 {
-        self.clock - since
     }
 
     /// Whether its memory comes from a source of the host's.

@@ -10,7 +10,7 @@
 
 use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;
-use super::{Heap, Splitting};
+use super::Heap;
 use crate::capture::{Proof, StreamIndex};
 
 /// After so many ranges that the requester may not take, a search gives up.
@@ -243,7 +243,7 @@ impl Heap {
 
     /// The lowest range for a block that is too large to share one: it is given whole.
     fn whole_range(&self, bytes: u64, timeline: Option<TimelineId>) -> Option<RangeId> {
-        let Splitting { slack, .. } = self.plan.splitting;
+        let slack = self.plan.splitting.map_or(0, |(_, slack)| slack);
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
             let takes = self.takes_outside(range, timeline, true) == Some(true);
@@ -379,7 +379,7 @@ impl Heap {
     /// Whether a free range of so many bytes may be split, or joined with others, outside captures.
     #[inline]
     pub(super) fn may_split(&self, bytes: u64) -> bool {
-        self.plan.splitting.most.is_none_or(|most| bytes < most)
+        self.plan.splitting.is_none_or(|(most, _)| bytes < most)
     }
 
     /// The free ranges that the requester may take from one on, each the `step` of the one before: the last of them, and

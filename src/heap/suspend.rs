@@ -302,20 +302,20 @@ impl Heap {
         Ok(true)
     }
 
-    /// Every range that memory can be given back from, in no promised order; none of a heap that is shut.
-    pub(crate) fn surplus(&self) -> Vec<Surplus> {
-        if self.is_shut() {
-            return Vec::new();
-        }
-        let surplus = self
-            .ids_where(|state| state.idle_users() == Some(Users::Eager))
-            .into_iter()
-            .map(|id| {
-                let range = &self.ranges[id];
-                let bytes = self.segment_of(range).whole(range.address, range.end());
-                Surplus { id, bytes, since: range.stamp, address: range.address }
-            });
-        surplus.filter(|surplus| surplus.bytes > 0).collect()
+    /// Every range that memory can be given back from, in no promised order: how many placements ago it became idle, its
+    /// address, and itself. None of a heap that is shut.
+    pub(crate) fn surplus(&self) -> Vec<(u64, u64, RangeId)> {
+        let mut ids = match self.is_shut() {
+            true => Vec::new(),
+            false => self.ids_where(|state| state.idle_users() == Some(Users::Eager)),
+        };
+        ids.retain(|&id| {
+            let range = &self.ranges[id];
+            let segment = self.segments[range.segment.index()].as_ref();
+            segment.is_some_and(|segment| segment.whole(range.address, range.end()) > 0)
+        });
+        let surplus = ids.into_iter().map(|id| (id, &self.ranges[id]));
+        surplus.map(|(id, range)| (self.clock - range.stamp, range.address, id)).collect()
     }
 
     /// Gives whole pieces of an idle range back until `most` bytes are gone. Returns how many bytes
@@ -410,10 +410,6 @@ impl Heap {
     pub(super) fn forget_hole(&mut self, id: RangeId) {
         self.holes.retain(|&hole| hole != id);
     }
-
-    fn segment_of(&self, range: &Range) -> &HeapSegment {
-        self.segments[range.segment.index()].as_ref().expect("ranges lie in segments")
-    }
 }
 
 /// Neighbours in address order, together: where they begin, their size, and how many they are.
@@ -430,15 +426,4 @@ pub(super) fn runs(
         }
         Some(((address, bytes), count))
     })
-}
-
-/// A range with memory in it that can be given back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Surplus {
-    pub(crate) id: RangeId,
-    /// Of the pieces that lie wholly in it.
-    bytes: u64,
-    /// When it became idle, by the heap's count of placements.
-    pub(crate) since: u64,
-    pub(crate) address: u64,
 }

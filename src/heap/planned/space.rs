@@ -40,13 +40,24 @@ const FEW: usize = 32;
 /// Who asks for addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
-    pub(crate) stream: StreamIndex,
+    pub(super) stream: StreamIndex,
     /// Whether it may have what other streams gave back.
-    pub(crate) shares: bool,
+    shares: bool,
     /// What it may have.
-    pub(crate) proof: Proof<'a>,
+    proof: Proof<'a>,
     /// What others may have.
-    pub(crate) order: &'a Capture,
+    order: &'a Capture,
+}
+
+impl<'a> Asker<'a> {
+    pub(crate) fn new(
+        stream: StreamIndex,
+        shares: bool,
+        proof: Proof<'a>,
+        order: &'a Capture,
+    ) -> Self {
+        Self { stream, shares, proof, order }
+    }
 }
 
 /// Addresses of a capture with nothing live on some of their bytes.
@@ -68,7 +79,8 @@ pub(super) struct Space {
     /// The most pages that ever had live blocks.
     most_used: u64,
     learners: Learners,
-    changes: Changes,
+    /// Up to which moment changes of proofs are known.
+    seen: Moment,
 }
 
 /// Pages without a live block.
@@ -151,7 +163,7 @@ impl Space {
             alone: 0,
             most_used: 0,
             learners: Learners::default(),
-            changes: Changes::default(),
+            seen: Moment::default(),
         }
     }
 
@@ -322,7 +334,7 @@ impl Space {
 
     /// What nothing uses that the asker may have, and the rows of `idle` of which it may have a part. Both by address.
     fn free(&mut self, asker: &Asker<'_>) -> (List<Free>, List<usize>) {
-        let others = self.changes.others(asker.order, asker.stream);
+        let others = OtherStreams::new(asker, &mut self.seen);
         let (mut free, mut mixed) = (List::new(), List::new());
         for (row, idle) in self.idle.iter_mut().enumerate() {
             idle.knowers.heed(&others);
@@ -645,22 +657,16 @@ pub(super) struct OtherStreams<'a> {
     changed: u64,
 }
 
-/// Up to which moment changes of proofs are known.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    seen: Moment,
-}
-
-impl Changes {
-    /// A stream makes a request. Takes a step for each stream.
-    pub(super) fn others<'a>(&mut self, order: &'a Capture, but: StreamIndex) -> OtherStreams<'a> {
-        let since = std::mem::replace(&mut self.seen, order.moment());
+impl<'a> OtherStreams<'a> {
+    /// A stream makes a request; changes of proofs were seen up to a moment before. Takes a step for each stream.
+    fn new(&Asker { order, stream: but, .. }: &Asker<'a>, seen: &mut Moment) -> Self {
+        let since = std::mem::replace(seen, order.moment());
         let streams = order.streams().filter(|stream| *stream != but);
         let streams = streams.fold(0, |all, stream| all | bit(stream));
         let changed = order.streams().filter(|stream| order.changed_since(*stream, since));
         // Those that share a bit are asked each time: the one that is left out may be any of them.
         let changed = changed.fold(1 << LAST_BIT, |all, stream| all | bit(stream));
-        OtherStreams { order, but, streams, changed }
+        Self { order, but, streams, changed }
     }
 }
 
