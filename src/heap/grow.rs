@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, HeapSegment, Piece, SegmentShape, Stage};
+use super::segment::{unit, Access, HeapSegment, Piece, SegmentShape};
 use super::suspend::Holding;
 use super::{enter_row, Change, Heap, Supply};
 use crate::capture::Proof;
@@ -147,7 +147,7 @@ impl Heap {
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
-            self.grown += if wanted.step > 0 { mapped } else { 0 };
+            self.note_growth(mapped, wanted.step);
         }
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
@@ -403,7 +403,7 @@ impl Heap {
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         // Half as much again as the captures have grown so far: few calls, and little too much.
-        let ahead = if self.exact { 0 } else { self.grown / 2 };
+        let ahead = self.grown.map_or(0, |grown| grown / 2);
         let row = self.segment(segment);
         let needed = missing.saturating_sub(row.premapped);
         let mut mapped = None;
@@ -429,7 +429,7 @@ impl Heap {
         let after = row.premapped;
         self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
-            self.grown += if step > 0 { bytes } else { 0 };
+            self.note_growth(bytes, step);
             self.note_change(mapping(address, bytes));
         }
         Ok(self.append(segment, missing))
@@ -457,7 +457,7 @@ impl Heap {
         }
         row.mapped += bytes;
         self.premapped -= bytes;
-        self.exact = true;
+        self.grown = None;
         let id = self.append(segment, bytes);
         self.ranges[id].stamp = self.clock;
         self.merge(id);
@@ -520,7 +520,7 @@ impl Heap {
             }
             self.keep_segment(SegmentId::new(number));
         }
-        self.exact = true;
+        self.grown = None;
         result
     }
 
@@ -532,8 +532,12 @@ impl Heap {
 
     /// A capture ends: growth begins with small steps again.
     pub(crate) fn restart_steps(&mut self) {
-        self.grown = 0;
-        self.exact = false;
+        self.grown = Some(0);
+    }
+
+    /// Growth that may map ahead has mapped so many bytes.
+    fn note_growth(&mut self, bytes: u64, step: u64) {
+        self.grown = self.grown.map(|grown| grown + if step > 0 { bytes } else { 0 });
     }
 }
 
@@ -574,11 +578,11 @@ impl HeapSegment {
         let Some(memory) = replacement else {
             // There is no room for both at once.
             if driver.release(old).is_err() {
-                return self.put(driver, address, bytes, Stage::Unmapped(old)).map(|()| false);
+                return self.put(driver, address, (bytes, Some(old))).map(|()| false);
             }
-            return self.put(driver, address, used, Stage::Gone).map(|()| true);
+            return self.put(driver, address, (used, None)).map(|()| true);
         };
-        let new = self.put(driver, address, used, Stage::Unmapped(memory));
+        let new = self.put(driver, address, (used, Some(memory)));
         let Err((used, held, error)) = new else {
             holding.release(driver, old);
             return Ok(true);
@@ -590,19 +594,18 @@ impl HeapSegment {
         }
         holding.release(driver, memory);
         // The first error is the one to report.
-        let back = self.put(driver, address, bytes, Stage::Unmapped(old));
+        let back = self.put(driver, address, (bytes, Some(old)));
         back.map(|()| false).map_err(|(bytes, held, _)| (bytes, held, error))
     }
 
-    /// Maps a piece where nothing is mapped. Where the driver refuses, its size, whether it has memory, and why.
+    /// Maps a piece, with memory made for it where there is none, where nothing is mapped. Where the driver refuses, its size, whether it has memory, and why.
     fn put(
         &mut self,
         driver: &impl Driver,
         address: u64,
-        bytes: u64,
-        stage: Stage,
+        (bytes, memory): (u64, Option<MemoryHandle>),
     ) -> Result<(), (u64, bool, DriverError)> {
-        let mut piece = Piece::new(bytes, stage);
+        let mut piece = Piece::new(bytes, memory.map(|it| (it, Access::Unmapped)));
         let done = piece.raise((driver, self.is_exportable()), address, &mut Vec::new());
         let held = piece.memory().is_some();
         self.pieces.insert(address, piece);

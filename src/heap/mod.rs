@@ -105,10 +105,9 @@ pub(crate) struct Heap {
     holding: Holding,
     /// Bytes that are mapped and lie in no range; counted as reserved.
     premapped: u64,
-    /// What captures under way made the heap grow by in steps, in bytes.
-    grown: u64,
-    /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
-    exact: bool,
+    /// What captures under way made the heap grow by in steps, in bytes. Without it growth maps nothing ahead until a
+    /// capture ends: what it had was wanted elsewhere.
+    grown: Option<u64>,
     in_blocks: u64,
     /// Counts placements, to tell old from new.
     clock: u64,
@@ -130,7 +129,7 @@ pub(crate) struct Change {
 
 impl Heap {
     pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Self {
-        Self { plan, source, ..Self::default() }
+        Self { plan, source, grown: Some(0), ..Self::default() }
     }
 
     /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.

@@ -51,63 +51,54 @@ enum SegmentKind {
     Given(Arc<dyn Source>, u64),
 }
 
-/// A piece of a segment. The device may use it if it is open.
+/// A piece of a segment.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) bytes: u64,
-    stage: Stage,
+    /// Its memory; none while the driver has it.
+    held: Option<(MemoryHandle, Access)>,
     /// What other processes were shown of it.
     pub(super) export: Option<Arc<Export>>,
     /// Whether it stays behind its addresses, since others have it by handles of their own.
     pub(super) stays: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
-    /// The driver has its memory.
-    Gone,
-    /// Its memory is held, and mapped nowhere.
-    Unmapped(MemoryHandle),
-    /// Its memory is mapped, and the device has no access.
-    Mapped(MemoryHandle),
-    Open(MemoryHandle),
+/// Whether memory is mapped, and whether the device may use it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Unmapped,
+    Mapped,
+    Open,
 }
 
 impl Piece {
-    pub(super) fn new(bytes: u64, stage: Stage) -> Self {
-        Self { bytes, stage, export: None, stays: false }
+    pub(super) fn new(bytes: u64, held: Option<(MemoryHandle, Access)>) -> Self {
+        Self { bytes, held, export: None, stays: false }
     }
 
     /// What is held for it.
     pub(super) fn memory(&self) -> Option<MemoryHandle> {
-        match self.stage {
-            Stage::Gone => None,
-            Stage::Unmapped(memory) | Stage::Mapped(memory) | Stage::Open(memory) => Some(memory),
-        }
+        self.held.map(|(memory, _)| memory)
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
+        matches!(self.held, Some((_, Access::Open)))
     }
 
     pub(super) fn is_mapped(&self) -> bool {
-        matches!(self.stage, Stage::Mapped(_) | Stage::Open(_))
+        self.held.is_some_and(|(_, access)| access != Access::Unmapped)
     }
 
-    /// Gives its memory back; what other processes have of it they keep. Returns whether there was any.
-    pub(super) fn lower(
-        &mut self,
-        driver: &impl Driver,
-        address: u64,
-    ) -> Result<bool, DriverError> {
-        if let Stage::Mapped(memory) | Stage::Open(memory) = self.stage {
+    /// Gives its memory back; what other processes have of it they keep.
+    pub(super) fn lower(&mut self, driver: &impl Driver, address: u64) -> Result<(), DriverError> {
+        let Some((memory, access)) = self.held else { return Ok(()) };
+        if access != Access::Unmapped {
             driver.unmap(address, self.bytes)?;
-            *self = Self::new(self.bytes, Stage::Unmapped(memory));
+            *self = Self::new(self.bytes, Some((memory, Access::Unmapped)));
         }
-        let Stage::Unmapped(memory) = self.stage else { return Ok(false) };
         driver.release(memory)?;
-        self.stage = Stage::Gone;
-        Ok(true)
+        self.held = None;
+        Ok(())
     }
 
     /// Gets memory for it, and enters it into `got` where the driver had it.
@@ -119,22 +110,22 @@ impl Piece {
     ) -> Result<(), DriverError> {
         let bytes = self.bytes;
         loop {
-            self.stage = match self.stage {
-                Stage::Gone => {
+            self.held = Some(match self.held {
+                None => {
                     let memory = create(driver, exportable, bytes)?;
                     got.push((address, bytes));
-                    Stage::Unmapped(memory)
+                    (memory, Access::Unmapped)
                 }
-                Stage::Unmapped(memory) => {
+                Some((memory, Access::Unmapped)) => {
                     driver.map(address, bytes, memory)?;
-                    Stage::Mapped(memory)
+                    (memory, Access::Mapped)
                 }
-                Stage::Mapped(memory) => {
+                Some((memory, Access::Mapped)) => {
                     driver.set_access(address, bytes)?;
-                    Stage::Open(memory)
+                    (memory, Access::Open)
                 }
-                Stage::Open(_) => return Ok(()),
-            }
+                Some((_, Access::Open)) => return Ok(()),
+            });
         }
     }
 }
@@ -331,11 +322,11 @@ impl HeapSegment {
             return Err(error);
         }
         if let Err(error) = driver.set_access(address, bytes) {
-            self.stuck.push((address, Piece::new(bytes, Stage::Mapped(memory))));
+            self.stuck.push((address, Piece::new(bytes, Some((memory, Access::Mapped)))));
             self.free_stuck(driver);
             return Err(error);
         }
-        self.pieces.insert(address, Piece::new(bytes, Stage::Open(memory)));
+        self.pieces.insert(address, Piece::new(bytes, Some((memory, Access::Open))));
         Ok(())
     }
 

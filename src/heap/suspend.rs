@@ -10,7 +10,7 @@
 
 use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
-use super::segment::{HeapSegment, Piece, Stage};
+use super::segment::{HeapSegment, Piece};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -184,7 +184,7 @@ impl HeapSegment {
             self.pieces.remove(&(address + bytes));
             bytes += more;
         }
-        self.pieces.insert(address, Piece::new(bytes, Stage::Gone));
+        self.pieces.insert(address, Piece::new(bytes, None));
     }
 
     /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;

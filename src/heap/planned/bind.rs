@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Access, Bound, Owner, Physical, PlannedCapture, PlannedHeap};
+use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
-use crate::heap::segment::create;
+use crate::heap::segment::{create, Access};
 use crate::heap::suspend::{Keeper, NothingKept, Presence};
 use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
@@ -247,7 +247,7 @@ impl PlannedHeap {
             let fixed = self.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
-            kept || (access != Access::Away && driver.unmap(address, bytes).is_err())
+            kept || (access != Access::Unmapped && driver.unmap(address, bytes).is_err())
         });
         let kept: Vec<Bound> = kept.collect();
         planned.bound = kept;
@@ -308,12 +308,12 @@ impl PlannedHeap {
     ) -> Result<bool, DriverError> {
         self.holding.release_orphans(driver);
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            if bound.access != Access::Away {
+            if bound.access != Access::Unmapped {
                 if !keeper.goes_on() || !keeper.may_leave(bound.address, bound.bytes) {
                     return Ok(false);
                 }
                 driver.unmap(bound.address, bound.bytes)?;
-                if std::mem::replace(&mut bound.access, Access::Away) == Access::Open {
+                if std::mem::replace(&mut bound.access, Access::Unmapped) == Access::Open {
                     *self.holding.presence_mut() = Presence::Suspended;
                 }
             }
@@ -354,7 +354,7 @@ impl PlannedHeap {
             if !keeper.goes_on() {
                 return Ok(false);
             }
-            if access == Access::Away {
+            if access == Access::Unmapped {
                 driver.map(address, bytes, memory)?;
                 bound.access = Access::Mapped;
             }
@@ -471,9 +471,9 @@ impl PlannedHeap {
         exchange: &Exchange,
     ) -> Result<(), DriverError> {
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            if exchange.goes[bound.piece] && bound.access != Access::Away {
+            if exchange.goes[bound.piece] && bound.access != Access::Unmapped {
                 driver.unmap(bound.address, bound.bytes)?;
-                bound.access = Access::Away;
+                bound.access = Access::Unmapped;
             }
         }
         for (bytes, memory) in self.enter(exchange) {

@@ -16,7 +16,7 @@ mod space;
 use std::collections::BTreeMap;
 
 use super::range::{RangeId, RangeState, Ranges};
-use super::segment::HeapSegment;
+use super::segment::{Access, HeapSegment};
 use super::suspend::Holding;
 #[cfg(debug_assertions)]
 use super::verify::{holds, Verdict};
@@ -82,14 +82,6 @@ struct Bound {
     /// Its row.
     piece: usize,
     access: Access,
-}
-
-/// Whether a piece is mapped, and whether the device may use it then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Away,
-    Mapped,
-    Open,
 }
 
 /// New addresses for a stream: mapped, and had by no block yet.
@@ -178,7 +170,7 @@ impl PlannedHeap {
     /// Everything that is mapped: address and size.
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.captures.iter().flat_map(|planned| {
-            let bound = planned.bound.iter().filter(|bound| bound.access != Access::Away);
+            let bound = planned.bound.iter().filter(|bound| bound.access != Access::Unmapped);
             bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
         })
     }
@@ -441,7 +433,7 @@ impl PlannedHeap {
                 return Err(format!("there is no piece {bound:?}"));
             };
             found[bound.piece] = true;
-            let there = bound.access == Access::Away || piece.memory.is_some();
+            let there = bound.access == Access::Unmapped || piece.memory.is_some();
             holds!(bound.bytes == piece.bytes && there, "{bound:?} of {piece:?}");
         }
         let mut numbers = Vec::new();

@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
 use super::{
-    Access, Bound, Fixed, Life, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
+    Bound, Fixed, Life, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
 };
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
 use crate::heap::place::Placed;
 use crate::heap::range::{RangeState, SegmentId, Users};
-use crate::heap::segment::{create, unit, HeapSegment, SegmentShape};
+use crate::heap::segment::{create, unit, Access, HeapSegment, SegmentShape};
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;

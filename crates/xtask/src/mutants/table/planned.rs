@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "unmapped-kept",
         rule: "A plan leaves fixed blocks mapped.",
         file: "src/heap/planned/bind.rs",
-        edits: &[("kept || (access != Access::Away && ", "(access != Access::Away && ")],
+        edits: &[("kept || (access != Access::Unmapped && ", "(access != Access::Unmapped && ")],
         test: "plans::plan_safety::a_fixed_block_outlives_a_plan_that_is_mapped_twice",
     },
     Mutant {
