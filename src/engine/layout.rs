@@ -380,7 +380,7 @@ impl<D: Driver> Locked<'_, D> {
         // How long the capture will take is not known yet.
         let fits = options.max_share_percent.is_none()
             && options.max_mappings.is_none_or(|most| pages.mappings() <= most);
-        let held = row.planned_heap().map(|heap| heap.sharable().held).unwrap_or_default();
+        let held = row.planned_heap().map(|heap| heap.sharable().1).unwrap_or_default();
         let shared: u64 = held.iter().map(|held| held.bytes).sum();
         let other = self.new_bytes(pool, layout).min(self.new_as_asked(pool, layout));
         fits && pages.bytes().saturating_sub(shared) < other

@@ -24,10 +24,10 @@ use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester, Sharable};
+use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester};
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
-use crate::plan::{Mapping, Options, Plan};
+use crate::plan::{Held, Mapping, Options, Plan};
 use crate::size::Size;
 
 /// The plan for one heap.
@@ -120,7 +120,8 @@ struct Unplanned {
     /// Where the blocks lie that have no memory.
     unbound: HashSet<u64>,
     options: Options,
-    sharable: Sharable,
+    /// Rows of pieces that it may use, and what it is told of them.
+    sharable: (Vec<usize>, Vec<Held>),
     /// Whether no other capture of the pool is planned after this one.
     is_last: bool,
 }
@@ -140,7 +141,7 @@ fn plans<D: Driver + ?Sized>(
     let plan = |it: Unplanned| {
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
         let mine = mine.held_to(journal, config.settings.reuse);
-        let held = &it.sharable.held;
+        let held = &it.sharable.1;
         let plan = if it.is_last { Plan::new } else { Plan::for_pool };
         let mut plan = plan(&mine, granularity, held, &it.options);
         spoil(&mut plan, config);
@@ -337,7 +338,7 @@ impl<D: Driver> Locked<'_, D> {
         for (Unplanned { heap, sharable, .. }, plan) in plans {
             self.tell_all_in(slot, heap);
             let State { pools, captures, .. } = &mut *self.state;
-            let prepared = pools.planned_mut(heap).prepare(plan, &sharable);
+            let prepared = pools.planned_mut(heap).prepare(plan, &sharable.0);
             for entry in pools.planned(heap).entries(id, &prepared, heap) {
                 captures.get_mut(slot).write_journal(entry);
             }

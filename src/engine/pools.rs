@@ -385,7 +385,7 @@ impl Pools {
             config,
             plan,
             planned: None,
-            grows_in_place: matches!(large.supply, Supply::Growing { .. }),
+            grows_in_place: large.grows_in_place(),
             graphs: 0,
             captures: 0,
             arena: None,
@@ -795,8 +795,6 @@ impl<D: Driver> Engine<D> {
         let settings = state.tuning.settings();
         let limit = config.max_bytes.unwrap_or(u64::MAX);
         let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
-        let slack = settings.max_non_split_rounding_bytes;
-        let splitting = settings.max_split_bytes.map(|most| (most, slack));
         let plan = |small: bool, bytes: u64| {
             let supply = if !settings.caching || config.uncached {
                 Supply::Uncached
@@ -805,15 +803,7 @@ impl<D: Driver> Engine<D> {
             } else {
                 Supply::Fixed
             };
-            // Small blocks never lie in segments of their own.
-            let splitting = splitting.filter(|_| !small);
-            Plan {
-                small,
-                supply,
-                splitting,
-                whole: config.no_split,
-                exportable: settings.exportable,
-            }
+            Plan::new(small, supply, config.no_split, settings)
         };
         let small = plan(true, SMALL_RESERVE.min(self.reserve));
         let large = plan(false, self.reserve);

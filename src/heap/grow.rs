@@ -277,7 +277,7 @@ impl Heap {
     /// opened begins with them.
     pub(crate) fn idle_at_end(&self, unit: u64) -> u64 {
         let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
-        let last = growing.filter(|segment| segment.premapped == 0).and_then(|it| it.last);
+        let last = growing.filter(|segment| segment.premapped() == 0).and_then(|it| it.last);
         let idle = |id: &RangeId| matches!(self.ranges[*id].state, RangeState::Idle { .. });
         let ranges = std::iter::successors(last, |&id| self.ranges[id].previous);
         let idle: u64 = ranges.take_while(idle).map(|id| self.ranges[id].bytes).sum();
@@ -305,7 +305,7 @@ impl Heap {
         // A hole at the end would be one with this.
         let is_free = |segment: &HeapSegment| {
             let last = segment.last.map(|last| self.ranges[last].state);
-            segment.premapped == 0 && segment.room() >= behind && last != Some(RangeState::Hole)
+            segment.premapped() == 0 && segment.room() >= behind && last != Some(RangeState::Hole)
         };
         let growing = self.growing.and_then(|it| Some((it, self.segments[it.index()].as_ref()?)));
         let (segment, idle, bytes) = match growing.filter(|(_, segment)| is_free(segment)) {
@@ -382,14 +382,14 @@ impl Heap {
     pub(crate) fn premapped_ranges(&self) -> impl Iterator<Item = ((u64, u64), usize)> + '_ {
         let segments = self.segments.iter().enumerate();
         segments.filter_map(|(number, segment)| {
-            let segment = segment.as_ref().filter(|segment| segment.premapped > 0)?;
-            Some(((segment.address + segment.mapped, segment.premapped), number))
+            let (address, bytes, used) = segment.as_ref()?.premapped_piece()?;
+            Some(((address + used, bytes - used), number))
         })
     }
 
     /// How much of what is missing behind a segment's end is mapped there already.
     pub(super) fn premapped_of(&self, segment: SegmentId) -> u64 {
-        self.segments[segment.index()].as_ref().map_or(0, |segment| segment.premapped)
+        self.segments[segment.index()].as_ref().map_or(0, HeapSegment::premapped)
     }
 
     /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and with a step
@@ -405,11 +405,12 @@ impl Heap {
         // Half as much again as the captures have grown so far: few calls, and little too much.
         let ahead = self.grown.map_or(0, |grown| grown / 2);
         let row = self.segment(segment);
-        let needed = missing.saturating_sub(row.premapped);
+        let before = row.premapped();
+        let needed = missing.saturating_sub(before);
         let mut mapped = None;
         if needed > 0 {
-            let address = row.address + row.mapped + row.premapped;
-            let room = (row.bytes - row.mapped - row.premapped).min(step);
+            let address = row.address + row.mapped + before;
+            let room = (row.room() - before).min(step);
             let half = limit.saturating_sub(needed) / 2;
             let extra = ahead.min(room.saturating_sub(needed)).min(half) / unit * unit;
             let mut bytes = needed + extra;
@@ -423,10 +424,8 @@ impl Heap {
             result?;
             mapped = Some((address, bytes));
         }
-        let before = row.premapped;
-        row.premapped = before + mapped.map_or(0, |(_, bytes)| bytes) - missing;
         row.mapped += missing;
-        let after = row.premapped;
+        let after = row.premapped();
         self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
             self.note_growth(bytes, step);
@@ -451,7 +450,7 @@ impl Heap {
 
     fn keep_segment(&mut self, segment: SegmentId) {
         let row = self.segment(segment);
-        let bytes = std::mem::take(&mut row.premapped);
+        let bytes = row.premapped();
         if bytes == 0 {
             return;
         }
@@ -506,7 +505,6 @@ impl Heap {
                     let premapped = old - used;
                     self.note_change(mapping(address, 0));
                     self.note_change(Change { address: address + used, bytes: premapped, ..gone });
-                    self.resize_premapped(number, 0);
                 }
                 Err((bytes, held, error)) => {
                     result = result.and(Err(error));
@@ -515,19 +513,14 @@ impl Heap {
                         true => self.note_change(mapping(address, bytes)),
                         false => self.holding.suspend(bytes),
                     }
-                    self.resize_premapped(number, bytes - used);
                 }
             }
-            self.keep_segment(SegmentId::new(number));
+            let segment = SegmentId::new(number);
+            self.premapped = self.premapped - (old - used) + self.premapped_of(segment);
+            self.keep_segment(segment);
         }
         self.grown = None;
         result
-    }
-
-    fn resize_premapped(&mut self, segment: usize, bytes: u64) {
-        let Some(row) = self.segments[segment].as_mut() else { return };
-        self.premapped = self.premapped - row.premapped + bytes;
-        row.premapped = bytes;
     }
 
     /// A capture ends: growth begins with small steps again.
@@ -552,12 +545,14 @@ pub(super) fn mapping(address: u64, bytes: u64) -> Change {
 impl HeapSegment {
     /// The piece that ends in premapped memory: where it begins, its size, and how much of it is in use.
     fn premapped_piece(&self) -> Option<(u64, u64, u64)> {
-        let used_until = self.address + self.mapped;
-        let end = used_until + self.premapped;
-        let below = self.pieces.range(..end).next_back();
-        let (&address, piece) = below.filter(|_| self.premapped > 0)?;
-        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
-        Some((address, piece.bytes, used_until - address))
+        let (&address, piece) = self.pieces.last_key_value()?;
+        let used = self.address + self.mapped - address;
+        (piece.bytes > used).then_some((address, piece.bytes, used))
+    }
+
+    /// Bytes that are mapped behind what is in use.
+    pub(super) fn premapped(&self) -> u64 {
+        self.premapped_piece().map_or(0, |(_, bytes, used)| bytes - used)
     }
 
     /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for

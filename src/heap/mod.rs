@@ -26,7 +26,7 @@ pub(crate) mod verify;
 pub(crate) use grow::Wanted;
 pub(crate) use laid::Cut;
 pub(crate) use place::{Placed, Requester};
-pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared, Sharable};
+pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared};
 pub use range::Lent;
 pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
@@ -40,6 +40,7 @@ use std::sync::Arc;
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError, Source};
 use crate::journal::BlockNumber;
+use crate::settings::Settings;
 use kept::Kept;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
@@ -50,15 +51,29 @@ use segment::HeapSegment;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
     /// Whether it holds small blocks.
-    pub(crate) small: bool,
-    pub(crate) supply: Supply,
+    small: bool,
+    supply: Supply,
     /// Outside captures free ranges of at least so many bytes are never split, and given to blocks of that size only
     /// (PyTorch's `max_split_size_mb`); and by how many bytes such a range may be larger than the block.
-    pub(crate) splitting: Option<(u64, u64)>,
+    splitting: Option<(u64, u64)>,
     /// Whether its memory is made for other processes to map.
-    pub(crate) exportable: bool,
+    exportable: bool,
     /// Whether free ranges are handed out whole, each a segment of its own.
-    pub(crate) whole: bool,
+    whole: bool,
+}
+
+impl Plan {
+    /// `whole` as the field; the rest as the settings say.
+    pub(crate) fn new(small: bool, supply: Supply, whole: bool, settings: &Settings) -> Self {
+        let slack = settings.max_non_split_rounding_bytes;
+        // Small blocks never lie in segments of their own.
+        let splitting = settings.max_split_bytes.filter(|_| !small).map(|most| (most, slack));
+        Self { small, supply, splitting, exportable: settings.exportable, whole }
+    }
+
+    pub(crate) fn grows_in_place(&self) -> bool {
+        matches!(self.supply, Supply::Growing { .. })
+    }
 }
 
 /// How a heap gets memory.

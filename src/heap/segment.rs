@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::range::RangeId;
-use super::sharing::Export;
+use super::sharing::{Export, Shared, SharedPiece, Unshared};
 use super::suspend::Holding;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -26,8 +26,6 @@ pub(crate) struct HeapSegment {
     pub(crate) bytes: u64,
     /// Up to where memory is in use, or was mapped, in bytes from the front.
     pub(crate) mapped: u64,
-    /// Mapped behind that, as the end of the last piece, in bytes.
-    pub(super) premapped: u64,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
@@ -58,9 +56,9 @@ pub(super) struct Piece {
     /// Its memory; none while the driver has it.
     held: Option<(MemoryHandle, Access)>,
     /// What other processes were shown of it.
-    pub(super) export: Option<Arc<Export>>,
+    export: Option<Arc<Export>>,
     /// Whether it stays behind its addresses, since others have it by handles of their own.
-    pub(super) stays: bool,
+    stays: bool,
 }
 
 /// Whether memory is mapped, and whether the device may use it then.
@@ -416,5 +414,69 @@ impl HeapSegment {
             }
         }
         result.and(driver.unreserve(self.address, self.bytes))
+    }
+
+    /// Where a place of it lies, for others; exports what was not exported before.
+    pub(super) fn share(
+        &mut self,
+        driver: &impl Driver,
+        (address, bytes): (u64, u64),
+    ) -> Result<Shared, Unshared> {
+        if self.is_given() {
+            return Err(Unshared::Given);
+        }
+        if self.is_allocated() {
+            return Ok(Shared::Allocation {
+                address: self.address,
+                offset: address - self.address,
+            });
+        }
+        if !self.exportable {
+            return Err(Unshared::Plain);
+        }
+        let end = address + bytes;
+        let first = self.pieces.range(..=address).next_back().map(|(&start, _)| start);
+        let start = first.ok_or(Unshared::Absent)?;
+        let (mut reached, mut pieces) = (start, Vec::new());
+        for (&at, piece) in self.pieces.range_mut(start..end) {
+            let Some(memory) = piece.memory().filter(|_| at == reached) else { break };
+            let export = match &piece.export {
+                Some(export) => Arc::clone(export),
+                None => {
+                    let descriptor = driver.export(memory).map_err(Unshared::Refused)?;
+                    let export = Arc::new(Export::new(descriptor));
+                    piece.export = Some(Arc::clone(&export));
+                    export
+                }
+            };
+            pieces.push(SharedPiece { bytes: piece.bytes, export });
+            reached = at + piece.bytes;
+        }
+        if reached < end {
+            return Err(Unshared::Absent);
+        }
+        Ok(Shared::Pieces { offset: address - start, pieces })
+    }
+
+    /// Has the pieces that a place lies on stay behind their addresses. False where a part of it has no piece.
+    pub(super) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
+        let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
+        let mut here = self.pieces.range(first..address + bytes).map(|(&at, it)| (at, it.bytes));
+        let reached =
+            here.try_fold(address, |reached, (at, more)| (at <= reached).then_some(at + more));
+        let whole = reached.is_some_and(|reached| reached >= address + bytes);
+        let here = self.pieces.range_mut(first..address + bytes).filter(|_| whole);
+        here.for_each(|(_, piece)| piece.stays = true);
+        whole
+    }
+
+    /// Whether any piece stays behind its addresses.
+    pub(super) fn has_exported(&self) -> bool {
+        self.pieces.values().any(|piece| piece.stays)
+    }
+
+    /// Gives the devices that the driver was told of access to all that is mapped.
+    pub(super) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
+        self.open_pieces().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }

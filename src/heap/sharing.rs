@@ -24,7 +24,7 @@ pub struct Export {
 }
 
 impl Export {
-    fn new(descriptor: Descriptor) -> Self {
+    pub(super) fn new(descriptor: Descriptor) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         Self { descriptor, serial, closing: OnceLock::new() }
@@ -152,65 +152,6 @@ pub(crate) enum Unshared {
     Refused(DriverError),
 }
 
-impl HeapSegment {
-    fn share(
-        &mut self,
-        driver: &impl Driver,
-        (address, bytes): (u64, u64),
-    ) -> Result<Shared, Unshared> {
-        if self.is_given() {
-            return Err(Unshared::Given);
-        }
-        if self.is_allocated() {
-            return Ok(Shared::Allocation {
-                address: self.address,
-                offset: address - self.address,
-            });
-        }
-        if !self.is_exportable() {
-            return Err(Unshared::Plain);
-        }
-        let end = address + bytes;
-        let first = self.pieces.range(..=address).next_back().map(|(&start, _)| start);
-        let start = first.ok_or(Unshared::Absent)?;
-        let (mut reached, mut pieces) = (start, Vec::new());
-        for (&at, piece) in self.pieces.range_mut(start..end) {
-            let Some(memory) = piece.memory().filter(|_| at == reached) else { break };
-            let export = match &piece.export {
-                Some(export) => Arc::clone(export),
-                None => {
-                    let descriptor = driver.export(memory).map_err(Unshared::Refused)?;
-                    let export = Arc::new(Export::new(descriptor));
-                    piece.export = Some(Arc::clone(&export));
-                    export
-                }
-            };
-            pieces.push(SharedPiece { bytes: piece.bytes, export });
-            reached = at + piece.bytes;
-        }
-        if reached < end {
-            return Err(Unshared::Absent);
-        }
-        Ok(Shared::Pieces { offset: address - start, pieces })
-    }
-
-    /// Has the pieces that a place lies on stay behind their addresses. False where a part of it has no piece.
-    fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
-        let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
-        let mut here = self.pieces.range(first..address + bytes).map(|(&at, it)| (at, it.bytes));
-        let reached =
-            here.try_fold(address, |reached, (at, more)| (at <= reached).then_some(at + more));
-        let whole = reached.is_some_and(|reached| reached >= address + bytes);
-        let here = self.pieces.range_mut(first..address + bytes).filter(|_| whole);
-        here.for_each(|(_, piece)| piece.stays = true);
-        whole
-    }
-
-    fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.open_pieces().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
-    }
-}
-
 impl Heap {
     /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others from now on.
     pub(crate) fn share(
@@ -244,7 +185,7 @@ impl Heap {
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
-        self.segments.iter().flatten().flat_map(|it| it.pieces.values()).any(|piece| piece.stays)
+        self.segments.iter().flatten().any(HeapSegment::has_exported)
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped. After an error of the driver's some

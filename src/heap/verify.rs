@@ -184,11 +184,11 @@ impl Heap {
         for (number, segment) in self.each_segment_there() {
             let (end, front) = (segment.address + segment.mapped, segment.mapped);
             holds!(
-                front + segment.premapped <= segment.bytes,
+                front + segment.premapped() <= segment.bytes,
                 "segment {number} has more than it has addresses for: {segment:?}"
             );
             if segment.is_allocated() {
-                let whole = front == segment.bytes && segment.premapped == 0;
+                let whole = front == segment.bytes;
                 let plain = segment.pieces.is_empty();
                 holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
                 continue;
@@ -199,7 +199,8 @@ impl Heap {
             let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
             held.reverse();
-            held.extend((segment.premapped > 0).then_some((end, segment.premapped)));
+            let premapped = segment.premapped();
+            held.extend((premapped > 0).then_some((end, premapped)));
             let together = |all: &[(u64, u64)]| -> Vec<(u64, u64)> {
                 runs(all.iter().copied()).map(|(place, _)| place).collect()
             };
@@ -208,7 +209,7 @@ impl Heap {
                 "segment {number} needs memory at {held:x?} and has it at {behind:x?}"
             );
             let last = segment.pieces.last_key_value().map(|(_, piece)| piece);
-            let ends = segment.premapped == 0 || last.is_some_and(Piece::is_open);
+            let ends = premapped == 0 || last.is_some_and(Piece::is_open);
             holds!(ends, "segment {number} has premapped memory and has lost its last piece");
         }
         Ok(())
@@ -243,7 +244,7 @@ impl Heap {
             let of_segment = segment.held();
             pieces += of_segment.len();
             held += of_segment.iter().map(|it| it.1).sum::<u64>();
-            premapped += segment.premapped;
+            premapped += segment.premapped();
             let away = segment.pieces.values().filter(|piece| piece.memory().is_none());
             gone += away.map(|piece| piece.bytes).sum::<u64>();
         }

@@ -15,13 +15,6 @@ use crate::heap::suspend::{Keeper, NothingKept, Presence};
 use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
 
-/// Pieces that plans may be told of: their rows, and what plans are told.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sharable {
-    rows: Vec<usize>,
-    pub(crate) held: Vec<Held>,
-}
-
 /// A plan with its pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
@@ -49,10 +42,10 @@ impl PlannedHeap {
         })
     }
 
-    /// Pieces that graphs of the pool use and that hold nothing which must last. What lasts may lie on
-    /// those that no graph overwrites but graphs whose output there the host has freed.
-    pub(crate) fn sharable(&self) -> Sharable {
-        let mut sharable = Sharable::default();
+    /// Pieces that graphs of the pool use and that hold nothing which must last: their rows, and what plans are told.
+    /// What lasts may lie on those that no graph overwrites but graphs whose output there the host has freed.
+    pub(crate) fn sharable(&self) -> (Vec<usize>, Vec<Held>) {
+        let mut sharable = (Vec::new(), Vec::new());
         let mut lasts = vec![false; self.pieces.len()];
         // What only planned captures that are over have may go before the plan is carried out.
         let mut stays = vec![false; self.pieces.len()];
@@ -71,16 +64,16 @@ impl PlannedHeap {
             let Some(piece) = piece.as_ref().filter(wanted) else {
                 continue;
             };
-            sharable.rows.push(row);
-            sharable.held.push(Held { bytes: piece.bytes, lasting: !overwritten[row] });
+            sharable.0.push(row);
+            sharable.1.push(Held { bytes: piece.bytes, lasting: !overwritten[row] });
         }
         sharable
     }
 
-    /// Gives a plan's new pieces numbers.
-    pub(crate) fn prepare(&mut self, plan: Plan, sharable: &Sharable) -> Prepared {
+    /// Gives a plan's new pieces numbers; `sharable` are the rows of those that the plan was told of.
+    pub(crate) fn prepare(&mut self, plan: Plan, sharable: &[usize]) -> Prepared {
         let mut new = self.next..;
-        let piece = |held: Option<u32>| match held.map(|held| sharable.rows[held as usize]) {
+        let piece = |held: Option<u32>| match held.map(|held| sharable[held as usize]) {
             Some(row) => (Some(row), self.piece(row).number),
             None => (None, new.next().unwrap_or(u64::MAX)),
         };

@@ -22,7 +22,7 @@ use super::suspend::Holding;
 use super::verify::{holds, Verdict};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
-pub(crate) use bind::{Prepared, Sharable};
+pub(crate) use bind::Prepared;
 use place::Laid;
 pub(crate) use space::Asker;
 use space::{Scratch, Space};
@@ -343,10 +343,8 @@ impl PlannedCapture {
 
     /// What is free among the addresses that one is of.
     fn space_of(&mut self, address: u64) -> &mut Space {
-        match &mut self.laid {
-            Some(laid) if laid.owns(address) => &mut laid.space,
-            _ => &mut self.space,
-        }
+        let laid = self.laid.as_mut().and_then(|laid| laid.space_of(address));
+        laid.unwrap_or(&mut self.space)
     }
 
     /// Those that are not free yet.

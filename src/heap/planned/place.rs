@@ -35,24 +35,24 @@ impl PlannedHeap {
         let unit = unit(driver.memory_support());
         let stream = asker.stream;
         let before = self.reserved();
-        let spot = loop {
+        let (address, new) = loop {
             let planned = self.enter_capture(capture, unit);
             let &mut NewAddresses { at, end } = planned.run(stream);
             let spot = planned.space.find(&asker, bytes, at);
-            if spot.new <= end - at {
+            if spot.1 <= end - at {
                 break spot;
             }
             // What is missing may come elsewhere: then other places may be better.
             let limit = limit.saturating_sub(self.reserved() - before);
-            if !self.lengthen(driver, capture, stream, spot.new, limit)? {
+            if !self.lengthen(driver, capture, stream, spot.1, limit)? {
                 return Ok(None);
             }
         };
         let planned = self.enter_capture(capture, unit);
-        planned.run(stream).at += spot.new;
-        let place = (spot.address, bytes);
+        planned.run(stream).at += new;
+        let place = (address, bytes);
         let beneath = planned.space.take(stream, place);
-        planned.space.forget(&asker, spot.new);
+        planned.space.forget(&asker, new);
         Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
     }
 
@@ -257,12 +257,13 @@ pub(super) struct Laid {
     /// So far scratch memory lies behind them.
     mapped: u64,
     end: u64,
-    pub(super) space: Space,
+    space: Space,
 }
 
 impl Laid {
-    pub(super) fn owns(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
+    /// What is free here, where an address is of these.
+    pub(super) fn space_of(&mut self, address: u64) -> Option<&mut Space> {
+        (self.start..self.end).contains(&address).then_some(&mut self.space)
     }
 }
 

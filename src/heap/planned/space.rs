@@ -92,10 +92,10 @@ struct Idle {
 
 /// Where a block may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
-    pub(super) address: u64,
+struct Spot {
+    address: u64,
     /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
-    pub(super) new: u64,
+    new: u64,
 }
 
 /// What a spot costs, the worst first.
@@ -193,8 +193,9 @@ impl Space {
         asker.shares && at >= end
     }
 
-    /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
-    pub(super) fn find(&mut self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
+    /// The best place for a block of `bytes`, and how many bytes of it, in whole pages, lie at new addresses of its
+    /// stream, which begin at `fresh`.
+    pub(super) fn find(&mut self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> (u64, u64) {
         let pages = bytes.div_ceil(self.unit);
         let (mut free, mixed) = self.free(asker);
         let given = free.iter().filter_map(|free| Some((free.owner?, free.knowers)));
@@ -223,7 +224,7 @@ impl Space {
         for open in self.opens(&free, (asker, peers), fresh) {
             self.offer(open, bytes, fresh, &mut best);
         }
-        best.1
+        (best.1.address, best.1.new)
     }
 
     /// Free pages that lie one behind the other, with the gaps around them; such gaps without pages between them; and

@@ -7,7 +7,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "whole-blocks",
         rule: "Blocks of pools that do not split have segments of their own.",
         file: "src/engine/pools.rs",
-        edits: &[("whole: config.no_split,", "whole: false,")],
+        edits: &[("supply, config.no_split, settings", "supply, false, settings")],
         test: "random::named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
     },
     Mutant {
