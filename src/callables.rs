@@ -46,7 +46,7 @@ use std::mem::{self, ManuallyDrop};
 use std::num::NonZeroUsize;
 
 use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
-use crate::engine::{Attempt, PoolConfig};
+use crate::engine::{setters, Attempt, PoolConfig};
 use crate::graphs::{Capture, Error, Event, Graph, Memory, Pool};
 use crate::shown::shown;
 
@@ -71,25 +71,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets how captures are made.
-    #[must_use]
-    pub fn mode(mut self, mode: CaptureMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets how often all parts run before they are captured.
-    #[must_use]
-    pub fn warm_ups(mut self, warm_ups: usize) -> Self {
-        self.warm_ups = warm_ups;
-        self
-    }
-
-    /// Sets the most shapes that are kept.
-    #[must_use]
-    pub fn most_shapes(mut self, most: NonZeroUsize) -> Self {
-        self.most_shapes = most;
-        self
+    setters! {
+        /// Sets how captures are made.
+        mode: CaptureMode => mode;
+        /// Sets how often all parts run before they are captured.
+        warm_ups: usize => warm_ups;
+        /// Sets the most shapes that are kept.
+        most_shapes: NonZeroUsize => most_shapes;
     }
 }
 

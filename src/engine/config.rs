@@ -80,7 +80,7 @@ macro_rules! setters {
         }
     )*};
 }
-pub(super) use setters;
+pub(crate) use setters;
 
 impl Config {
     /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`

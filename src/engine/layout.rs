@@ -426,7 +426,10 @@ impl<D: Driver> Locked<'_, D> {
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
             let heap = pools.heap_mut(heap);
-            let mut place = |busy: &[_]| heap.place_beside(busy, request.bytes, requester, proof);
+            let mut place = |busy: &[_]| {
+                let address = heap.find_place(busy, request.bytes, requester, proof)?;
+                heap.place_at(address, request.bytes, requester, proof)
+            };
             place(&wanted).or_else(|| place(&all))
         });
         let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
@@ -517,8 +520,9 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
         let free = self.with_proof(requester, |pools, proof| {
-            let find =
-                |heap: u32| Some((heap, pools.heap(heap).find_place(bytes, requester, proof)?));
+            let find = |heap: u32| {
+                Some((heap, pools.heap(heap).find_place(&[], bytes, requester, proof)?))
+            };
             find(homes.first).or_else(|| homes.second.and_then(find))
         });
         if let Some((heap, address)) = free {

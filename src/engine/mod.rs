@@ -38,6 +38,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use checkpoints::{Checkpoint, Restored};
+pub(crate) use config::setters;
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
 pub use config::Flaw;

@@ -10,7 +10,7 @@ use crate::driver::{
     DriverError, ErrorKind, ExecutableHandle, Functions, GraphHandle, GraphShape, HostApi,
     StreamHandle,
 };
-use crate::engine::{Engine, PoolId};
+use crate::engine::{setters, Engine, PoolId};
 use crate::heap::enter_row;
 
 /// How a pool keeps the executables of its graphs ([`Pool::keep_executables`](super::Pool::keep_executables)).
@@ -27,18 +27,11 @@ pub struct ExecutableOptions {
 }
 
 impl ExecutableOptions {
-    /// Sets the most that they may take together, in bytes.
-    #[must_use]
-    pub fn budget(mut self, bytes: u64) -> Self {
-        self.budget = Some(bytes);
-        self
-    }
-
-    /// Lets graphs of one shape share an executable, which is updated when another of them is launched.
-    #[must_use]
-    pub fn sharing(mut self, functions: Functions) -> Self {
-        self.sharing = Some(functions);
-        self
+    setters! {
+        /// Sets the most that they may take together, in bytes.
+        budget: u64 => budget = Some(budget);
+        /// Lets graphs of one shape share an executable, which is updated when another of them is launched.
+        sharing: Functions => sharing = Some(sharing);
     }
 }
 

@@ -50,8 +50,9 @@ pub(crate) struct Wanted {
 /// Where memory can be mapped for a block.
 #[derive(Clone, Copy, Debug)]
 struct Site {
-    /// What must be mapped, in bytes.
+    /// What must be mapped, in bytes, and where.
     missing: u64,
+    address: u64,
     /// The first free range that the block covers, but for the new one.
     first: Option<RangeId>,
     spot: GrowthSpot,
@@ -61,10 +62,8 @@ struct Site {
 enum GrowthSpot {
     /// Behind everything.
     End(SegmentId),
-    /// At the low end of a hole.
-    Low(RangeId),
-    /// At the high end of a hole.
-    High(RangeId),
+    /// At an end of a hole.
+    Hole(RangeId),
 }
 
 impl Heap {
@@ -88,7 +87,7 @@ impl Heap {
         if let Some(site) = self.site(wanted, requester, proof, unit) {
             let premapped = match site.spot {
                 GrowthSpot::End(segment) => self.premapped_of(segment),
-                GrowthSpot::Low(_) | GrowthSpot::High(_) => 0,
+                GrowthSpot::Hole(_) => 0,
             };
             if site.missing.saturating_sub(premapped) > limit {
                 return Ok(None);
@@ -96,7 +95,12 @@ impl Heap {
             let first = match (site.missing, site.first) {
                 (0, Some(first)) => first,
                 _ => {
-                    let fresh = self.map_at(driver, site, wanted, unit)?;
+                    let fresh = match site.spot {
+                        GrowthSpot::End(it) => self.extend(driver, it, site.missing, wanted, unit),
+                        GrowthSpot::Hole(hole) => {
+                            self.fill_hole(driver, hole, (site.address, site.missing))
+                        }
+                    }?;
                     site.first.unwrap_or(fresh)
                 }
             };
@@ -173,7 +177,7 @@ impl Heap {
         Ok(given)
     }
 
-    /// The site where the least is missing; of equals a hole, and of holes the lowest.
+    /// The site where the least is missing; of equals the lowest.
     fn site(
         &self,
         Wanted { bytes, apart, .. }: Wanted,
@@ -185,31 +189,29 @@ impl Heap {
             let from = range.filter(|_| !apart);
             self.usable(from, |range| range.previous, bytes, requester, proof)
         };
-        let mut best: Option<(u64, u64, Site)> = None;
-        let mut offer = |address: u64, site: Site| {
-            let rank = (site.missing, address);
-            if best.is_none_or(|(missing, at, _)| rank < (missing, at)) {
-                best = Some((site.missing, address, site));
+        let mut best: Option<Site> = None;
+        let mut offer = |site: Site| {
+            let rank = |site: &Site| (site.missing, site.address);
+            if best.is_none_or(|best| rank(&site) < rank(&best)) {
+                best = Some(site);
             }
         };
         // What lies apart leaves the holes to what is to lie there.
         for &hole in self.holes.iter().filter(|_| !apart) {
             let range = &self.ranges[hole];
+            let (address, spot) = (range.address, GrowthSpot::Hole(hole));
             let (first, below) = before(range.previous);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
-                offer(range.address, Site { missing, first, spot: GrowthSpot::Low(hole) });
+                offer(Site { missing, address, first, spot });
             }
             let (_, above) = self.usable(range.next, |it| it.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
-                offer(range.address, Site { missing, first, spot: GrowthSpot::High(hole) });
+                offer(Site { missing, address: range.end() - missing, first, spot });
             } else if below + range.bytes + above >= bytes {
-                offer(
-                    range.address,
-                    Site { missing: range.bytes, first, spot: GrowthSpot::Low(hole) },
-                );
+                offer(Site { missing: range.bytes, address, first, spot });
             }
         }
         if let Some(segment) = self.growing {
@@ -217,31 +219,11 @@ impl Heap {
             let (first, usable) = before(row.last);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
-                offer(
-                    row.address + row.mapped,
-                    Site { missing, first, spot: GrowthSpot::End(segment) },
-                );
+                let (address, spot) = (row.address + row.mapped, GrowthSpot::End(segment));
+                offer(Site { missing, address, first, spot });
             }
         }
-        best.map(|(_, _, site)| site)
-    }
-
-    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it makes.
-    fn map_at(
-        &mut self,
-        driver: &impl Driver,
-        Site { missing, spot, .. }: Site,
-        wanted: Wanted,
-        unit: u64,
-    ) -> Result<RangeId, DriverError> {
-        let (hole, low) = match spot {
-            GrowthSpot::End(segment) => return self.extend(driver, segment, missing, wanted, unit),
-            GrowthSpot::Low(hole) => (hole, true),
-            GrowthSpot::High(hole) => (hole, false),
-        };
-        let range = &self.ranges[hole];
-        let address = if low { range.address } else { range.end() - missing };
-        self.fill_hole(driver, hole, (address, missing))
+        best
     }
 
     /// Maps a part of a hole as one piece, and returns the idle range that it makes, joined with none beside it.
@@ -388,13 +370,13 @@ impl Heap {
     }
 
     /// How much of what is missing behind a segment's end is mapped there already.
-    pub(super) fn premapped_of(&self, segment: SegmentId) -> u64 {
+    fn premapped_of(&self, segment: SegmentId) -> u64 {
         self.segments[segment.index()].as_ref().map_or(0, HeapSegment::premapped)
     }
 
     /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and with a step
     /// more than that. Returns the range. After an error of the driver's nothing has changed.
-    pub(super) fn extend(
+    fn extend(
         &mut self,
         driver: &impl Driver,
         segment: SegmentId,

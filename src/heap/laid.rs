@@ -53,9 +53,17 @@ impl Heap {
         Some(self.carve(first, bytes))
     }
 
-    /// The lowest address at which [`Heap::place`] would put a block of a capture. Costs a look at each free range.
+    /// Whether all of these addresses lie in ranges of one segment, with memory behind them or not yet.
+    pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
+        let mut segments = self.segments.iter().flatten();
+        segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
+    }
+
+    /// The lowest address at which [`Heap::place_at`] would put a block and it lies over none of these addresses (begins
+    /// and ends, by their begins). Costs a look at each of them and each free range.
     pub(crate) fn find_place(
         &self,
+        busy: &[(u64, u64)],
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
@@ -63,39 +71,9 @@ impl Heap {
         if !self.has_places() {
             return None;
         }
-        let (mut begin, mut end) = (0, 0);
-        for id in self.free_ids().filter(|&id| self.may_take(id, requester, proof)) {
-            let range = &self.ranges[id];
-            if range.address != end || range.previous.is_none() {
-                begin = range.address;
-            }
-            end = range.end();
-            if end - begin >= bytes {
-                return Some(begin);
-            }
-        }
-        None
-    }
-
-    /// Whether all of these addresses lie in ranges of one segment, with memory behind them or not yet.
-    pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
-        let mut segments = self.segments.iter().flatten();
-        segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
-    }
-
-    /// Carves a block out at the lowest address at which [`Heap::place_at`] would and it lies over none of these
-    /// addresses (begins and ends, by their begins). Costs a look at each of them and each free range.
-    pub(crate) fn place_beside(
-        &mut self,
-        busy: &[(u64, u64)],
-        bytes: u64,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> Option<Placed> {
         let mut busy = busy.iter().peekable();
         // Where free addresses without a gap begin; they go up to the end of `last`.
         let (mut begin, mut last) = (0, None);
-        let mut found = None;
         for id in self.free_ids().filter(|&id| self.may_take(id, requester, proof)) {
             let range = &self.ranges[id];
             if last.is_none() || range.previous != last {
@@ -114,11 +92,10 @@ impl Heap {
                 busy.next();
             }
             if begin.saturating_add(bytes) <= end {
-                found = Some(begin);
-                break;
+                return Some(begin);
             }
         }
-        self.place_at(found?, bytes, requester, proof)
+        None
     }
 
     /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
