@@ -233,6 +233,11 @@ impl HeapSegment {
         }
     }
 
+    /// Whether an address lies in what is reserved, or allocated.
+    pub(super) fn owns(&self, address: u64) -> bool {
+        (self.address..self.address + self.bytes).contains(&address)
+    }
+
     /// Bytes that can still come into use behind what is.
     pub(crate) fn room(&self) -> u64 {
         self.bytes - self.mapped

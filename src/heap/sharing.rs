@@ -175,10 +175,8 @@ impl Heap {
             return false;
         }
         self.keep_premapped(Some(place));
-        let here = |segment: &&mut HeapSegment| {
-            place.0.checked_sub(segment.address).is_some_and(|offset| offset < segment.bytes)
-        };
-        let segment = self.segments.iter_mut().flatten().find(here);
+        let mut segments = self.segments.iter_mut().flatten();
+        let segment = segments.find(|segment| segment.owns(place.0));
         // Whole allocations never go from under their addresses.
         segment.is_some_and(|segment| segment.is_allocated() || segment.keep_exported(place))
     }

@@ -321,7 +321,7 @@ impl PlannedCapture {
 
     /// Whether an address lies in what is reserved for it.
     fn owns(&self, address: u64) -> bool {
-        self.segments.iter().any(|it| (it.address..it.address + it.bytes).contains(&address))
+        self.segments.iter().any(|segment| segment.owns(address))
     }
 
     /// The next address that it would give out, and how many bytes are reserved from there on; 0 before any are.
