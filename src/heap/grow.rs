@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, Access, HeapSegment, Piece, SegmentShape};
+use super::segment::{unit, Access, HeapSegment, Piece};
 use super::suspend::Holding;
-use super::{enter_row, Change, Heap, Supply};
+use super::{enter_row, Change, Heap, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -115,23 +115,22 @@ impl Heap {
             return Ok(Some(placed));
         }
         let least = bytes.next_multiple_of(unit);
-        let (segment, shape) = match self.plan.supply {
-            Supply::Growing { reserve } => (least, SegmentShape::Growable { reserve }),
-            Supply::Fixed if self.plan.whole => (least, SegmentShape::Fixed),
-            Supply::Fixed if self.plan.small => (SMALL_SEGMENT.max(least), SegmentShape::Fixed),
+        let segment = match self.plan.supply {
+            Supply::Fixed if self.plan.whole => least,
+            Supply::Fixed if self.plan.small => SMALL_SEGMENT.max(least),
             Supply::Fixed if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
-                (LARGE_SEGMENT.max(least), SegmentShape::Fixed)
+                LARGE_SEGMENT.max(least)
             }
-            Supply::Fixed => (least, SegmentShape::Fixed),
+            Supply::Fixed | Supply::Growing { .. } => least,
             // To the byte, so that a memory checker sees every step beyond the end.
-            Supply::Uncached => (wanted.requested, SegmentShape::Allocated),
+            Supply::Uncached => wanted.requested,
         };
         if segment > limit {
             return Ok(None);
         }
         let mut opened = match &self.source {
             Some(source) => self.ask(source, segment, wanted.stream)?,
-            None => HeapSegment::open(driver, segment, shape, self.plan.exportable)?,
+            None => HeapSegment::open(driver, segment, self.plan.supply, self.plan.exportable)?,
         };
         if opened.is_growable() {
             if let Err(error) = opened.extend(driver, least) {
@@ -141,7 +140,7 @@ impl Heap {
             }
         }
         let mut bytes = bytes;
-        if shape == SegmentShape::Allocated {
+        if self.is_uncached() {
             // Its last granule counts as whole: blocks are multiples of 512.
             bytes = wanted.requested.next_multiple_of(512);
             (opened.bytes, opened.mapped) = (bytes, bytes);
@@ -278,8 +277,7 @@ impl Heap {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
-        let Supply::Growing { reserve } = self.plan.supply else { return Ok(None) };
-        if self.is_shut() || self.has_source() {
+        if !self.plan.grows_in_place() || self.is_shut() || self.has_source() {
             return Ok(None);
         }
         let idle = self.idle_at_end(granularity);
@@ -294,8 +292,8 @@ impl Heap {
             Some((segment, _)) => (segment, idle, behind),
             None => {
                 let bytes = bytes.next_multiple_of(granularity);
-                let shape = SegmentShape::Growable { reserve };
-                let opened = HeapSegment::open(driver, bytes, shape, self.plan.exportable)?;
+                let Plan { supply, exportable, .. } = self.plan;
+                let opened = HeapSegment::open(driver, bytes, supply, exportable)?;
                 let segment = SegmentId::new(enter_row(&mut self.segments, opened));
                 self.growing.get_or_insert(segment);
                 (segment, 0, bytes)

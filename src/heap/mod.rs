@@ -79,7 +79,7 @@ impl Plan {
 /// How a heap gets memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Supply {
-    /// Segments that reserve this many bytes of addresses and grow.
+    /// Segments that reserve at least this many bytes of addresses and grow in them.
     Growing { reserve: u64 },
     /// Segments of fixed sizes.
     #[default]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::range::RangeId;
 use super::sharing::{Export, Shared, SharedPiece, Unshared};
 use super::suspend::Holding;
+use super::Supply;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -128,17 +129,6 @@ impl Piece {
     }
 }
 
-/// How a segment is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SegmentShape {
-    /// Reserves this many bytes of addresses where that is possible, and grows in them.
-    Growable { reserve: u64 },
-    /// Is had whole.
-    Fixed,
-    /// Is had whole, as an allocation of the driver's.
-    Allocated,
-}
-
 /// How far apart memory can be had, in bytes.
 pub(crate) fn unit(support: MemorySupport) -> u64 {
     match support {
@@ -195,11 +185,12 @@ impl HeapSegment {
         Self { address, bytes, ..Self::default() }
     }
 
-    /// A segment that can hold at least `bytes`. One that can grow is empty at first.
+    /// A segment that can hold at least `bytes`. One that can grow is empty at first; without virtual memory management it
+    /// is had whole.
     pub(crate) fn open(
         driver: &impl Driver,
         bytes: u64,
-        shape: SegmentShape,
+        supply: Supply,
         exportable: bool,
     ) -> Result<Self, DriverError> {
         let segment = |address, bytes, mapped, kind| Self {
@@ -208,12 +199,12 @@ impl HeapSegment {
             mapped,
             ..Self::reserved(address, bytes)
         };
-        match (driver.memory_support(), shape) {
-            (MemorySupport::Mapped { granularity }, SegmentShape::Growable { reserve }) => {
+        match (driver.memory_support(), supply) {
+            (MemorySupport::Mapped { granularity }, Supply::Growing { reserve }) => {
                 let bytes = bytes.max(reserve).next_multiple_of(granularity);
                 Ok(segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Growable))
             }
-            (MemorySupport::Mapped { granularity }, SegmentShape::Fixed) => {
+            (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
                 let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Fixed);
                 if let Err(error) = fixed.extend(driver, bytes) {
@@ -223,11 +214,11 @@ impl HeapSegment {
                 }
                 Ok(fixed)
             }
-            (MemorySupport::Allocated, SegmentShape::Growable { .. } | SegmentShape::Fixed) => {
+            (MemorySupport::Allocated, Supply::Growing { .. } | Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
-            (_, SegmentShape::Allocated) => {
+            (_, Supply::Uncached) => {
                 Ok(segment(driver.allocate(bytes)?, bytes, bytes, SegmentKind::Allocated))
             }
         }

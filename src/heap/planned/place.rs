@@ -15,7 +15,8 @@ use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
 use crate::heap::place::Placed;
 use crate::heap::range::{RangeState, SegmentId, Users};
-use crate::heap::segment::{create, unit, Access, HeapSegment, SegmentShape};
+use crate::heap::segment::{create, unit, Access, HeapSegment};
+use crate::heap::Supply;
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -194,9 +195,8 @@ impl PlannedHeap {
         bytes: u64,
     ) -> Result<u64, DriverError> {
         if self.capture_of(capture).next_place().1 < bytes {
-            let open = |reserve| {
-                HeapSegment::open(driver, bytes, SegmentShape::Growable { reserve }, false)
-            };
+            let open =
+                |reserve| HeapSegment::open(driver, bytes, Supply::Growing { reserve }, false);
             // Where so many fail, addresses are scarce.
             let segment = open(RESERVE).or_else(|_| open(bytes))?;
             self.capture_of(capture).segments.push(segment);
