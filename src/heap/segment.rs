@@ -275,11 +275,6 @@ impl HeapSegment {
         matches!(self.kind, SegmentKind::Allocated | SegmentKind::Given(..))
     }
 
-    /// Whether it comes from a source of the host's.
-    pub(super) fn is_given(&self) -> bool {
-        matches!(self.kind, SegmentKind::Given(..))
-    }
-
     /// Whether its pieces are made for other processes to map.
     pub(super) fn is_exportable(&self) -> bool {
         self.exportable
@@ -418,7 +413,7 @@ impl HeapSegment {
         driver: &impl Driver,
         (address, bytes): (u64, u64),
     ) -> Result<Shared, Unshared> {
-        if self.is_given() {
+        if let SegmentKind::Given(..) = self.kind {
             return Err(Unshared::Given);
         }
         if self.is_allocated() {
