@@ -1,8 +1,8 @@
 //! What of a heap's memory other processes and other devices may map.
 //!
 //! Another process maps whole pieces, so a block comes with all that lies on its pieces. An export keeps the physical
-//! memory until it is closed, as a mapping of another process does. So the segment that holds a piece holds its export,
-//! and drops it when the piece goes: who else held it would keep memory from the driver.
+//! memory until it is closed, as a mapping of another process does. So a segment's piece holds its export, which goes
+//! with it: who else held it would keep memory from the driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
