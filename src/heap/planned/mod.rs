@@ -108,11 +108,11 @@ struct PlannedBlock {
     bytes: u64,
     /// Its stream, and what had to be proven for it to lie there; none for a block on memory of its own.
     owner: Option<(StreamIndex, Markers)>,
-    life: Life,
+    life: BlockLife,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum BlockLife {
     Live,
     /// Its capture freed it, and something else still uses it.
     Waits,
@@ -235,7 +235,7 @@ impl PlannedHeap {
         let mut under_way =
             self.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
         if let Some(block) = under_way.find_map(|planned| planned.blocks.get_mut(&address)) {
-            block.life = Life::Waits;
+            block.life = BlockLife::Waits;
         }
     }
 
@@ -263,8 +263,8 @@ impl PlannedHeap {
             let Some(block) = planned.blocks.get_mut(&address) else { continue };
             let (bytes, owner) = (block.bytes, block.owner.take());
             planned.held -= bytes;
-            if planned.moment > 0 && block.life == Life::Live {
-                block.life = Life::Freed(next);
+            if planned.moment > 0 && block.life == BlockLife::Live {
+                block.life = BlockLife::Freed(next);
             } else {
                 planned.blocks.remove(&address);
             }
@@ -286,8 +286,8 @@ impl PlannedBlock {
     /// The first plan that was made after the host had freed it, of an output.
     fn freed(&self) -> Option<u64> {
         match self.life {
-            Life::Freed(moment) => Some(moment),
-            Life::Live | Life::Waits => None,
+            BlockLife::Freed(moment) => Some(moment),
+            BlockLife::Live | BlockLife::Waits => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
 use super::{
-    Bound, Fixed, Life, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
+    BlockLife, Bound, Fixed, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
 };
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
@@ -152,7 +152,7 @@ impl PlannedHeap {
     ) -> Placed {
         let (address, bytes) = place;
         let planned = self.capture_of(capture);
-        planned.blocks.insert(address, PlannedBlock { bytes, owner, life: Life::Live });
+        planned.blocks.insert(address, PlannedBlock { bytes, owner, life: BlockLife::Live });
         planned.held += bytes;
         planned.peak = planned.peak.max(planned.held);
         // Its segment is its capture's.
