@@ -100,7 +100,7 @@ impl<D: Driver> Engine<D> {
     /// them, since they may lie on memory of a graph of the pool that lives.
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
-            if let Some(graph) = locked.state.verdicts.give_up(capture) {
+            if let Some(graph) = self.verdicts.give_up(capture) {
                 return locked.release_graph(graph);
             }
             let slot = locked.state.slot_of(capture, "abandon_capture")?;

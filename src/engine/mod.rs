@@ -96,7 +96,6 @@ struct State {
     segment_origins: SegmentOrigins,
     tuning: Tuning,
     graphs: Graphs,
-    verdicts: Verdicts,
     imports: Imports,
     /// Pools whose owners are gone; they are destroyed when nothing uses them.
     leaving: Vec<PoolId>,
@@ -134,7 +133,6 @@ impl State {
             segment_origins: SegmentOrigins::new(),
             tuning,
             graphs: Graphs::new(engine),
-            verdicts: Verdicts::default(),
             imports: Imports::default(),
             leaving: Vec::new(),
             journals: false,
@@ -192,6 +190,7 @@ pub struct Engine<D: Driver> {
     state: Mutex<State>,
     /// Held while the device is waited for or a capture begins.
     device_waits: Mutex<()>,
+    verdicts: Verdicts,
     observers: Observers,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
@@ -237,6 +236,7 @@ impl<D: Driver> Engine<D> {
             caches,
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
+            verdicts: Verdicts::new(),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
         };

@@ -173,9 +173,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A capture takes lent blocks over once it is accepted, not when it is closed.",
         file: "src/engine/end.rs",
         edits: &[(
-            "self.state.verdicts.add(report, evidence);",
+            "Ok((report, evidence))",
             "self.state.adopt_lent(report.graph);
-        self.state.verdicts.add(report, evidence);",
+        Ok((report, evidence))",
         )],
         test: "lending::launches::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
     },
