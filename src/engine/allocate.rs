@@ -251,7 +251,7 @@ impl<D: Driver> Locked<'_, D> {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Remedy::Grow => locked.grow(request, homes.grows, requester, false),
+            Remedy::Grow => locked.grow(request, homes.first, requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
             Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })

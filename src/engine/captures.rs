@@ -132,7 +132,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
         // A poisoned engine hands nothing out, but what its graphs use they still use.
         let state = self.state.lock();
-        state.graphs.pools_of(graph)
+        state.pools.pools_of(graph)
     }
 
     /// Looks at a stream, so that the engine knows its terminals as they are now.

@@ -47,12 +47,7 @@ impl State {
     /// A new graph's claim on its pools.
     fn add_graph_to(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
         let planned = self.keep_planned(&pools, capture).then_some(capture);
-        for &pool in &pools {
-            if let Some(pool) = self.pools.get_mut(pool) {
-                pool.add_graph();
-            }
-        }
-        self.graphs.add(GraphUse { pools, planned })
+        self.pools.add_graph(GraphUse { pools, planned })
     }
 
     /// Counts what a capture came to.
@@ -435,16 +430,13 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
         self.state.messages.say(Level::Debug, || format!("{graph} is released"));
-        let found = self.state.graphs.remove(graph);
+        let found = self.state.pools.remove_graph(graph);
         let GraphUse { pools, planned } =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);
         }
         for pool in pools {
-            if let Some(row) = self.state.pools.get_mut(pool) {
-                row.remove_graph();
-            }
             self.forget_graphs(pool);
         }
         Ok(())

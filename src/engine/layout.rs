@@ -16,7 +16,6 @@ use thiserror::Error as ThisError;
 use super::allocate::Request;
 use super::captures::CaptureState;
 use super::heard::Hears;
-use super::memory::Amount;
 use super::names::PoolId;
 use super::oom::Work;
 use super::planned::can_plan;
@@ -434,7 +433,7 @@ impl<D: Driver> Locked<'_, D> {
         let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
         if placed.is_none() && homes.first == heap && asked_for {
             // What the driver refuses, the pool may still have.
-            return self.grow(request, homes.grows, requester, true).ok().flatten();
+            return self.grow(request, homes.first, requester, true).ok().flatten();
         }
         placed.map(|placed| (heap, placed))
     }
@@ -514,7 +513,7 @@ impl<D: Driver> Locked<'_, D> {
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
-            self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+            self.give_back(Some(pool), u64::MAX, None);
         }
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
@@ -535,7 +534,7 @@ impl<D: Driver> Locked<'_, D> {
                 if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
                     return Ok((heap, address));
                 }
-                let heap = homes.grows;
+                let heap = homes.first;
                 let following = self.state.captures.get(slot).following.as_ref();
                 if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
                     let following = self.state.capture(slot).following.iter_mut();
@@ -804,7 +803,7 @@ impl<D: Driver> Plans<'_, D> {
             if planned {
                 // Else it would be held beside what the plan takes.
                 locked.free_completed(Some(pool));
-                locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+                locked.give_back(Some(pool), u64::MAX, None);
             }
             // Without a record of all that was allocated nothing can be planned.
             let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);

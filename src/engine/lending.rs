@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::allocate::{Request, POLLED};
 use super::config::Flaw;
 use super::live_blocks::{LiveBlock, Tenure};
-use super::memory::Amount;
 use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::streams::Position;
@@ -168,7 +167,7 @@ impl<D: Driver> HostCalls<'_, D> {
             locked.free_completed(Some(pool));
             let before = locked.state.pools.reserved(pool);
             locked.release_planned(Some(pool));
-            locked.give_back(Amount { pool: Some(pool), ..Amount::ALL });
+            locked.give_back(Some(pool), u64::MAX, None);
             Ok(before.saturating_sub(locked.state.pools.reserved(pool)))
         })
     }
@@ -208,7 +207,7 @@ impl State {
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
     pub(super) fn adopt_lent(&mut self, graph: GraphId) {
-        for pool in self.graphs.pools_of(graph) {
+        for pool in self.pools.pools_of(graph) {
             if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
                 self.adopt_lent_of(pool);
             }

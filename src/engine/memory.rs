@@ -8,14 +8,15 @@ use std::sync::Arc;
 use super::captures::CaptureState;
 use super::figures::{Peaks, Statistics};
 use super::history::{EventKind, Frames, HostFrame};
-use super::lending::Spare;
 use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
-use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
+use super::{
+    one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
+};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, Surplus, TimelineId};
 use crate::logging::{self, Level};
@@ -572,13 +573,22 @@ impl<D: Driver> Locked<'_, D> {
         settled
     }
 
-    /// Gives memory that is wholly free back to the driver, what was unused longest first, and
-    /// returns how much. Nothing is waited for. What the driver refuses to take stays.
-    pub(super) fn give_back(&mut self, amount: Amount) -> u64 {
-        let mut gone = self.release_planned(amount.pool);
+    /// Gives memory of one pool, or of all, that is wholly free back to the driver, what was unused longest first: at
+    /// least `most` bytes, if there are as many. `needs` is the pool that it is for, which has no use for what it keeps
+    /// then. Returns how much went. Nothing is waited for. What the driver refuses to take stays.
+    pub(super) fn give_back(
+        &mut self,
+        pool: Option<PoolId>,
+        most: u64,
+        needs: Option<PoolId>,
+    ) -> u64 {
+        let mut gone = self.release_planned(pool);
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
-        for heap in self.state.pools.heaps_of(amount.pool) {
-            if !self.may_give_back(heap, amount) {
+        for heap in self.state.pools.heaps_of(pool) {
+            let of = self.state.pools.pool_of(heap);
+            let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
+            // Or work may use it.
+            if !is_for_all || self.state.is_settling(of) {
                 continue;
             }
             // Of a suspended pool there is nothing to give back.
@@ -592,24 +602,14 @@ impl<D: Driver> Locked<'_, D> {
             (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
         });
         for (_, heap, Surplus { id, .. }) in surplus {
-            if gone >= amount.most {
+            if gone >= most {
                 break;
             }
             let (bytes, _) =
-                self.state.pools.heap_mut(heap).give_back(self.driver, id, amount.most - gone);
+                self.state.pools.heap_mut(heap).give_back(self.driver, id, most - gone);
             gone += bytes;
         }
         gone
-    }
-
-    /// Whether what is free in a heap is for others, or for the pool that asks, and no work uses it.
-    fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
-        let pool = self.state.pools.pool_of(heap);
-        let spare = self.state.pools.get(pool).map(PoolRow::spare);
-        let is_for_all = amount.pool.is_some()
-            || amount.needs == Some(pool)
-            || !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort));
-        is_for_all && !self.state.is_settling(pool)
     }
 
     /// In a heap that caches nothing: gives back what has become free.
@@ -636,7 +636,7 @@ impl<D: Driver> Locked<'_, D> {
         self.destroy_leaving();
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
-        let released = gone + self.give_back(Amount { pool: None, most, needs: None });
+        let released = gone + self.give_back(None, most, None);
         let awake = self.state.pools.heaps().filter(|heap| !heap.holding().presence().is_shut());
         let waiting = awake.map(|heap| heap.holding().waiting().1 + heap.stream_ordered_bytes());
         let planned =
@@ -645,19 +645,58 @@ impl<D: Driver> Locked<'_, D> {
             waiting.sum::<u64>() + planned.map(|heap| heap.holding().waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
-}
 
-/// How much memory is to be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Amount {
-    /// From this pool alone, or from all.
-    pub(super) pool: Option<PoolId>,
-    /// At least so many bytes, if there are as many.
-    pub(super) most: u64,
-    /// The pool that it is for, which has no use for what it keeps then.
-    pub(super) needs: Option<PoolId>,
-}
+    /// See [`Engine::destroy_pool`].
+    pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
+        self.state.pool(id, "destroy_pool")?;
+        self.free_completed(Some(id));
+        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.pool == id).count();
+        let ordered: usize =
+            heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
+        let waiting = waiting
+            + ordered
+            + usize::from(self.state.is_settling(id))
+            + usize::from(self.state.pools.is_moving(id));
+        let blocks = self.state.blocks.count_of(id);
+        let pool = self.state.pool(id, "destroy_pool")?;
+        if blocks + pool.captures() + pool.graphs() + waiting > 0 {
+            let (captures, graphs) = (pool.captures(), pool.graphs());
+            let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
+            return Err(self.state.pools.refuse(id, "destroy_pool", why));
+        }
+        let mut result = Ok(());
+        for heap in self.state.pool(id, "destroy_pool")?.heaps() {
+            self.state.pools.heap_mut(heap).note_close();
+            self.state.count_changes(heap);
+        }
+        self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
+        let (heaps, planned) = self.state.pools.remove(id);
+        for heap in heaps {
+            result = result.and(heap.close(self.driver));
+        }
+        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
+        self.state.blocks.forget_pool(id);
+        self.state.forget_figures(id);
+        Ok(result?)
+    }
 
-impl Amount {
-    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
+    /// Destroys those pools whose owners are gone, and that nothing uses any more.
+    pub(super) fn destroy_leaving(&mut self) {
+        for pool in self.state.pools.leaving() {
+            // Blocks of stream caches that were freed count until they are taken back: it is tried again then.
+            let _ = self.destroy_pool(pool);
+        }
+    }
+
+    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
+    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
+    pub(super) fn close(&mut self) {
+        self.state.timelines.assign_all();
+        for pool in self.state.pools.ids() {
+            // A pool in use stays, as the comment above says; there is no caller for the driver's errors.
+            let _ = self.destroy_pool(pool);
+        }
+        self.state.timelines.close(self.driver);
+    }
 }

@@ -74,7 +74,7 @@ use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
 use oom::{Errands, Observers};
-use pools::{Graphs, Pools};
+use pools::Pools;
 use sharing::Imports;
 use stream_cache::StreamCaches;
 use streams::Timelines;
@@ -95,10 +95,7 @@ struct State {
     /// Where memory was asked for that came from the driver.
     segment_origins: SegmentOrigins,
     tuning: Tuning,
-    graphs: Graphs,
     imports: Imports,
-    /// Pools whose owners are gone; they are destroyed when nothing uses them.
-    leaving: Vec<PoolId>,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -132,9 +129,7 @@ impl State {
             history: None,
             segment_origins: SegmentOrigins::new(),
             tuning,
-            graphs: Graphs::new(engine),
             imports: Imports::default(),
-            leaving: Vec::new(),
             journals: false,
             foresight: None,
             lessons: Lessons::default(),

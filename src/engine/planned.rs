@@ -291,7 +291,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// The bounds of the plan that the host asks for, of all captures into a pool.
     pub(super) fn asked_of_all(&self, pool: PoolId) -> Option<&Options> {
-        self.state.pools.get(pool)?.plan()
+        self.state.pools.get(pool)?.config().plan.as_ref()
     }
 
     /// What is planned at the end of a capture, for each heap that it has such blocks in.

@@ -263,10 +263,10 @@ impl Page<'_> {
     /// what a capture that was not announced may have used: no live block but one that a restoration put there, nothing
     /// lent, and nothing that waits.
     fn graphs(&self) -> Verdict {
-        let State { pools, graphs, blocks, waiting, .. } = self.state;
+        let State { pools, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
             let label = pool.label();
-            let users = graphs.each().flat_map(|graph| &graph.pools);
+            let users = pools.each_graph().flat_map(|graph| &graph.pools);
             let counted = users.filter(|&&it| it == label.id).count();
             holds!(
                 counted == pool.graphs(),
@@ -293,7 +293,7 @@ impl Page<'_> {
             let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();
             holds!(!lent && ends, "{label} has no graphs, and lends their memory");
         }
-        let uses = graphs.each().flat_map(|graph| &graph.pools);
+        let uses = pools.each_graph().flat_map(|graph| &graph.pools);
         let gone = uses.copied().find(|&pool| pools.get(pool).is_none());
         holds!(gone.is_none(), "a graph uses a pool that is gone: {gone:?}");
         Ok(())
@@ -318,15 +318,15 @@ impl Page<'_> {
     /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that knows
     /// of it; else it is over.
     fn planned_captures(&self) -> Verdict {
-        let State { pools, graphs, captures, .. } = self.state;
+        let State { pools, captures, .. } = self.state;
         for pool in pools.iter() {
             let (label, planned) = (pool.label(), pool.planned_heap());
             for (id, under_way) in planned.into_iter().flat_map(|heap| heap.owners()) {
                 let known = match captures.slot(id) {
                     Some(slot) if under_way => captures.get(slot).pools.contains(&label.id),
                     _ if under_way => false,
-                    _ => graphs
-                        .each()
+                    _ => pools
+                        .each_graph()
                         .any(|it| it.planned == Some(id) && it.pools.contains(&label.id)),
                 };
                 holds!(known, "{label} has planned memory of capture {}, which is over", id.0);

@@ -90,9 +90,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "graph-counted",
         rule: "A capture that is accepted is a graph of each of its pools.",
-        file: "src/engine/end.rs",
-        edits: &[("if let Some(pool) = self.pools.get_mut(pool) {
-                pool.add_graph();
+        file: "src/engine/pools.rs",
+        edits: &[("if let Some(pool) = self.get_mut(pool) {
+                pool.graphs += 1;
             }", "")],
         test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
     },
