@@ -11,7 +11,7 @@ use super::config::Flaw;
 use super::end::Attempt;
 use super::history::Frames;
 use super::layout::Following;
-use super::live_blocks::Origin;
+use super::live_blocks::{BlockSite, Origin};
 use super::names::{BlockId, GraphId, PoolId};
 use super::pools::PoolRow;
 use super::report::CaptureReport;
@@ -22,7 +22,7 @@ use crate::capture::{Capture, Moment, StreamIndex};
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
-use crate::heap::{CaptureSlot, RangeId, TimelineId};
+use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
@@ -628,7 +628,7 @@ impl State {
             return;
         }
         let Self { pools, blocks, .. } = self;
-        blocks.sort(pool, |block| pools.extent(block.heap, block.range));
+        blocks.sort(pool, |block| pools.place(block.site));
         let next = blocks.next_number();
         let told = &mut self.capture(slot).told.pools;
         told.retain(|it| it.0 != pool);
@@ -652,9 +652,9 @@ impl State {
         let Self { pools, blocks, waiting, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let mut waiting_blocks = Vec::new();
-        for wait in waiting.iter().filter(|wait| wait.pool == pool) {
-            let (address, bytes) = pools.extent(wait.heap, wait.range);
-            waiting_blocks.push((wait.number, address, bytes));
+        for wait in waiting.iter().filter(|wait| wait.site.is_in(pool)) {
+            let (address, bytes) = pools.place(wait.site);
+            waiting_blocks.push((wait.site.number, address, bytes));
         }
         // What captures gave back is theirs until they end.
         let heaps = row.heaps().into_iter().filter(|_| row.captures() > 0);
@@ -676,27 +676,22 @@ impl State {
         blocks.over(pool, (address, address + bytes), |block, start, end| {
             // The checker knows the capture's own.
             if !matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
-                captures.get_mut(slot).tell(pool, (block.number, start, end - start));
+                captures.get_mut(slot).tell(pool, (block.site.number, start, end - start));
             }
         });
     }
 
     /// Has the records of other captures into its pool tell of a block that is live no more and may be in use.
     #[inline]
-    pub(super) fn tell_gone(
-        &mut self,
-        number: BlockNumber,
-        (pool, heap, range): (PoolId, u32, RangeId),
-        origin: Origin,
-    ) {
+    pub(super) fn tell_gone(&mut self, site: BlockSite, origin: Origin) {
         let own = match origin {
             Origin::Capture(home) => Some(home.slot),
             Origin::Outside | Origin::Past | Origin::Graph => None,
         };
-        let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
+        let captures = self.pools.find_pool(site.heap).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
-            let (address, bytes) = self.pools.extent(heap, range);
-            self.captures.tell_all(pool, own, (number, address, bytes));
+            let ((address, bytes), pool) = (self.pools.place(site), self.pools.pool_of(site.heap));
+            self.captures.tell_all(pool, own, (site.number, address, bytes));
         }
     }
 
@@ -747,13 +742,13 @@ impl State {
         capture_state.set_backs_seen = capture_state.proof.tick();
         let undone = blocks.iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
-                && pools.find_heap(block.heap).is_some_and(|heap| {
-                    let markers = heap.markers(block.range);
+                && pools.find_heap(block.site.heap).is_some_and(|heap| {
+                    let markers = heap.markers(block.site.range);
                     !capture_state.proof.proves(index, markers)
                 })
         });
         if let Some(block) = undone {
-            capture_state.undone.get_or_insert((block.number, stream));
+            capture_state.undone.get_or_insert((block.site.number, stream));
         }
     }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::captures::CaptureState;
 use super::config::Flaw;
-use super::live_blocks::Origin;
+use super::live_blocks::{BlockSite, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
 use super::pools::GraphUse;
@@ -397,15 +397,15 @@ impl<D: Driver> Locked<'_, D> {
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
                     let captures = concurrent.clone();
-                    let waiting = Wait::new((pool, heap), range, number, users);
+                    let waiting = Wait::new(BlockSite { number, heap, range }, users);
                     self.state.waiting.add(Wait { captures, ..waiting });
                 }
             }
         }
         // What it could not prove free waits for the captures beside it.
         for held in over.held.drain(..) {
-            let captures = &self.state.captures;
-            self.state.waiting.let_go(held, accepted, |pool| captures.ids_of(pool));
+            let State { captures, pools, waiting, .. } = &mut *self.state;
+            waiting.let_go(held, accepted, |heap| captures.ids_of(pools.pool_of(heap)));
         }
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
@@ -452,7 +452,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).forget_graphs();
             self.drop_uncached(heap);
         }
-        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.pool == pool) {
+        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site.is_in(pool)) {
             waiting.forget_graphs();
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
-use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
+use super::live_blocks::{BlockSite, Home, LastUse, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::pools::PoolRow;
 use super::report::WaitReason;
@@ -46,7 +47,7 @@ impl State {
         if self.captures_here(capture_state) {
             return false;
         }
-        let own = block.last.is_none().then_some(block.stream);
+        let own = block.last.is_none().then_some(block.asked.stream);
         let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
         own.into_iter().chain(others).any(|stream| {
             capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
@@ -56,8 +57,8 @@ impl State {
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
     pub(super) fn discount(&mut self, block: &LiveBlock) {
-        self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
-        self.count_out((block.pool, block.heap), (block.bytes, block.requested));
+        self.tell_gone(block.site, block.origin);
+        self.count_out(block.site.heap, block.bytes, block.asked.requested);
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
@@ -69,7 +70,8 @@ impl State {
     fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
         let own = self.captures.get(home.slot).age;
         let mut others = self.captures.iter();
-        let nested = others.find(|it| it.age > own && it.pools.contains(&block.pool));
+        let uses = |it: &CaptureState| it.pools.contains(&self.pools.pool_of(block.site.heap));
+        let nested = others.find(|it| it.age > own && uses(it));
         nested.map(|nested| nested.id)
     }
 }
@@ -90,19 +92,19 @@ impl<D: Driver> Locked<'_, D> {
         let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         if let Origin::Capture(home) = block.origin {
-            let place = (block.heap, block.range);
-            if stream != block.stream || block.gone.is_some() {
-                self.keep_piece_in_use(home.slot, place, stream);
+            let site = block.site;
+            if stream != block.asked.stream || block.gone.is_some() {
+                self.keep_piece_in_use(home.slot, (site.heap, site.range), stream);
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         block.set_use(stream, None);
-        let &mut LiveBlock { number, origin, stream: own, .. } = block;
+        let (origin, own, block) = (block.origin, block.asked.stream, block.site.number);
         match origin {
             Origin::Capture(home) => {
-                self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
+                self.state.capture(home.slot).write_journal(Entry::Use { block, stream });
             }
-            _ => self.state.caches.note(own, Demand::Use { block: number, stream, last }),
+            _ => self.state.caches.note(own, Demand::Use { block, stream, last }),
         }
         Ok(())
     }
@@ -128,9 +130,9 @@ impl<D: Driver> Locked<'_, D> {
             Err(stream) => return Err(self.invalidated(stream, CALL)),
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
-        let number = block.number;
         block.set_use(stream, Some(Box::new(last)));
-        self.state.capture(home.slot).write_journal(Entry::LastUse { block: number, stream });
+        let block = block.site.number;
+        self.state.capture(home.slot).write_journal(Entry::LastUse { block, stream });
         Ok(())
     }
 
@@ -156,7 +158,7 @@ impl<D: Driver> Locked<'_, D> {
     fn free_counted(&mut self, block: &mut LiveBlock) {
         if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
-            let row = self.state.pools.get(block.pool);
+            let row = self.state.pools.find_pool(block.site.heap);
             let graphs = row.is_some_and(|row| !row.is_without_graphs());
             block.tenure = block.tenure.or_graphs(graphs);
         }
@@ -164,7 +166,8 @@ impl<D: Driver> Locked<'_, D> {
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
             if !block.leased {
-                self.state.caches.note(block.stream, Demand::Free { block: block.number });
+                let free = Demand::Free { block: block.site.number };
+                self.state.caches.note(block.asked.stream, free);
             }
             return self.free_of_no_capture(block);
         };
@@ -179,7 +182,9 @@ impl<D: Driver> Locked<'_, D> {
     /// Makes a block from before a capture one of that capture, if nothing but its own stream's work there uses it:
     /// what that did outside has completed, and no other stream or capture knows of it.
     fn take_input(&mut self, block: &mut LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, .. } = *block;
+        let LiveBlock {
+            site: BlockSite { number, heap, range }, asked: Asked { stream, .. }, ..
+        } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
         if is_inside
             || block.tenure.asked_of().is_some()
@@ -188,8 +193,8 @@ impl<D: Driver> Locked<'_, D> {
         {
             return;
         }
-        let State { captures, timelines, .. } = &*self.state;
-        let timeline = timelines.known(stream);
+        let State { captures, timelines, pools, .. } = &*self.state;
+        let (timeline, pool) = (timelines.known(stream), pools.pool_of(heap));
         let found = captures.with_slots().find_map(|(slot, it)| {
             // Its record names what stood in its first pool before anything was launched.
             let mark = it.expected.filter(|mark| Some(mark.timeline) == timeline)?;
@@ -232,7 +237,7 @@ impl<D: Driver> Locked<'_, D> {
     fn free_in_ruined(&mut self, block: &mut LiveBlock, ruined: StreamHandle) {
         block.roll_back();
         self.with_listed(block, |locked| locked.abandon_invalidated(ruined));
-        let pool = block.pool;
+        let pool = self.state.pools.pool_of(block.site.heap);
         self.free_outside(block);
         self.forget_graphs(pool);
     }
@@ -244,7 +249,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(changed) = self.state.blocks.remove(id) {
             *block = changed;
         }
-        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
+        self.state.tell_gone(block.site, block.origin);
     }
 
     /// Frees a block that no capture under way allocated.
@@ -252,7 +257,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.lacks(Flaw::OlderBlocks) {
             return self.free_outside(block);
         }
-        let &mut LiveBlock { heap, range, number, tenure, origin, .. } = block;
+        let &mut LiveBlock { site: BlockSite { heap, range, number }, tenure, origin, .. } = block;
         let users = tenure.users().of_block().or_graphs(matches!(origin, Origin::Graph));
         match self.state.pools.find_heap_mut(heap) {
             Some(heap) => heap.free_idle(range, users, number),
@@ -268,10 +273,9 @@ impl<D: Driver> Locked<'_, D> {
         let lease = lease.ok_or_else(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
-        block.requested = lease.requested;
-        block.frames = lease.frames;
+        block.asked = lease.asked;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
-        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
+        self.state.tell_gone(block.site, block.origin);
         self.free_counted(&mut block);
         Ok(())
     }
@@ -283,7 +287,8 @@ impl<D: Driver> Locked<'_, D> {
         home: Home,
         ending: &mut Ending,
     ) -> Result<(), StreamHandle> {
-        let own = (block.stream, &block.last, Flaw::OwnMarker);
+        let own = (block.asked.stream, &block.last, Flaw::OwnMarker);
+        let BlockSite { number, heap, range } = block.site;
         let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
@@ -304,11 +309,10 @@ impl<D: Driver> Locked<'_, D> {
                     ending.add(self.config, flaw, capture.terminals(index));
                 }
                 None => {
-                    self.state.keep_piece(block.heap, block.range);
+                    self.state.keep_piece(heap, range);
                     ending.outside.push(stream);
-                    self.state
-                        .capture(home.slot)
-                        .write_journal(Entry::Outside { block: block.number });
+                    let outside = Entry::Outside { block: number };
+                    self.state.capture(home.slot).write_journal(outside);
                     if !self.config.lacks(Flaw::OutsideUses) {
                         ending.reason = Some(WaitReason::OutsideStream(stream));
                     }
@@ -319,7 +323,7 @@ impl<D: Driver> Locked<'_, D> {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.state.nested_capture(home, block) {
-            self.state.capture(home.slot).write_journal(Entry::Outside { block: block.number });
+            self.state.capture(home.slot).write_journal(Entry::Outside { block: number });
             if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
@@ -328,14 +332,14 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: &mut Ending) {
-        let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
-        let mut users = tenure.users();
+        let site @ BlockSite { number, heap, range } = block.site;
+        let mut users = block.tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
         if self.state.history.is_some() {
             self.record_free(block, ending.reason.is_none());
         }
         if let Some(reason) = ending.reason.take() {
-            self.state.pools.free_later(heap, range, number);
+            self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
             let mut used_in: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
@@ -363,14 +367,14 @@ impl<D: Driver> Locked<'_, D> {
                     StreamStatus::Barred => true,
                 }
             });
-            let asked = Asked { requested, stream, frames: block.frames.take() };
-            let wait = Wait::new((pool, heap), range, number, users);
-            let wait = Wait { streams: outside, positions, asked: Some(asked), ..wait };
+            let asked = Some(block.asked.take());
+            let wait = Wait::new(site, users);
+            let wait = Wait { streams: outside, positions, asked, ..wait };
             let held = self.state.waiting.hold(wait, reason);
             self.state.capture(home.slot).held.push(held);
             // Now that the block is among those held: the captures' records are to name it.
             for slot in used_in {
-                self.join_pool(slot, pool);
+                self.join_pool(slot, self.state.pools.pool_of(heap));
             }
             return;
         }
@@ -380,7 +384,7 @@ impl<D: Driver> Locked<'_, D> {
         let settled = match self.state.pools.find_counted_heap_mut(heap) {
             Some(row) => {
                 let settled = row.free_pending(range, freed, markers, number);
-                self.state.count_left_over((pool, heap), (!block.leased).then_some(block.bytes));
+                self.state.count_left_over(heap, (!block.leased).then_some(block.bytes));
                 settled
             }
             None => {
@@ -390,6 +394,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         if settled {
+            let pool = self.state.pools.pool_of(heap);
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
         }
     }
@@ -398,8 +403,9 @@ impl<D: Driver> Locked<'_, D> {
     /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
     /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
-        let &mut LiveBlock { bytes, requested, leased, .. } = block;
+        let &mut LiveBlock { site, bytes, tenure, origin, leased, .. } = block;
+        let (BlockSite { heap, range, .. }, stream) = (site, block.asked.stream);
+        let pool = self.state.pools.pool_of(heap);
         let gone = block.gone.take();
         let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
         let mut streams: SmallVec<[StreamHandle; 2]> =
@@ -418,17 +424,17 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            self.state.count_left_over((pool, heap), (!leased).then_some(bytes));
+            self.state.count_left_over(heap, (!leased).then_some(bytes));
             return;
         }
-        self.state.pools.free_later(heap, range, number);
+        self.state.pools.free_later(site);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
         let captures = match origin {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let mut waiting = Wait::new((pool, heap), range, number, users);
+        let mut waiting = Wait::new(site, users);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
@@ -440,7 +446,7 @@ impl<D: Driver> Locked<'_, D> {
             positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
-            asked: Some(Asked { requested, stream, frames: block.frames.take() }),
+            asked: Some(block.asked.take()),
             ..waiting
         });
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
@@ -452,27 +458,27 @@ impl<D: Driver> Locked<'_, D> {
     /// Enters into the history that a block is freed: for good if nothing uses it any more.
     #[inline(never)]
     fn record_free(&mut self, block: &LiveBlock, completed: bool) {
-        let &LiveBlock { pool, requested, stream, .. } = block;
-        let (address, _) = self.state.pools.extent(block.heap, block.range);
+        let LiveBlock { site, asked, .. } = block;
+        let (address, _) = self.state.pools.place(*site);
         let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
-        let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
-        self.state.record_event_from(action, place, Some(stream), pool, frames);
+        let asked = Asked { frames: Frames::given_or(asked.frames.clone()), ..*asked };
+        self.state.record_block(action, (site.heap, address), asked);
     }
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: CachedBlock) {
-        let CachedBlock { number, pool, heap, range, stream } = block;
+    pub(super) fn free_cached(&mut self, site: BlockSite, stream: StreamHandle) {
+        let BlockSite { heap, range, .. } = site;
         let mark = self.state.timelines.open_mark(stream);
-        if self.state.may_order(pool) {
+        if self.state.may_order(self.state.pools.pool_of(heap)) {
             let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over((pool, heap), None);
+            self.state.count_left_over(heap, None);
             return;
         }
-        self.state.pools.free_later(heap, range, number);
+        self.state.pools.free_later(site);
         self.state.timelines.fence(self.driver, mark.timeline);
-        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
+        let waiting = Wait::new(site, Users::Eager);
         self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
     }
 

@@ -16,6 +16,7 @@ use thiserror::Error as ThisError;
 use super::allocate::Request;
 use super::captures::CaptureState;
 use super::heard::Hears;
+use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
 use super::planned::can_plan;
@@ -548,9 +549,7 @@ impl<D: Driver> Locked<'_, D> {
                         return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
                     }
                     None if asked_for => {
-                        let request =
-                            Request { requested: bytes, bytes, frames: None, ..request.clone() };
-                        self.find(&request, homes, requester)
+                        self.find(&Request { bytes, ..request.clone() }, homes, requester)
                     }
                     None => Ok(None),
                 }
@@ -589,7 +588,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
-        let &Request { pool, bytes, stream, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         let follows = match self.state.captures.slot(capture) {
             Some(slot) => {
                 let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
 use super::config::Flaw;
+use super::history::Asked;
 use super::live_blocks::{LiveBlock, Tenure};
 use super::names::{GraphId, PoolId};
 use super::report::Block;
@@ -194,7 +195,7 @@ impl State {
     /// it. A block that was taken over before is on loan no more; only its streams are noted.
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
         let Self { pools, timelines, .. } = self;
-        let Some(row) = pools.get_mut(block.pool) else { return };
+        let Some(row) = pools.get_mut(pools.pool_of(block.site.heap)) else { return };
         if matches!(block.tenure, Tenure::Lent(_)) {
             row.remove_lent(block.bytes);
         }
@@ -202,7 +203,7 @@ impl State {
             row.launch_behind(timelines.open_mark(used.stream));
         }
         let gone = block.gone.as_deref().copied();
-        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));
+        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));
     }
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
@@ -215,8 +216,9 @@ impl State {
     }
 
     fn adopt_lent_of(&mut self, pool: PoolId) {
-        let adopted =
-            |block: &LiveBlock| block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree);
+        let adopted = |block: &LiveBlock| {
+            block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)
+        };
         let blocks = self.blocks.iter().filter(|block| adopted(block));
         for block in blocks.cloned().collect::<Vec<_>>() {
             self.note_lent_gone(&block);
@@ -229,7 +231,7 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
-        let &Request { pool, stream, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         self.state.must_be_awake(pool, CALL)?;
         if self.capture_of(stream, CALL)?.is_some() {
             return Ok(None);
@@ -305,7 +307,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.pools.offering().is_empty() {
             return Ok(None);
         }
-        let &Request { pool, stream, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         let takes = self.state.pools.get(pool).is_some_and(|row| row.config().takes_offers);
         if !takes || !matches!(requester, Requester::Outside { .. }) {
             return Ok(None);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::captures::CaptureState;
 use super::figures::{Peaks, Statistics};
-use super::history::{EventKind, Frames, HostFrame};
-use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
+use super::history::{Asked, EventKind, Frames, HostFrame};
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
 use super::pools::PoolRow;
@@ -322,10 +322,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// fixed, else what is mapped around the block without a gap.
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
         let state = self.0.lock()?;
-        let (&LiveBlock { heap, range, .. }, _) = state.live_block(block, "surroundings_of")?;
-        Ok(match state.pools.find_heap(heap) {
-            Some(row) => row.surroundings(range),
-            None => state.pools.extent(heap, range),
+        let site = state.live_block(block, "surroundings_of")?.0.site;
+        Ok(match state.pools.find_heap(site.heap) {
+            Some(row) => row.surroundings(site.range),
+            None => state.pools.place(site),
         })
     }
 
@@ -346,37 +346,41 @@ impl State {
         call: &'static str,
     ) -> Result<(&LiveBlock, u64), Error> {
         let found = if id.cache == NO_CACHE {
-            self.blocks.get(id).map(|block| (block, block.requested))
+            self.blocks.get(id).map(|block| (block, block.asked.requested))
         } else {
-            let asked = self.caches.get(id.cache).and_then(|cache| cache.asked(id));
-            asked.and_then(|(row, requested)| Some((self.blocks.leased(row)?, requested)))
+            self.caches.get(id.cache).and_then(|cache| {
+                let lease = cache.live(id)?;
+                Some((self.blocks.leased(lease.row)?, lease.asked.requested))
+            })
         };
         found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
     }
 
     /// The live blocks of a pool that belong to no graph.
     pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
+        self.live(|block| block.site.is_in(pool) && !matches!(block.origin, Origin::Graph))
     }
 
     /// The live blocks in a pool that were asked of others, which take what it offers.
     pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.tenure.asked_of().is_some())
+        self.live(|block| block.site.is_in(pool) && block.tenure.asked_of().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
     pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
+        self.live(|block| block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_)))
     }
 
     /// The largest live blocks of all pools, in order of their sizes as asked for.
     pub(super) fn largest_blocks(&self, most: usize) -> Vec<Leak> {
         let mut largest = Vec::new();
-        self.each_live(|_, block, bytes, _| largest.push((Reverse(bytes), block.number)));
+        self.each_live(|_, block, asked| {
+            largest.push((Reverse(asked.requested), block.site.number));
+        });
         largest.sort_unstable();
         largest.truncate(most);
         // Only these are named: to look a stack up takes long.
-        let mut blocks = self.live(|block| largest.iter().any(|&(_, it)| it == block.number));
+        let mut blocks = self.live(|block| largest.iter().any(|&(_, it)| it == block.site.number));
         blocks.sort_by_key(|block| Reverse(block.bytes));
         blocks.truncate(most);
         blocks
@@ -385,37 +389,32 @@ impl State {
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
-        self.each_live(|id, block, bytes, frames| {
-            if !wanted(block) {
-                return;
+        self.each_live(|block, it, asked| {
+            if wanted(it) {
+                live.push(Leak {
+                    block,
+                    pool: self.pools.label(self.pools.pool_of(it.site.heap)),
+                    asked_of: it.tenure.asked_of().map(|pool| self.pools.label(pool)),
+                    address: self.pools.place(it.site).0,
+                    bytes: asked.requested,
+                    stream: asked.stream,
+                    origin: asked.frames.as_ref().map(|it| it.resolve()).unwrap_or_default(),
+                });
             }
-            let known = self.pools.get(block.pool).is_some();
-            live.push(Leak {
-                block: id,
-                pool: self.pools.label(block.pool),
-                asked_of: block.tenure.asked_of().map(|pool| self.pools.label(pool)),
-                address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
-                bytes,
-                stream: block.stream,
-                origin: frames.map(|frames| frames.resolve()).unwrap_or_default(),
-            });
         });
         live.sort_by_key(|leak| leak.address);
         live
     }
 
-    /// Names every live block, with what was asked for in bytes, and by whom.
-    pub(super) fn each_live(
-        &self,
-        mut tell: impl FnMut(BlockId, &LiveBlock, u64, Option<&Arc<Frames>>),
-    ) {
+    /// Names every live block, with what was asked for.
+    pub(super) fn each_live(&self, mut tell: impl FnMut(BlockId, &LiveBlock, &Asked)) {
         for (id, block) in self.blocks.named().filter(|(_, block)| !block.leased) {
-            tell(id, block, block.requested, block.frames.as_ref());
+            tell(id, block, &block.asked);
         }
         for cache in self.caches.used() {
-            for lease in cache.leases().filter(|lease| !lease.cached) {
-                if let Some(block) = self.blocks.leased(lease.lease) {
-                    tell(lease.id, block, lease.requested, lease.frames.as_ref());
+            for (id, _, lease) in cache.leases().filter(|(_, cached, _)| !cached) {
+                if let Some(block) = self.blocks.leased(lease.row) {
+                    tell(id, block, &lease.asked);
                 }
             }
         }
@@ -480,7 +479,7 @@ impl<D: Driver> Locked<'_, D> {
         if asks {
             return Err(in_use());
         }
-        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
+        let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
@@ -514,6 +513,14 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
+    /// Takes back what stream caches have cached of a pool, which they hand nothing of out again.
+    pub(super) fn bar(&mut self, pool: PoolId) {
+        let mut leases = Leases::new();
+        let caches = Arc::clone(&self.state.caches);
+        caches.used().for_each(|mut cache| cache.bar(pool, &mut leases));
+        self.end_leases(leases);
+    }
+
     /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
     pub(super) fn take_back_own(
         &mut self,
@@ -530,10 +537,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn end_leases(&mut self, leases: Leases) -> bool {
         let any = !leases.is_empty();
         for lease in leases {
-            let Some(block) = self.state.blocks.end_cached(lease.row) else { continue };
-            let CachedBlock { number, pool, heap, range, .. } = block;
-            self.state.tell_gone(number, (pool, heap, range), Origin::Outside);
-            self.free_cached(block);
+            let Some(site) = self.state.blocks.end_cached(lease.row) else { continue };
+            self.state.tell_gone(site, Origin::Outside);
+            self.free_cached(site, lease.asked.stream);
         }
         any
     }
@@ -651,7 +657,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pool(id, "destroy_pool")?;
         self.free_completed(Some(id));
         let heaps = self.state.pool(id, "destroy_pool")?.heaps();
-        let waiting = self.state.waiting.iter().filter(|waiting| waiting.pool == id).count();
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count();
         let ordered: usize =
             heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
         let waiting = waiting

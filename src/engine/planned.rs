@@ -321,9 +321,9 @@ impl<D: Driver> Locked<'_, D> {
         let State { pools, captures, blocks, .. } = &mut *self.state;
         let pool = pools.pool_of(heap);
         let own = |origin| matches!(origin, Origin::Capture(home) if home.slot == slot);
-        for block in blocks.of(pool).filter(|it| it.heap == heap && !own(it.origin)) {
-            let (address, bytes) = pools.extent(heap, block.range);
-            captures.get_mut(slot).tell(pool, (block.number, address, bytes));
+        for block in blocks.of(pool).filter(|it| it.site.heap == heap && !own(it.origin)) {
+            let (address, bytes) = pools.place(block.site);
+            captures.get_mut(slot).tell(pool, (block.site.number, address, bytes));
         }
     }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::config::PoolConfig;
 use super::lending::Spare;
+use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::streams::Position;
 use super::{Engine, Error, Level, PoolRefusal};
@@ -22,7 +23,6 @@ use crate::heap::{
     is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Splitting, Supply,
 };
 use crate::index::{new_map, Map};
-use crate::journal::BlockNumber;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
@@ -338,6 +338,12 @@ impl Pools {
         }
     }
 
+    /// The row of a heap's pool.
+    #[inline]
+    pub(super) fn row(heap: u32) -> usize {
+        heap as usize / HEAPS
+    }
+
     /// Whether a heap is its pool's of small blocks.
     pub(super) fn is_small(heap: u32) -> bool {
         heap as usize % HEAPS == SMALL
@@ -604,13 +610,13 @@ impl Pools {
 
     /// A heap of blocks which get their memory later.
     pub(super) fn planned(&self, heap: u32) -> &PlannedHeap {
-        let pool = self.rows[heap as usize / HEAPS].as_ref();
+        let pool = self.rows[Self::row(heap)].as_ref();
         pool.and_then(|pool| pool.planned.as_deref()).expect(GONE)
     }
 
     pub(super) fn planned_mut(&mut self, heap: u32) -> &mut PlannedHeap {
         self.change(heap);
-        let pool = self.rows[heap as usize / HEAPS].as_mut();
+        let pool = self.rows[Self::row(heap)].as_mut();
         pool.and_then(|pool| pool.planned.as_deref_mut()).expect(GONE)
     }
 
@@ -619,10 +625,16 @@ impl Pools {
         with_heap!(self, heap, |heap| heap.extent(range))
     }
 
-    /// Takes a range out of use without making it free.
-    pub(super) fn free_later(&mut self, heap: u32, range: RangeId, block: BlockNumber) {
+    /// Address and size of a block's range.
+    #[inline]
+    pub(super) fn place(&self, site: BlockSite) -> (u64, u64) {
+        self.extent(site.heap, site.range)
+    }
+
+    /// Takes a block's range out of use without making it free.
+    pub(super) fn free_later(&mut self, BlockSite { number, heap, range }: BlockSite) {
         match self.find_heap_mut(heap) {
-            Some(heap) => heap.free_later(range, block),
+            Some(heap) => heap.free_later(range, number),
             None => self.planned_mut(heap).free_later(range),
         }
     }
@@ -666,16 +678,16 @@ impl Pools {
         pool.heap(PLANNED)
     }
 
-    /// The pool of a heap, if it is still there.
+    /// The row of a heap's pool, if it is still there.
     #[inline]
-    pub(super) fn find_pool(&self, heap: u32) -> Option<PoolId> {
-        Some(self.rows.get(heap as usize / HEAPS)?.as_ref()?.id)
+    pub(super) fn find_pool(&self, heap: u32) -> Option<&PoolRow> {
+        self.rows.get(Self::row(heap))?.as_ref()
     }
 
     /// The pool of a heap.
     #[inline]
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
-        self.find_pool(heap).expect(GONE)
+        self.find_pool(heap).expect(GONE).id
     }
 
     /// What a pool holds, in bytes.

@@ -348,7 +348,7 @@ pub(super) enum View {
 impl State {
     /// What the ranges that wait are waiting for.
     pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
-        self.waiting.iter().map(|it| ((it.heap, it.range), it.reason(&self.timelines)))
+        self.waiting.iter().map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines)))
     }
 
     /// What those of a heap are waiting for, by address.

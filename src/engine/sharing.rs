@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error as ThisError;
 
-use super::live_blocks::LiveBlock;
+use super::live_blocks::BlockSite;
 use super::names::BlockId;
 use super::{Error, Locked, Sharing};
 use crate::driver::{Descriptor, Driver};
@@ -125,7 +125,7 @@ impl<D: Driver> Sharing<'_, D> {
 
 impl<D: Driver> Locked<'_, D> {
     fn share(&mut self, id: BlockId) -> Result<Shared, Error> {
-        let (&LiveBlock { heap, range, .. }, _) = self.state.live_block(id, "share")?;
+        let BlockSite { heap, range, .. } = self.state.live_block(id, "share")?.0.site;
         let not_shared = |why| Error::NotShared { block: id.number(), why };
         // Its piece stays as it is from now on, which may show in the figures.
         let Some(heap) = self.state.pools.find_heap_mut(heap) else {

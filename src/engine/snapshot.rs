@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use smallvec::SmallVec;
 
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
-use super::live_blocks::LiveBlock;
+use super::live_blocks::{BlockSite, LiveBlock};
 use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::OutOfMemory;
 use super::pools::with_heap;
@@ -138,10 +138,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// What is known of a live block.
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
         let state = self.0.lock()?;
-        let (found, requested) = state.live_block(block, "block_report")?;
-        let &LiveBlock { pool, bytes, stream, .. } = found;
-        let (address, _) = state.pools.extent(found.heap, found.range);
-        Ok(BlockReport { pool, address, requested, bytes, stream })
+        let (&LiveBlock { site, bytes, ref asked, .. }, requested) =
+            state.live_block(block, "block_report")?;
+        let (pool, (address, _)) = (state.pools.pool_of(site.heap), state.pools.place(site));
+        Ok(BlockReport { pool, address, requested, bytes, stream: asked.stream })
     }
 }
 
@@ -154,12 +154,7 @@ struct Dump {
 }
 
 /// What is known of a range that is in a block, or was.
-pub(super) struct Occupant {
-    pub(super) requested: u64,
-    pub(super) state: BlockState,
-    pub(super) stream: StreamHandle,
-    pub(super) frames: Option<Arc<Frames>>,
-}
+pub(super) type Occupant = (BlockState, Asked);
 
 /// Frames are looked up once for each stack.
 #[derive(Default)]
@@ -182,30 +177,24 @@ impl State {
         caches: impl IntoIterator<Item = &'a StreamCache>,
         wanted: impl Fn(u32) -> bool,
     ) -> Vec<(Range, Occupant)> {
-        let live = self.blocks.iter().filter(|block| !block.leased && wanted(block.heap));
-        let live = live.map(|block| {
-            let (requested, stream, frames) = (block.requested, block.stream, &block.frames);
-            let state = BlockState::ActiveAllocated;
-            let occupant = Occupant { requested, state, stream, frames: frames.clone() };
-            ((block.heap, block.range), occupant)
-        });
-        let mut occupants: Vec<(Range, Occupant)> = live.collect();
-        for lease in caches.into_iter().flat_map(StreamCache::leases) {
-            let block = self.blocks.leased(lease.lease);
-            let Some(block) = block.filter(|block| wanted(block.heap)) else { continue };
-            let state =
-                if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
-            let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
-            let occupant = Occupant { requested, state, stream, frames };
-            occupants.push(((block.heap, block.range), occupant));
+        let mut occupants = Vec::new();
+        let mut add = |site: BlockSite, state: BlockState, asked: &Asked| {
+            if wanted(site.heap) {
+                occupants.push(((site.heap, site.range), (state, asked.clone())));
+            }
+        };
+        for block in self.blocks.iter().filter(|block| !block.leased) {
+            add(block.site, BlockState::ActiveAllocated, &block.asked);
         }
-        for wait in self.waiting.iter().filter(|wait| wanted(wait.heap)) {
+        for (_, cached, lease) in caches.into_iter().flat_map(StreamCache::leases) {
+            let Some(block) = self.blocks.leased(lease.row) else { continue };
+            let state = if cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
+            add(block.site, state, &lease.asked);
+        }
+        for wait in self.waiting.iter() {
             // What is no single block counts as free memory that waits.
             if let Some(asked) = &wait.asked {
-                let &Asked { requested, stream, ref frames } = asked;
-                let (state, frames) = (BlockState::ActivePendingFree, frames.clone());
-                let occupant = Occupant { requested, state, stream, frames };
-                occupants.push(((wait.heap, wait.range), occupant));
+                add(wait.site, BlockState::ActivePendingFree, asked);
             }
         }
         occupants
@@ -423,10 +412,12 @@ impl HeapRows {
             }
             open = Some((*range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
-            let occupant = occupants.get(&range);
+            let (state, asked) = match occupants.get(&range) {
+                Some((state, asked)) => (*state, Some(asked)),
+                None => (BlockState::Inactive, None),
+            };
             let waiting = waits.tell(reasons.get(&range));
-            let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
-            let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));
+            let requested = asked.map_or(bytes, |asked| asked.requested.min(bytes));
             segment.total_size += bytes;
             if state.is_active() {
                 segment.active_size += bytes;
@@ -435,10 +426,10 @@ impl HeapRows {
             if state == BlockState::ActiveAllocated {
                 segment.allocated_size += bytes;
             }
-            if let Some(occupant) = occupant.filter(|_| segment.stream == 0) {
-                segment.stream = occupant.stream.bits() as u64;
+            if let Some(asked) = asked.filter(|_| segment.stream == 0) {
+                segment.stream = asked.stream.bits() as u64;
             }
-            let origin = occupant.and_then(|occupant| occupant.frames.as_ref());
+            let origin = asked.and_then(|asked| asked.frames.as_ref());
             let frames = stacks.of(origin);
             let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };

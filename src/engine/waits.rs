@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::captures::{CapturePhase, Captures};
-use super::history::Asked;
+use super::history::{Asked, EventKind};
+use super::live_blocks::BlockSite;
 use super::names::PoolId;
 use super::report::WaitReason;
 use super::streams::{Position, StreamStatus, Timelines};
@@ -18,16 +19,12 @@ use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{Cut, Ended, RangeId, Users};
-use crate::journal::{BlockNumber, Entry};
+use crate::journal::Entry;
 
 /// A range that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
-    pub(super) pool: PoolId,
-    pub(super) heap: u32,
-    pub(super) range: RangeId,
-    /// Its name in journals.
-    pub(super) number: BlockNumber,
+    pub(super) site: BlockSite,
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
     pub(super) positions: SmallVec<[Position; 2]>,
@@ -59,17 +56,9 @@ pub(super) enum Unannounced {
 
 impl Wait {
     /// A range that waits for nothing yet.
-    pub(super) fn new(
-        (pool, heap): (PoolId, u32),
-        range: RangeId,
-        number: BlockNumber,
-        users: Users,
-    ) -> Self {
+    pub(super) fn new(site: BlockSite, users: Users) -> Self {
         Self {
-            pool,
-            heap,
-            range,
-            number,
+            site,
             streams: SmallVec::new(),
             positions: SmallVec::new(),
             captures: SmallVec::new(),
@@ -83,7 +72,7 @@ impl Wait {
         }
     }
 
-    /// Takes another look; true once the range is free. The captures that one of its streams is
+    /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
     /// found in are put into `users`, and noted: their graphs may use the memory, and each may be a part of
     /// one of those under way in the pool.
     ///
@@ -91,11 +80,12 @@ impl Wait {
     pub(super) fn poll<D: Driver>(
         &mut self,
         driver: &D,
+        pool: PoolId,
         timelines: &mut Timelines,
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let (concurrent, all) = (under_way.ids_of(self.pool), under_way.ids());
+        let (concurrent, all) = (under_way.ids_of(pool), under_way.ids());
         self.captures
             .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
         let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
@@ -224,17 +214,18 @@ impl WaitTable {
         self.insert(Wait { held: Some(why), ..wait })
     }
 
-    /// The capture that has held one has ended: it waits for these captures, and is looked at from now on.
+    /// The capture that has held one has ended: it waits for these captures beside it, by its heap, and is looked at from
+    /// now on.
     pub(super) fn let_go(
         &mut self,
         number: u32,
         accepted: bool,
-        captures: impl FnOnce(PoolId) -> SmallVec<[CaptureId; 2]>,
+        captures: impl FnOnce(u32) -> SmallVec<[CaptureId; 2]>,
     ) {
         let Some(wait) = &mut self.rows[number as usize] else { return };
         wait.held = None;
         wait.users = wait.users.or_graphs(accepted);
-        wait.captures = captures(wait.pool);
+        wait.captures = captures(wait.site.heap);
         self.polled.push_back(number);
     }
 
@@ -264,7 +255,7 @@ impl WaitTable {
 
     /// The number of the one that a range is.
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
-        let is_it = |wait: &Wait| wait.heap == heap && wait.range == range;
+        let is_it = |wait: &Wait| wait.site.heap == heap && wait.site.range == range;
         let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
         Some(row as u32)
     }
@@ -328,18 +319,21 @@ impl State {
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
-            self.record_completed(address, asked, waiting.pool);
+            self.record_block(EventKind::Completed, (heap, address), asked);
         }
         let users = waiting.users();
         match (below, above) {
             (true, Some(range)) => {
                 // Records of captures to come know each by its own number.
-                let own = self.blocks.number();
-                self.waiting.add(Wait { range, number: own, ..waiting.clone() });
+                let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
+                self.waiting.add(Wait { site, ..waiting.clone() });
                 self.waiting.put_back(number, waiting);
             }
             (true, None) => self.waiting.put_back(number, waiting),
-            (false, Some(range)) => self.waiting.put_back(number, Wait { range, ..waiting }),
+            (false, Some(range)) => {
+                let site = BlockSite { range, ..waiting.site };
+                self.waiting.put_back(number, Wait { site, ..waiting });
+            }
             (false, None) => {
                 if let Some(mark) = waiting.awaits() {
                     self.timelines.unpark(mark, number);
@@ -390,11 +384,11 @@ impl<D: Driver> Locked<'_, D> {
     fn look_at(&mut self, number: u32) -> bool {
         let Some(mut waiting) = self.state.waiting.take(number) else { return false };
         let mut users = Vec::new();
-        let State { timelines, captures, .. } = &mut *self.state;
-        let mut free = waiting.poll(self.driver, timelines, captures, &mut users);
+        let State { timelines, captures, pools, .. } = &mut *self.state;
+        let pool = pools.pool_of(waiting.site.heap);
+        let mut free = waiting.poll(self.driver, pool, timelines, captures, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
-            let pool = waiting.pool;
             self.state.waiting.put_back(number, waiting);
             for capture in users {
                 if let Some(slot) = self.state.captures.slot(capture) {
@@ -406,7 +400,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if free {
             let orders = waiting.users() != Users::Graphs;
-            let may_order = orders && self.state.may_order(waiting.pool);
+            let may_order = orders && self.state.may_order(pool);
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
                 // from now on must come after the block's own stream too.
@@ -417,7 +411,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if free {
             self.state.waiting.vacant.push(number);
-            self.release_waiting(waiting);
+            self.release_waiting(pool, waiting);
             return true;
         }
         match waiting.awaits() {
@@ -429,12 +423,12 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Frees a range that waits for nothing any more.
-    fn release_waiting(&mut self, waiting: Wait) {
+    fn release_waiting(&mut self, pool: PoolId, waiting: Wait) {
         let users = waiting.users();
-        let Wait { pool, heap, range, number, asked, own, .. } = waiting;
+        let Wait { site: site @ BlockSite { heap, range, number }, asked, own, .. } = waiting;
         if let Some(asked) = asked {
-            let (address, _) = self.state.pools.extent(heap, range);
-            self.state.record_completed(address, asked, pool);
+            let (address, _) = self.state.pools.place(site);
+            self.state.record_block(EventKind::Completed, (heap, address), asked);
         }
         match own {
             Some(own) => {
@@ -464,7 +458,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Wait::new((pool, heap), range, number, users);
+                let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
             }

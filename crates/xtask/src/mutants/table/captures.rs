@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[
             (
                 "block.set_use(stream, None);",
-                "if stream != block.stream && block.uses.iter().all(|used| used.stream != stream) {
+                "if stream != block.asked.stream && block.uses.iter().all(|used| used.stream != stream) {
             block.set_use(stream, None);
         }",
             ),
@@ -65,7 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "pool-joins",
         rule: "A capture belongs to a pool once it may use a block that is freed into it.",
         file: "src/engine/free.rs",
-        edits: &[("self.join_pool(slot, pool);", "")],
+        edits: &[("self.join_pool(slot, self.state.pools.pool_of(heap));", "")],
         test: "captures::hard_cases::a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block",
     },
     Mutant {
@@ -143,7 +143,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Wait::new((pool, heap), range, number, users);
+                let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
             }", "")],

@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on the lent block's own stream.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));",
             "gone.into_iter().for_each(|gone| row.launch_behind(gone));",
         )],
         test: "rules::of_lending",
@@ -96,9 +96,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on a stream that was retired before the lent block was freed.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));",
             "if gone.is_none() {
-            row.launch_behind(timelines.open_mark(block.stream));
+            row.launch_behind(timelines.open_mark(block.asked.stream));
         }",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
@@ -184,8 +184,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A capture takes over what was lent of all that is free, not what was lent until the next launch.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree)",
-            "block.pool == pool && matches!(block.tenure, Tenure::Lent(_))",
+            "block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)",
+            "block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_))",
         )],
         test: "rules::of_lending",
     },

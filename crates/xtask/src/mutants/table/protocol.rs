@@ -98,8 +98,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A sleep keeps what live blocks hold.",
         file: "src/engine/suspend.rs",
         edits: &[(
-            "            if block.pool == pool {\n                live.push",
-            "            if false && block.pool == pool {\n                live.push",
+            "            if block.site.is_in(pool) {\n                live.push",
+            "            if false && block.site.is_in(pool) {\n                live.push",
         )],
         test: "protocol::the_engine_answers_as_the_model_does",
     },
