@@ -288,13 +288,9 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
-/// The thread that all streams of a capture belong to, while none has gone to another thread or joined since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CapturingThread {
-    thread: usize,
-    changes: u64,
-    streams: usize,
-}
+/// The thread that all streams of a capture belong to, as long as none has gone to another thread or joined since: as
+/// many streams had gone to other threads then, and as many were in the capture.
+type CapturingThread = (usize, u64, usize);
 
 /// When the memory of a capture's large blocks comes.
 #[derive(Clone, Debug, Default)]
@@ -318,7 +314,11 @@ pub(super) struct CaptureState {
     pub(super) journal: Option<Journal>,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
-    told: Told,
+    /// For each pool that the journal tells of, the number that no block had when it began to: later ones were told at
+    /// once.
+    told: SmallVec<[(PoolId, BlockNumber); 1]>,
+    /// Blocks of these pools that were there before, and that the journal has told of since.
+    told_since: BTreeSet<BlockNumber>,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
@@ -327,8 +327,6 @@ pub(super) struct CaptureState {
     served_from: Option<PoolId>,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
     rows: Vec<u32>,
-    /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
-    pub(super) held: Vec<u32>,
     /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
@@ -359,15 +357,6 @@ pub(super) enum CapturePhase {
     Ended,
     /// Never heard of.
     Unknown,
-}
-
-/// What a capture's record tells of the blocks that stand in its pools.
-#[derive(Debug, Default)]
-struct Told {
-    /// For each pool the number that no block had when the record began to tell of it: later ones were told at once.
-    pools: SmallVec<[(PoolId, BlockNumber); 1]>,
-    /// Those that were there before, and that it has told of since.
-    since: BTreeSet<BlockNumber>,
 }
 
 /// The captures under way.
@@ -511,12 +500,12 @@ impl CaptureState {
             proof,
             journal: None,
             origins: Vec::new(),
-            told: Told::default(),
+            told: SmallVec::new(),
+            told_since: BTreeSet::new(),
             pools: SmallVec::new(),
             expected: None,
             served_from: None,
             rows: Vec::new(),
-            held: Vec::new(),
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
             step: 0,
@@ -532,15 +521,14 @@ impl CaptureState {
 
     /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
     fn emptied(self) -> Option<Self> {
-        let Self { mut proof, mut rows, mut held, mut left, .. } = self;
-        let most = rows.capacity().max(held.capacity()).max(left.capacity());
+        let Self { mut proof, mut rows, mut left, .. } = self;
+        let most = rows.capacity().max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
             return None;
         }
         rows.clear();
-        held.clear();
         left.clear();
-        Some(Self { rows, held, left, ..Self::new(proof) })
+        Some(Self { rows, left, ..Self::new(proof) })
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
@@ -557,9 +545,8 @@ impl CaptureState {
     /// Tells of a block of a pool that is not the capture's own, unless that was done.
     pub(super) fn tell(&mut self, pool: PoolId, (block, address, bytes): (BlockNumber, u64, u64)) {
         let Some(journal) = &mut self.journal else { return };
-        let Told { pools, since } = &mut self.told;
-        let came = pools.iter().any(|&(of, next)| of == pool && block >= next);
-        if !came && since.insert(block) {
+        let came = self.told.iter().any(|&(of, next)| of == pool && block >= next);
+        if !came && self.told_since.insert(block) {
             journal.push(Entry::Standing { block, address, bytes });
         }
     }
@@ -630,7 +617,7 @@ impl State {
         let Self { pools, blocks, .. } = self;
         blocks.sort(pool, |block| pools.place(block.site));
         let next = blocks.next_number();
-        let told = &mut self.capture(slot).told.pools;
+        let told = &mut self.capture(slot).told;
         told.retain(|it| it.0 != pool);
         told.push((pool, next));
         self.journal_count(slot, pool);
@@ -725,8 +712,7 @@ impl State {
     /// The capturing thread's mark, as it is if that is the calling thread.
     #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
-        let (thread, changes) = (this_thread(), self.timelines.changes());
-        CapturingThread { thread, changes, streams: row.proof.seen() }
+        (this_thread(), self.timelines.changes(), row.proof.seen())
     }
 
     /// Whether the calling thread may look at every stream that a capture was seen on.

@@ -15,7 +15,6 @@ use super::config::Flaw;
 use super::live_blocks::{BlockSite, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
-use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::waits::Wait;
 use super::{Engine, Error, Level, Locked, State, Unknown};
@@ -47,7 +46,7 @@ impl State {
     /// A new graph's claim on its pools.
     fn add_graph_to(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
         let planned = self.keep_planned(&pools, capture).then_some(capture);
-        self.pools.add_graph(GraphUse { pools, planned })
+        self.pools.add_graph((pools, planned))
     }
 
     /// Counts what a capture came to.
@@ -403,10 +402,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         // What it could not prove free waits for the captures beside it.
-        for held in over.held.drain(..) {
-            let State { captures, pools, waiting, .. } = &mut *self.state;
-            waiting.let_go(held, accepted, |heap| captures.ids_of(pools.pool_of(heap)));
-        }
+        let State { captures, pools: all, waiting, .. } = &mut *self.state;
+        waiting.let_go(slot, accepted, |heap| captures.ids_of(all.pool_of(heap)));
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
@@ -431,7 +428,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
         self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         let found = self.state.pools.remove_graph(graph);
-        let GraphUse { pools, planned } =
+        let (pools, planned) =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);

@@ -12,7 +12,7 @@ use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
-use super::live_blocks::{BlockSite, Home, LastUse, LiveBlock, Origin, Tenure, Use};
+use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::pools::PoolRow;
 use super::report::WaitReason;
@@ -26,6 +26,17 @@ use crate::heap::{CaptureSlot, Ended, Freed, Heap, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
+
+/// The last use of a block on one stream, as the host declared it.
+#[derive(Clone, Debug)]
+pub(super) struct LastUse {
+    /// The stream's terminals then.
+    markers: Markers,
+    /// Whether the stream had gained anything since the block was allocated.
+    worked: bool,
+    /// Whether users of the block may have escaped the markers by then.
+    broken: bool,
+}
 
 /// What the end of a block's use on all its streams came to.
 #[derive(Default)]
@@ -370,8 +381,7 @@ impl<D: Driver> Locked<'_, D> {
             let asked = Some(block.asked.take());
             let wait = Wait::new(site, users);
             let wait = Wait { streams: outside, positions, asked, ..wait };
-            let held = self.state.waiting.hold(wait, reason);
-            self.state.capture(home.slot).held.push(held);
+            self.state.waiting.hold(wait, home.slot, reason);
             // Now that the block is among those held: the captures' records are to name it.
             for slot in used_in {
                 self.join_pool(slot, self.state.pools.pool_of(heap));

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use super::free::LastUse;
 use super::history::Asked;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::Pools;
 use super::streams::Position;
-use crate::capture::{Markers, Moment, StreamIndex};
+use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
@@ -35,17 +36,6 @@ pub(super) struct Home {
     /// The block's own stream.
     pub(super) stream: StreamIndex,
     pub(super) since: Moment,
-}
-
-/// The last use of a block on one stream, as the host declared it.
-#[derive(Clone, Debug)]
-pub(super) struct LastUse {
-    /// The stream's terminals then.
-    pub(super) markers: Markers,
-    /// Whether the stream had gained anything since the block was allocated.
-    pub(super) worked: bool,
-    /// Whether users of the block may have escaped the markers by then.
-    pub(super) broken: bool,
 }
 
 /// Another stream that uses a block.

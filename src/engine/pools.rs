@@ -413,7 +413,7 @@ impl Pools {
 
     /// A new graph, with its claim on pools.
     pub(super) fn add_graph(&mut self, graph: GraphUse) -> GraphId {
-        for &pool in &graph.pools {
+        for &pool in &graph.0 {
             if let Some(pool) = self.get_mut(pool) {
                 pool.graphs += 1;
             }
@@ -427,7 +427,7 @@ impl Pools {
     /// Ends a graph's claim on its pools.
     pub(super) fn remove_graph(&mut self, id: GraphId) -> Option<GraphUse> {
         let graph = self.graphs.remove(&id)?;
-        for &pool in &graph.pools {
+        for &pool in &graph.0 {
             if let Some(pool) = self.get_mut(pool) {
                 pool.graphs -= 1;
             }
@@ -437,7 +437,7 @@ impl Pools {
 
     /// The pools that a graph uses; none of a graph that is unknown.
     pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
-        self.graphs.get(&id).map(|graph| SmallVec::from_slice(&graph.pools)).unwrap_or_default()
+        self.graphs.get(&id).map(|(pools, _)| SmallVec::from_slice(pools)).unwrap_or_default()
     }
 
     #[inline]
@@ -728,13 +728,8 @@ impl Pools {
     }
 }
 
-/// What a graph uses.
-#[derive(Clone, Debug)]
-pub(super) struct GraphUse {
-    pub(super) pools: SmallVec<[PoolId; 1]>,
-    /// Its capture, where it has blocks in planned heaps.
-    pub(super) planned: Option<CaptureId>,
-}
+/// The pools that a graph uses, and its capture, where it has blocks in planned heaps.
+type GraphUse = (SmallVec<[PoolId; 1]>, Option<CaptureId>);
 
 #[cfg(debug_assertions)]
 impl Pools {

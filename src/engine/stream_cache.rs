@@ -60,8 +60,6 @@ struct PoolBuckets {
     all: Vec<u32>,
     /// Those that had something to hand out since leases were last taken back.
     touched: Vec<u32>,
-    /// Whether the pool stands among those touched.
-    listed: bool,
 }
 
 /// So many sizes are kept: their tables are at hand when the size is asked for again.
@@ -122,8 +120,6 @@ pub(super) struct StreamCache {
     by_pool: Vec<PoolBuckets>,
     /// The bucket that was used last.
     latest: u32,
-    /// The rows of the pools that have touched buckets, and perhaps of others.
-    touched: Vec<u32>,
     counted: Counters<CacheCounter>,
     next: u64,
     hearing: Hearing,
@@ -157,7 +153,6 @@ impl StreamCache {
             most_sizes: KEPT_SIZES,
             by_pool: Vec::new(),
             latest: 0,
-            touched: Vec::new(),
             counted: Counters::default(),
             next: 0,
             hearing,
@@ -248,12 +243,7 @@ impl StreamCache {
         bucket.cached.push(id.slot);
         if !bucket.touched {
             bucket.touched = true;
-            let pool = bucket.pool.row();
-            let of_pool = &mut self.by_pool[pool];
-            of_pool.touched.push(row.bucket);
-            if !std::mem::replace(&mut of_pool.listed, true) {
-                self.touched.push(pool as u32);
-            }
+            self.by_pool[bucket.pool.row()].touched.push(row.bucket);
         }
         self.latest = row.bucket;
         self.hearing.note(Demand::Free { block: id.number() });
@@ -407,21 +397,9 @@ impl StreamCache {
         wanted: impl Fn(StreamHandle, bool) -> bool,
         leases: &mut Leases,
     ) {
-        if self.touched.is_empty() {
-            return;
-        }
         match pool {
             Some(pool) => self.drain_pool(pool.row(), &wanted, leases),
-            None => {
-                let mut touched = std::mem::take(&mut self.touched);
-                touched.retain(|&row| {
-                    self.drain_pool(row as usize, &wanted, leases);
-                    let of_pool = &mut self.by_pool[row as usize];
-                    of_pool.listed = !of_pool.touched.is_empty();
-                    of_pool.listed
-                });
-                self.touched = touched;
-            }
+            None => (0..self.by_pool.len()).for_each(|row| self.drain_pool(row, &wanted, leases)),
         }
         if self.by_key.len() > self.most_sizes {
             self.drop_empty(|_| true);
@@ -620,12 +598,6 @@ impl StreamCache {
             let found = known && (bucket.touched || bucket.cached.is_empty());
             let placed = self.number == number(bucket.key.stream);
             holds!(right && found && placed, "{members} rows, listed {listed:?}: {bucket:?}");
-        }
-        let listed = times(self.touched.iter().map(row), self.by_pool.len())?;
-        for ((row, of_pool), listed) in self.by_pool.iter().enumerate().zip(listed) {
-            let right = listed == usize::from(of_pool.listed);
-            let met = of_pool.listed || of_pool.touched.is_empty();
-            holds!(right && met, "row {row} of pools is listed {listed} times: {of_pool:?}");
         }
         for (row, expected) in counted.iter().enumerate() {
             let found = self.counted.get(row).figures();

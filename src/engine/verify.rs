@@ -176,7 +176,7 @@ impl Page<'_> {
     /// range of its pool's, and of the captures that are known to use it each is under way.
     fn what_waits(&self) -> Verdict {
         let State { timelines, pools, waiting, captures, .. } = self.state;
-        waiting.verify(timelines.parked(), captures.iter().flat_map(|it| &it.held).copied())?;
+        waiting.verify(timelines.parked(), captures)?;
         for wait in waiting.iter() {
             let Wait { site: BlockSite { heap, number, .. }, used_in, .. } = wait;
             let homed = pools.find_pool(*heap).is_some();
@@ -268,7 +268,7 @@ impl Page<'_> {
         let State { pools, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
             let label = pool.label();
-            let users = pools.each_graph().flat_map(|graph| &graph.pools);
+            let users = pools.each_graph().flat_map(|(uses, _)| uses);
             let counted = users.filter(|&&it| it == label.id).count();
             holds!(
                 counted == pool.graphs(),
@@ -295,7 +295,7 @@ impl Page<'_> {
             let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();
             holds!(!lent && ends, "{label} has no graphs, and lends their memory");
         }
-        let uses = pools.each_graph().flat_map(|graph| &graph.pools);
+        let uses = pools.each_graph().flat_map(|(uses, _)| uses);
         let gone = uses.copied().find(|&pool| pools.get(pool).is_none());
         holds!(gone.is_none(), "a graph uses a pool that is gone: {gone:?}");
         Ok(())
@@ -329,7 +329,7 @@ impl Page<'_> {
                     _ if under_way => false,
                     _ => pools
                         .each_graph()
-                        .any(|it| it.planned == Some(id) && it.pools.contains(&label.id)),
+                        .any(|(uses, planned)| *planned == Some(id) && uses.contains(&label.id)),
                 };
                 holds!(known, "{label} has planned memory of capture {}, which is over", id.0);
             }

@@ -18,7 +18,7 @@ use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{Cut, Ended, RangeId, Users};
+use crate::heap::{CaptureSlot, Cut, Ended, RangeId, Users};
 use crate::journal::Entry;
 
 /// A range that waits.
@@ -30,8 +30,8 @@ pub(super) struct Wait {
     pub(super) positions: SmallVec<[Position; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
-    /// Where it was freed in a capture that cannot prove it free: why. It is not looked at before that capture ends.
-    pub(super) held: Option<WaitReason>,
+    /// The capture that it was freed in and that cannot prove it free, and why. It is not looked at before that ends.
+    pub(super) held: Option<(CaptureSlot, WaitReason)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     pub(super) users: Users,
     pub(super) unannounced: Unannounced,
@@ -179,7 +179,7 @@ impl Wait {
 
     /// What it waits for.
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
-        if let Some(reason) = &self.held {
+        if let Some((_, reason)) = &self.held {
             return reason.clone();
         }
         if let Some(&capture) = self.captures.first() {
@@ -209,24 +209,27 @@ impl WaitTable {
         self.polled.push_back(number);
     }
 
-    /// Takes one in that a capture holds, and returns its number, for [`WaitTable::let_go`].
-    pub(super) fn hold(&mut self, wait: Wait, why: WaitReason) -> u32 {
-        self.insert(Wait { held: Some(why), ..wait })
+    /// Takes one in that a capture holds, until [`WaitTable::let_go`].
+    pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
+        self.insert(Wait { held: Some((by, why)), ..wait });
     }
 
-    /// The capture that has held one has ended: it waits for these captures beside it, by its heap, and is looked at from
-    /// now on.
+    /// A capture has ended: what it has held waits for these captures beside it, by its heap, and is looked at from now
+    /// on.
     pub(super) fn let_go(
         &mut self,
-        number: u32,
+        by: CaptureSlot,
         accepted: bool,
-        captures: impl FnOnce(u32) -> SmallVec<[CaptureId; 2]>,
+        captures: impl Fn(u32) -> SmallVec<[CaptureId; 2]>,
     ) {
-        let Some(wait) = &mut self.rows[number as usize] else { return };
-        wait.held = None;
-        wait.users = wait.users.or_graphs(accepted);
-        wait.captures = captures(wait.site.heap);
-        self.polled.push_back(number);
+        for (wait, number) in self.rows.iter_mut().zip(0..) {
+            let Some(wait) = wait else { continue };
+            if wait.held.take_if(|(of, _)| *of == by).is_some() {
+                wait.users = wait.users.or_graphs(accepted);
+                wait.captures = captures(wait.site.heap);
+                self.polled.push_back(number);
+            }
+        }
     }
 
     /// Takes one in and gives it a number.
@@ -271,11 +274,12 @@ impl WaitTable {
 
 #[cfg(debug_assertions)]
 impl WaitTable {
-    /// What [`verify`](super::verify) says of the table, given what timelines have parked and captures hold.
+    /// What [`verify`](super::verify) says of the table, given what timelines have parked and which captures are under
+    /// way.
     pub(super) fn verify(
         &self,
         parked: impl Iterator<Item = (Position, u32)>,
-        held: impl Iterator<Item = u32>,
+        captures: &Captures,
     ) -> Verdict {
         let row = |&number: &u32| number as usize;
         let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
@@ -286,19 +290,17 @@ impl WaitTable {
             holds!(awaits, "number {number} waits at {mark:?}, and is {wait:?}");
             listed[number as usize] += 1;
         }
-        let held = times(held.map(|number| number as usize), self.rows.len())?;
-        let lists = vacant.into_iter().zip(listed).zip(held);
-        for (row, ((vacant, listed), held)) in self.rows.iter().zip(lists) {
+        for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(listed)) {
             let right = match row {
-                None => (vacant, listed, held) == (1, 0, 0),
-                Some(Wait { held: Some(_), .. }) => (vacant, listed, held) == (0, 0, 1),
+                None => times == (1, 0),
+                Some(Wait { held: Some((by, _)), .. }) => {
+                    times == (0, 0) && captures.find(*by).is_some()
+                }
                 Some(Wait { streams, positions, captures, .. }) => {
-                    let causes = streams.len() + positions.len() + captures.len();
-                    (vacant, listed, held) == (0, 1, 0) && causes > 0
+                    times == (0, 1) && streams.len() + positions.len() + captures.len() > 0
                 }
             };
-            let times = (vacant, listed, held);
-            holds!(right, "vacant, looked at or parked, and held, so often: {times:?} of {row:?}");
+            holds!(right, "vacant, and looked at or parked, so often: {times:?} of {row:?}");
         }
         Ok(())
     }
