@@ -13,7 +13,6 @@ use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
-use super::report::View;
 use super::stream_cache::CacheLease;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
@@ -157,8 +156,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Error {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes: requested, pool, waits };
-        let asks = Some((stream, View::Requester(requester)));
-        Error::OutOfMemory(self.report_oom(Purpose::Block, need, asks))
+        Error::OutOfMemory(self.report_oom(Purpose::Block, need, Some((stream, requester))))
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.

@@ -173,7 +173,7 @@ impl State {
         for block in self.blocks.of(pool) {
             // Of a stream that was retired nothing can be asked.
             streams.extend(block.gone.is_none().then_some(block.asked.stream));
-            streams.extend(block.uses.iter().map(|used| used.stream));
+            streams.extend(block.users());
         }
         for cache in self.caches.used() {
             for (_, _, lease) in cache.leases().filter(|(_, _, lease)| !lease.uses.is_empty()) {

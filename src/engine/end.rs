@@ -395,9 +395,9 @@ impl<D: Driver> Locked<'_, D> {
                 let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
-                    let captures = concurrent.clone();
-                    let waiting = Wait::new(BlockSite { number, heap, range }, users);
-                    self.state.waiting.add(Wait { captures, ..waiting });
+                    let mut waiting = Wait::new(BlockSite { number, heap, range }, users);
+                    waiting.captures = concurrent.clone();
+                    self.state.waiting.add(waiting);
                 }
             }
         }

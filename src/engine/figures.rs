@@ -90,9 +90,6 @@ pub(super) trait Counting: Default {
     /// Sets the allowance of the counter to what it counts.
     fn settle(&mut self, peaks: &mut Peaks, row: usize);
 
-    /// Counts nothing any more.
-    fn clear(&mut self);
-
     /// What is counted, as far as it is counted by kinds, and what is allowed.
     #[cfg(debug_assertions)]
     fn amounts(&self) -> (Amounts, Amounts);
@@ -109,10 +106,6 @@ impl Counting for Counter {
 
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
         peaks.settle(row, self);
-    }
-
-    fn clear(&mut self) {
-        self.current = Amounts::default();
     }
 
     #[cfg(debug_assertions)]
@@ -223,8 +216,10 @@ impl<C: Counting> Counters<C> {
     pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
         for row in [row(pool, true), row(pool, false)] {
             let Some((counter, _)) = self.rows.get_mut(row) else { continue };
-            counter.clear();
-            counter.settle(peaks, row);
+            counter.with_counter(|counter| {
+                counter.current = Amounts::default();
+                peaks.settle(row, counter);
+            });
             // It stays listed where it is.
             *counter = C::default();
         }
@@ -532,10 +527,6 @@ impl Counting for CacheCounter {
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
         self.with_counter(|counter| peaks.settle(row, counter));
         (self.settled, self.risen, self.given_up) = (self.live, Tally::default(), Tally::default());
-    }
-
-    fn clear(&mut self) {
-        debug_assert!(self.leased.count == 0, "a pool with blocks is not gone");
     }
 
     #[cfg(debug_assertions)]

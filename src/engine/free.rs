@@ -12,13 +12,13 @@ use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
-use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure, Use};
+use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, NO_CACHE};
 use super::pools::PoolRow;
 use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
-use super::waits::{Unannounced, Wait};
+use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
@@ -59,7 +59,8 @@ impl State {
             return false;
         }
         let own = block.last.is_none().then_some(block.asked.stream);
-        let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
+        let others =
+            block.uses.iter().filter(|(_, last)| last.is_none()).map(|&(stream, _)| stream);
         own.into_iter().chain(others).any(|stream| {
             capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
         })
@@ -285,7 +286,7 @@ impl<D: Driver> Locked<'_, D> {
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
         block.asked = lease.asked;
-        block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
+        block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();
         self.state.tell_gone(block.site, block.origin);
         self.free_counted(&mut block);
         Ok(())
@@ -300,7 +301,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<(), StreamHandle> {
         let own = (block.asked.stream, &block.last, Flaw::OwnMarker);
         let BlockSite { number, heap, range } = block.site;
-        let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
+        let others = block.uses.iter().map(|(stream, last)| (*stream, last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
                 ending.worked |= last.worked;
@@ -378,9 +379,9 @@ impl<D: Driver> Locked<'_, D> {
                     StreamStatus::Barred => true,
                 }
             });
-            let asked = Some(block.asked.take());
-            let wait = Wait::new(site, users);
-            let wait = Wait { streams: outside, positions, asked, ..wait };
+            let mut wait = Wait::new(site, users);
+            (wait.streams, wait.positions) = (outside, positions);
+            wait.asked = Some(block.asked.take());
             self.state.waiting.hold(wait, home.slot, reason);
             // Now that the block is among those held: the captures' records are to name it.
             for slot in used_in {
@@ -418,8 +419,7 @@ impl<D: Driver> Locked<'_, D> {
         let pool = self.state.pools.pool_of(heap);
         let gone = block.gone.take();
         let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
-        let mut streams: SmallVec<[StreamHandle; 2]> =
-            block.uses.iter().map(|used| used.stream).collect();
+        let mut streams: SmallVec<[StreamHandle; 2]> = block.users().collect();
         let eager = matches!(origin, Origin::Outside)
             && users != Users::Graphs
             && self.state.may_order(pool);
@@ -448,17 +448,13 @@ impl<D: Driver> Locked<'_, D> {
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
-            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
+            waiting.set_unannounced();
         }
+        (waiting.streams, waiting.captures, waiting.own) = (streams, captures, own);
+        waiting.positions.extend(gone.map(|gone| *gone));
+        waiting.asked = Some(block.asked.take());
         // Records the events now: the streams need not outlive the block.
-        let free = self.defer(Wait {
-            streams,
-            positions: gone.into_iter().map(|gone| *gone).collect(),
-            captures,
-            own,
-            asked: Some(block.asked.take()),
-            ..waiting
-        });
+        let free = self.defer(waiting);
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
             // So that a memory checker sees at once what touches the block from now on.
             self.errands.wait();
@@ -488,8 +484,9 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.pools.free_later(site);
         self.state.timelines.fence(self.driver, mark.timeline);
-        let waiting = Wait::new(site, Users::Eager);
-        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
+        let mut waiting = Wait::new(site, Users::Eager);
+        waiting.positions.push(mark);
+        self.defer(waiting);
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.

@@ -199,8 +199,8 @@ impl State {
         if matches!(block.tenure, Tenure::Lent(_)) {
             row.remove_lent(block.bytes);
         }
-        for used in &block.uses {
-            row.launch_behind(timelines.open_mark(used.stream));
+        for stream in block.users() {
+            row.launch_behind(timelines.open_mark(stream));
         }
         let gone = block.gone.as_deref().copied();
         row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));

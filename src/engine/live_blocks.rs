@@ -38,13 +38,6 @@ pub(super) struct Home {
     pub(super) since: Moment,
 }
 
-/// Another stream that uses a block.
-#[derive(Clone, Debug)]
-pub(super) struct Use {
-    pub(super) stream: StreamHandle,
-    pub(super) last: Option<Box<LastUse>>,
-}
-
 /// Whose memory a block lies in, and by what right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tenure {
@@ -127,7 +120,8 @@ pub(super) struct LiveBlock {
     pub(super) tenure: Tenure,
     /// Last use on its own stream.
     pub(super) last: Option<Box<LastUse>>,
-    pub(super) uses: SmallVec<[Use; 2]>,
+    /// Other streams that use it, each with its last use, where the host declared that.
+    pub(super) uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
     pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
@@ -155,20 +149,23 @@ impl LiveBlock {
     pub(super) fn set_use(&mut self, stream: StreamHandle, last: Option<Box<LastUse>>) {
         if stream == self.asked.stream && self.gone.is_none() {
             self.last = last;
-        } else if let Some(used) = self.uses.iter_mut().find(|used| used.stream == stream) {
-            used.last = last;
+        } else if let Some((_, known)) = self.uses.iter_mut().find(|(of, _)| *of == stream) {
+            *known = last;
         } else {
-            self.uses.push(Use { stream, last });
+            self.uses.push((stream, last));
         }
+    }
+
+    /// The other streams that use it.
+    pub(super) fn users(&self) -> impl Iterator<Item = StreamHandle> + '_ {
+        self.uses.iter().map(|&(stream, _)| stream)
     }
 
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
         self.origin = Origin::Past;
         self.last = None;
-        for used in &mut self.uses {
-            used.last = None;
-        }
+        self.uses.iter_mut().for_each(|(_, last)| *last = None);
     }
 }
 

@@ -469,7 +469,7 @@ impl<D: Driver> Locked<'_, D> {
         self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
         self.poll_waits(usize::MAX);
-        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
+        let names = |block: &LiveBlock| block.users().any(|user| user == stream);
         let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
         let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
             || self.state.captures.iter().any(recorded)

@@ -14,10 +14,10 @@ use super::layout::{LearnedFrom, Lesson};
 use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
 use super::pools::{with_heap, PoolRow};
-use super::report::{FreeRange, Refusal, View};
+use super::report::{FreeRange, Refusal};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::{unit, Heap};
+use crate::heap::{unit, Heap, Requester};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -567,11 +567,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         purpose: Purpose,
         Need { bytes: requested, pool, waits: may_wait }: Need,
-        asks: Option<(StreamHandle, View)>,
+        asks: Option<(StreamHandle, Requester)>,
     ) -> Box<OutOfMemory> {
         let (mut takeable, mut waiting, mut kept_by_graphs) = (0, 0, 0);
-        let view = asks.map_or(View::NewCapture, |(_, view)| view);
-        let mut waits = self.free_ranges(pool, view);
+        let mut waits = self.free_ranges(pool, asks.map(|(_, requester)| requester));
         waits.retain(|range| {
             let sum = match range.refusal {
                 None => &mut takeable,

@@ -337,14 +337,6 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// From where free ranges are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
-    Requester(Requester),
-    /// A capture that has not asked for anything yet.
-    NewCapture,
-}
-
 impl State {
     /// What the ranges that wait are waiting for.
     pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
@@ -362,8 +354,9 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it.
-    pub(super) fn free_ranges(&self, pool: PoolId, view: View) -> Vec<FreeRange> {
+    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it: `None` is one
+    /// of a capture that has not asked for anything yet.
+    pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
         for number in [row.small(), row.large()] {
@@ -378,12 +371,12 @@ impl<D: Driver> Locked<'_, D> {
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
                     RangeState::Idle { users } | RangeState::Closed { users } => {
-                        let outside = matches!(view, View::Requester(Requester::Outside { .. }));
+                        let outside = matches!(asks, Some(Requester::Outside { .. }));
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::StreamOrdered { timeline, users } => match view {
-                        View::Requester(Requester::Outside { timeline: asks })
-                            if asks == Some(timeline) && users == Users::Eager =>
+                    RangeState::StreamOrdered { timeline, users } => match asks {
+                        Some(Requester::Outside { timeline: own })
+                            if own == Some(timeline) && users == Users::Eager =>
                         {
                             None
                         }
@@ -391,10 +384,8 @@ impl<D: Driver> Locked<'_, D> {
                             Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
                         }
                     },
-                    RangeState::Pending { capture: of, owner: of_stream, .. } => match view {
-                        View::Requester(Requester::Capture { capture, stream, .. })
-                            if capture == of =>
-                        {
+                    RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {
+                        Some(Requester::Capture { capture, stream, .. }) if capture == of => {
                             let capture = &self.state.captures.get(capture).proof;
                             let owner = capture.stream_handle(of_stream);
                             if self.config.settings.reuse != Reuse::CrossStream
@@ -445,20 +436,18 @@ impl<D: Driver> Engine<D> {
             // As a request would, so that one that follows finds what this says.
             locked.take_back(Some(pool), |_| true);
             locked.poll_waits(POLLED);
-            let view = match locked.capture_of(stream, CALL)? {
-                Some(capture) => match locked.state.captures.slot(capture) {
-                    Some(slot) => {
-                        let stream = locked.look(slot, stream);
-                        let share = self.config.settings.reuse == Reuse::CrossStream;
-                        View::Requester(Requester::Capture { capture: slot, stream, share })
-                    }
-                    None => View::NewCapture,
-                },
-                None => View::Requester(Requester::Outside {
-                    timeline: locked.state.timelines.known(stream),
+            let asks = match locked.capture_of(stream, CALL)? {
+                Some(capture) => locked.state.captures.slot(capture).map(|slot| {
+                    let stream = locked.look(slot, stream);
+                    let share = self.config.settings.reuse == Reuse::CrossStream;
+                    Requester::Capture { capture: slot, stream, share }
                 }),
+                None => {
+                    let timeline = locked.state.timelines.known(stream);
+                    Some(Requester::Outside { timeline })
+                }
             };
-            let mut ranges = locked.free_ranges(pool, view);
+            let mut ranges = locked.free_ranges(pool, asks);
             for range in &mut ranges {
                 if let Some(
                     Refusal::Marker { node, kernel, .. }

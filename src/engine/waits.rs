@@ -31,12 +31,12 @@ pub(super) struct Wait {
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// The capture that it was freed in and that cannot prove it free, and why. It is not looked at before that ends.
-    pub(super) held: Option<(CaptureSlot, WaitReason)>,
+    held: Option<(CaptureSlot, WaitReason)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     pub(super) users: Users,
-    pub(super) unannounced: Unannounced,
+    unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
-    pub(super) looked: bool,
+    looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Where its own stream had done with the block, if that was no reason to wait.
@@ -47,7 +47,7 @@ pub(super) struct Wait {
 
 /// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unannounced {
+enum Unannounced {
     No,
     /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
     Perhaps,
@@ -160,6 +160,11 @@ impl Wait {
             Users::Lent if unannounced || !self.used_in.is_empty() => Users::Graphs,
             users => users.or_graphs(unannounced),
         }
+    }
+
+    /// It is where a capture that was never announced may have used memory.
+    pub(super) fn set_unannounced(&mut self) {
+        (self.users, self.unannounced) = (Users::Eager, Unannounced::Yes);
     }
 
     /// The pool has no graph any more, and no capture that may become one.

@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[
             (
                 "block.set_use(stream, None);",
-                "if stream != block.asked.stream && block.uses.iter().all(|used| used.stream != stream) {
+                "if stream != block.asked.stream && block.users().all(|user| user != stream) {
             block.set_use(stream, None);
         }",
             ),
@@ -222,7 +222,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/free.rs",
         edits: &[(
             "block.set_use(stream, None);",
-            "if block.uses.iter().all(|used| used.stream != stream) {
+            "if block.users().all(|user| user != stream) {
             block.set_use(stream, None);
         }",
         )],

@@ -86,8 +86,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on other streams that were recorded for the lent block.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(timelines.open_mark(used.stream));",
-            "let _ = used;",
+            "row.launch_behind(timelines.open_mark(stream));",
+            "let _ = stream;",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
