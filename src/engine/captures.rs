@@ -427,10 +427,6 @@ impl Captures {
         row.map(CaptureSlot::new)
     }
 
-    pub(super) fn slots(&self) -> Vec<CaptureSlot> {
-        self.with_slots().map(|(slot, _)| slot).collect()
-    }
-
     pub(super) fn with_slots(&self) -> impl Iterator<Item = (CaptureSlot, &CaptureState)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(row, it)| Some((CaptureSlot::new(row), it.as_deref()?)))
@@ -443,10 +439,6 @@ impl Captures {
     /// The numbers of those that use a pool.
     pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
         self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
-    }
-
-    pub(super) fn ids(&self) -> Vec<CaptureId> {
-        self.iter().map(|it| it.id).collect()
     }
 
     /// What is known of a capture.

@@ -241,13 +241,8 @@ struct Level {
 /// Small blocks, large blocks, all blocks.
 type Levels = [Level; 3];
 
-/// Which of a pool's, or the engine's, blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SizeClass {
-    Small,
-    Large,
-    All,
-}
+/// All blocks, as an index of levels.
+const ALL: usize = 2;
 
 /// Grants and peaks.
 #[derive(Debug, Default)]
@@ -255,9 +250,6 @@ pub(super) struct Peaks {
     pools: Vec<Levels>,
     engine: Levels,
 }
-
-/// All blocks, as an index of levels.
-const ALL: usize = SizeClass::All as usize;
 
 fn raise(levels: &mut Levels) {
     for level in levels {
@@ -379,21 +371,18 @@ impl Peaks {
         self.pools.iter_mut().flatten().chain(&mut self.engine)
     }
 
-    /// The figures of a pool, or of all, with all counters settled.
-    pub(super) fn figures(&mut self, row: Option<usize>, part: SizeClass) -> Figures {
-        let part = part as usize;
-        let level = match row {
-            Some(row) => self.pool(row)[part],
-            None => self.engine[part],
-        };
+    /// The figures of a pool, or of all, with all counters settled: of small, large and all blocks.
+    fn figures(&mut self, row: Option<usize>) -> [Figures; 3] {
+        row.map_or(self.engine, |row| *self.pool(row)).map(|level| level.figures())
+    }
+}
+
+impl Level {
+    fn figures(&self) -> Figures {
         let figure = |kind: usize| {
-            let (current, allocated) = (level.allowed[kind], level.risen[kind]);
-            Figure {
-                current,
-                peak: level.peak[kind],
-                allocated,
-                freed: (allocated + level.reset_current[kind]) - current,
-            }
+            let (current, allocated) = (self.allowed[kind], self.risen[kind]);
+            let freed = (allocated + self.reset_current[kind]) - current;
+            Figure { current, peak: self.peak[kind], allocated, freed }
         };
         Figures {
             allocation: figure(ALLOCATIONS),
@@ -828,9 +817,7 @@ impl State {
         let pool = pool.map(PoolId::row);
         let mut counts = self.accounts.counts;
         counts.num_sync_all_streams = self.timelines.synchronized();
-        let parts = [SizeClass::All, SizeClass::Small, SizeClass::Large];
-        let [all, small_pool, large_pool] =
-            self.with_sums(|peaks| parts.map(|part| peaks.figures(pool, part)));
+        let [small_pool, large_pool, all] = self.with_sums(|peaks| peaks.figures(pool));
         Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
     }
 

@@ -89,10 +89,6 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        self.record_use_until(id, stream, false)
-    }
-
     /// Records that a stream uses a block until it is freed. What the host said of a last use, captures learn from.
     fn record_use_until(
         &mut self,
@@ -373,7 +369,7 @@ impl<D: Driver> Locked<'_, D> {
                     // Any capture may be the one.
                     StreamStatus::Unclear => {
                         users = Users::Graphs;
-                        used_in.extend(self.state.captures.slots());
+                        used_in.extend(self.state.captures.with_slots().map(|(slot, _)| slot));
                         true
                     }
                     StreamStatus::Barred => true,
@@ -527,7 +523,7 @@ impl<D: Driver> Engine<D> {
         if self.record_in_cache(block, (stream, false), CALL)? {
             return Ok(());
         }
-        self.change(|locked| locked.record_stream(block, stream))
+        self.change(|locked| locked.record_use_until(block, stream, false))
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the

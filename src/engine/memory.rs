@@ -657,27 +657,25 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pool(id, "destroy_pool")?;
         self.free_completed(Some(id));
         let heaps = self.state.pool(id, "destroy_pool")?.heaps();
-        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count();
-        let ordered: usize =
-            heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
-        let waiting = waiting
-            + ordered
+        let ordered = heaps.map(|heap| self.state.pools.heap(heap).stream_ordered_ranges());
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count()
+            + ordered.iter().sum::<usize>()
             + usize::from(self.state.is_settling(id))
             + usize::from(self.state.pools.is_moving(id));
         let blocks = self.state.blocks.count_of(id);
         let pool = self.state.pool(id, "destroy_pool")?;
-        if blocks + pool.captures() + pool.graphs() + waiting > 0 {
-            let (captures, graphs) = (pool.captures(), pool.graphs());
+        let (captures, graphs) = (pool.captures(), pool.graphs());
+        if blocks + captures + graphs + waiting > 0 {
             let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
             return Err(self.state.pools.refuse(id, "destroy_pool", why));
         }
-        let mut result = Ok(());
-        for heap in self.state.pool(id, "destroy_pool")?.heaps() {
+        for heap in heaps {
             self.state.pools.heap_mut(heap).note_close();
             self.state.count_changes(heap);
         }
         self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
         let (heaps, planned) = self.state.pools.remove(id);
+        let mut result = Ok(());
         for heap in heaps {
             result = result.and(heap.close(self.driver));
         }

@@ -13,7 +13,7 @@ use super::snapshot::Range;
 use super::{Engine, Error, Locked, State};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
 use crate::heap::{RangeState, Requester, Users};
-use crate::index::{new_map, Map};
+use crate::index::new_map;
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
@@ -342,15 +342,6 @@ impl State {
     pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
         self.waiting.iter().map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines)))
     }
-
-    /// What those of a heap are waiting for, by address.
-    fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
-        let reasons = self.all_wait_reasons().filter(|((heap, _), _)| *heap == number);
-        let mut by_address = new_map();
-        by_address
-            .extend(reasons.map(|((_, id), reason)| (self.pools.extent(number, id).0, reason)));
-        by_address
-    }
 }
 
 impl<D: Driver> Locked<'_, D> {
@@ -359,15 +350,16 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
+        let mut reasons = new_map();
+        reasons.extend(self.state.all_wait_reasons());
         for number in [row.small(), row.large()] {
             let heap = self.state.pools.heap(number);
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
-            let mut reasons = self.state.wait_reasons(number);
             for (id, block) in heap.unallocated() {
                 let (address, bytes) = heap.extent(id);
                 let refusal = match heap.state(id) {
                     RangeState::Waiting => {
-                        let reason = reasons.remove(&address);
+                        let reason = reasons.remove(&(number, id));
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
                     RangeState::Idle { users } | RangeState::Closed { users } => {

@@ -85,7 +85,8 @@ impl Wait {
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let (concurrent, all) = (under_way.ids_of(pool), under_way.ids());
+        let concurrent = under_way.ids_of(pool);
+        let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
         self.captures
             .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
         let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
