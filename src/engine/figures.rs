@@ -208,7 +208,7 @@ impl<C: Counting> Counters<C> {
     pub(super) fn raise(&mut self, peaks: &mut Peaks) {
         for row in self.changed.drain(..) {
             self.rows[row as usize].1 = false;
-            peaks.raise_pool(row as usize / 2);
+            raise(peaks.pool(row as usize / 2));
         }
     }
 
@@ -251,6 +251,7 @@ pub(super) struct Peaks {
     engine: Levels,
 }
 
+/// Notes new peaks of a pool, or of all, with all counters settled.
 fn raise(levels: &mut Levels) {
     for level in levels {
         for (peak, &current) in level.peak.iter_mut().zip(&level.allowed) {
@@ -343,16 +344,6 @@ impl Peaks {
         }
         counter.allowed = counter.current;
         counter.risen = Amounts::default();
-    }
-
-    /// Notes new peaks of a pool, with all its counters settled.
-    fn raise_pool(&mut self, row: usize) {
-        raise(self.pool(row));
-    }
-
-    /// Notes new peaks over all pools, with all counters settled.
-    pub(super) fn raise_all(&mut self) {
-        raise(&mut self.engine);
     }
 
     /// Makes the present figures the highest, with all counters settled.
@@ -837,7 +828,7 @@ impl State {
         // What one place has less of now another may have more of: peaks show only in the sum of all.
         counters.raise(&mut peaks);
         guards.iter_mut().for_each(|cache| cache.counters().raise(&mut peaks));
-        peaks.raise_all();
+        raise(&mut peaks.engine);
         then(&mut peaks)
     }
 }

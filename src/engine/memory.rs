@@ -183,9 +183,7 @@ impl<D: Driver> Engine<D> {
     /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
     /// takes it away. It stands in messages from now on.
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
-        let mut state = self.lock()?;
-        state.pool(pool, "set_pool_name")?;
-        state.pools.set_name(pool, name.map(Into::into));
+        self.lock()?.pool(pool, "set_pool_name")?.set_name(name.map(Into::into));
         Ok(())
     }
 

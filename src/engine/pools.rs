@@ -145,6 +145,10 @@ impl PoolRow {
         &self.config
     }
 
+    pub(super) fn set_name(&mut self, name: Option<Arc<str>>) {
+        self.config.name = name;
+    }
+
     pub(super) fn label(&self) -> PoolLabel {
         PoolLabel { id: self.id, name: self.config.name.clone(), tag: self.config.tag.clone() }
     }
@@ -487,12 +491,6 @@ impl Pools {
         self.iter().map(|pool| pool.id).collect()
     }
 
-    pub(super) fn set_name(&mut self, id: PoolId, name: Option<Arc<str>>) {
-        if let Some(pool) = self.get_mut(id) {
-            pool.config.name = name;
-        }
-    }
-
     /// Who keeps what the live blocks of a pool hold while its memory is away, by number.
     pub(super) fn keeper_of(&self, id: PoolId) -> Option<u64> {
         self.get(id)?.asleep
@@ -717,14 +715,9 @@ impl Pools {
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
-        self.has_heap(id, |presence| presence == Presence::Suspended)
-    }
-
-    #[inline]
-    fn has_heap(&self, id: PoolId, found: impl Fn(Presence) -> bool) -> bool {
-        let Some(pool) = self.get(id) else { return false };
-        let planned = pool.planned.as_deref().is_some_and(|heap| found(heap.holding().presence()));
-        planned || pool.heaps().into_iter().any(|heap| found(self.heap(heap).holding().presence()))
+        let mut heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default().into_iter();
+        let presence = |heap: u32| with_heap!(self, heap, |heap| heap.holding().presence());
+        heaps.any(|heap| presence(heap) == Presence::Suspended)
     }
 }
 

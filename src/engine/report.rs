@@ -5,19 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use thiserror::Error as ThisError;
 
-use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
 use super::planned::PlanReport;
-use super::snapshot::Range;
-use super::{Engine, Error, Locked, State};
-use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
-use crate::heap::{RangeState, Requester, Users};
-use crate::index::new_map;
+use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::Programmatic;
 use crate::size::Size;
 use crate::uses::{EarlyRead, LateUse};
 
@@ -334,122 +329,5 @@ impl fmt::Display for Named<'_> {
             Self(node, Some(kernel)) => write!(f, "kernel {kernel}, {node:?}"),
             Self(node, None) => write!(f, "{node:?}"),
         }
-    }
-}
-
-impl State {
-    /// What the ranges that wait are waiting for.
-    pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
-        self.waiting.iter().map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines)))
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it: `None` is one
-    /// of a capture that has not asked for anything yet.
-    pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
-        let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
-        let mut ranges = Vec::new();
-        let mut reasons = new_map();
-        reasons.extend(self.state.all_wait_reasons());
-        for number in [row.small(), row.large()] {
-            let heap = self.state.pools.heap(number);
-            let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
-            for (id, block) in heap.unallocated() {
-                let (address, bytes) = heap.extent(id);
-                let refusal = match heap.state(id) {
-                    RangeState::Waiting => {
-                        let reason = reasons.remove(&(number, id));
-                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
-                    }
-                    RangeState::Idle { users } | RangeState::Closed { users } => {
-                        let outside = matches!(asks, Some(Requester::Outside { .. }));
-                        (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
-                    }
-                    RangeState::StreamOrdered { timeline, users } => match asks {
-                        Some(Requester::Outside { timeline: own })
-                            if own == Some(timeline) && users == Users::Eager =>
-                        {
-                            None
-                        }
-                        _ => {
-                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
-                        }
-                    },
-                    RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {
-                        Some(Requester::Capture { capture, stream, .. }) if capture == of => {
-                            let capture = &self.state.captures.get(capture).proof;
-                            let owner = capture.stream_handle(of_stream);
-                            if self.config.settings.reuse != Reuse::CrossStream
-                                && of_stream != stream
-                            {
-                                Some(Refusal::OwnStreamOnly { owner })
-                            } else {
-                                capture.unproven(stream, heap.markers(id)).map(|marker| {
-                                    let (node, kernel) = (capture.node_handle(marker), None);
-                                    if capture.precedes(stream, marker) {
-                                        Refusal::EarlyLaunch { node, owner, kernel }
-                                    } else {
-                                        Refusal::Marker { node, owner, kernel }
-                                    }
-                                })
-                            }
-                        }
-                        _ => Some(Refusal::OtherCapture),
-                    },
-                    RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
-                };
-                let refusal = refusal.or(suspended.clone());
-                ranges.push(FreeRange { address, bytes, block, refusal });
-            }
-            ranges.extend(heap.premapped_ranges().map(|((address, bytes), _)| FreeRange {
-                address,
-                bytes,
-                block: None,
-                refusal: Some(Refusal::Ahead),
-            }));
-        }
-        ranges.sort_unstable_by_key(|range| range.address);
-        ranges
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Every free range of a pool as `stream` sees it now, in address order: where it may not take
-    /// one, why, and which marker it waits for.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
-    pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
-        let stream = stream.as_stream();
-        const CALL: &str = "explain";
-        self.change(|locked| {
-            locked.state.pool(pool, CALL)?;
-            // As a request would, so that one that follows finds what this says.
-            locked.take_back(Some(pool), |_| true);
-            locked.poll_waits(POLLED);
-            let asks = match locked.capture_of(stream, CALL)? {
-                Some(capture) => locked.state.captures.slot(capture).map(|slot| {
-                    let stream = locked.look(slot, stream);
-                    let share = self.config.settings.reuse == Reuse::CrossStream;
-                    Requester::Capture { capture: slot, stream, share }
-                }),
-                None => {
-                    let timeline = locked.state.timelines.known(stream);
-                    Some(Requester::Outside { timeline })
-                }
-            };
-            let mut ranges = locked.free_ranges(pool, asks);
-            for range in &mut ranges {
-                if let Some(
-                    Refusal::Marker { node, kernel, .. }
-                    | Refusal::EarlyLaunch { node, kernel, .. },
-                ) = &mut range.refusal
-                {
-                    *kernel = self.driver.kernel_name(*node);
-                }
-            }
-            Ok(ranges)
-        })
     }
 }

@@ -554,11 +554,7 @@ impl State {
         for heap in self.pools.planned_heaps(Some(pool)) {
             live.extend(self.pools.planned(heap).freed_outputs());
         }
-        self.each_live(|_, block, _| {
-            if block.site.is_in(pool) {
-                live.push(self.pools.place(block.site));
-            }
-        });
+        live.extend(self.blocks.of(pool).map(|block| self.pools.place(block.site)));
         live.sort_unstable();
         live.dedup_by(|(next, more), (start, bytes)| {
             let touches = *next <= *start + *bytes;
