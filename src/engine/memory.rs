@@ -591,7 +591,7 @@ impl<D: Driver> Locked<'_, D> {
         for heap in self.state.pools.heaps_of(pool) {
             let of = self.state.pools.pool_of(heap);
             let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
-            // Or work may use it.
+            // While a pool settles, work from before a restoration may use what is free in it.
             if !is_for_all || self.state.is_settling(of) {
                 continue;
             }
