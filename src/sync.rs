@@ -111,8 +111,8 @@ ranks! {
     StreamCache: Ascending, Called;
     /// The peaks of the figures of an engine and of its pools.
     Peaks: Alone, NotCalled;
-    /// The record by which a capture is judged, until a thread takes it.
-    Evidence: Alone, NotCalled;
+    /// The captures that are closed, each with the record that it is judged by until a thread takes it.
+    Verdicts: Alone, NotCalled;
     /// A device's routes; the host's filters run while it is held.
     Routes: Alone, Called;
     /// The captures that only show what they need, and whose graphs are dropped.

@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::config::Flaw;
-use super::history::{EventKind, Frames};
+use super::history::{Asked, EventKind};
 use super::lending::Spare;
-use super::live_blocks::{Home, LiveBlock, Origin, Tenure};
+use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
-use super::report::View;
+use super::stream_cache::CacheLease;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
@@ -36,14 +38,11 @@ pub(super) const LARGEST: u64 = 1 << 60;
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) pool: PoolId,
-    pub(super) stream: StreamHandle,
-    /// What was asked for, in bytes.
-    pub(super) requested: u64,
     /// What the block is to occupy, in bytes.
     pub(super) bytes: u64,
     /// Whether it is to have memory of its own for good.
     pub(super) fixed: bool,
-    pub(super) frames: Option<Arc<Frames>>,
+    pub(super) asked: Asked,
 }
 
 /// What says where a block goes.
@@ -62,7 +61,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Hands a block out; `None` where the request is to be made again.
     pub(super) fn allocate(&mut self, request: &Request) -> Result<Option<Block>, Error> {
         self.state.must_be_awake(request.pool, CALL)?;
-        let capture = self.capture_of(request.stream, CALL)?;
+        let capture = self.capture_of(request.asked.stream, CALL)?;
         self.allocate_in(capture, request)
     }
 
@@ -73,7 +72,7 @@ impl<D: Driver> Locked<'_, D> {
         call: &'static str,
         request: &Request,
     ) -> Result<Option<Block>, Error> {
-        let stream = request.stream;
+        let stream = request.asked.stream;
         match self.driver.capture_status(stream, &mut self.state.terminals)? {
             CaptureStatus::Active { capture, .. } if capture == expected => {}
             CaptureStatus::Invalidated => return Err(self.invalidated(stream, CALL)),
@@ -90,7 +89,7 @@ impl<D: Driver> Locked<'_, D> {
         outside: PoolId,
         request: &mut Request,
     ) -> Result<Option<Option<Block>>, Error> {
-        let capture = self.capture_of(request.stream, CALL)?;
+        let capture = self.capture_of(request.asked.stream, CALL)?;
         request.pool = match capture.map(|capture| self.state.captures.serves(capture)) {
             None => outside,
             Some(Some(pool)) => pool,
@@ -110,9 +109,9 @@ impl<D: Driver> Locked<'_, D> {
         if capture.is_some_and(|capture| self.study(capture, request)) {
             return Ok(None);
         }
-        let &Request { pool, requested, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
         // Who asks. A stream of a capture is looked at, so that the proof knows its latest nodes.
-        let requester = self.requester(pool, request.stream, capture, bytes)?;
+        let requester = self.requester(pool, stream, capture, bytes)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, requester));
         }
@@ -152,13 +151,12 @@ impl<D: Driver> Locked<'_, D> {
 
     fn out_of_memory(
         &mut self,
-        &Request { pool, stream, requested, .. }: &Request,
+        &Request { pool, asked: Asked { requested, stream, .. }, .. }: &Request,
         requester: Requester,
     ) -> Error {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes: requested, pool, waits };
-        let asks = Some((stream, View::Requester(requester)));
-        Error::OutOfMemory(self.report_oom(Purpose::Block, need, asks))
+        Error::OutOfMemory(self.report_oom(Purpose::Block, need, Some((stream, requester))))
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
@@ -180,7 +178,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// A block at an address, outside captures.
     fn allocate_at(&mut self, request: &Request, address: u64) -> Result<Option<Block>, Error> {
-        let &Request { pool, stream, bytes, requested, .. } = request;
+        let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
         self.state.must_be_awake(pool, CALL)?;
         let capture = self.capture_of(stream, CALL)?;
         if capture.is_some() || requested > LARGEST || !address.is_multiple_of(UNIT) {
@@ -206,7 +204,7 @@ impl<D: Driver> Locked<'_, D> {
         homes: Homes,
         requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
-        let &Request { pool, stream, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         if let Requester::Outside { .. } = requester {
             self.drop_premapped_for_eager(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
@@ -251,7 +249,7 @@ impl<D: Driver> Locked<'_, D> {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Remedy::Grow => locked.grow(request, homes.grows, requester, false),
+            Remedy::Grow => locked.grow(request, homes.first, requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
             Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
@@ -288,7 +286,7 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         apart: bool,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
-        let &Request { pool, bytes, requested, stream, .. } = request;
+        let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
         let limit = self.state.room(pool);
         let step = self.step(pool, requester);
         let wanted = Wanted { bytes, requested, stream, apart, limit, step };
@@ -324,20 +322,21 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         placed: Placed,
     ) -> Block {
-        let &Request { stream, requested, ref frames, .. } = request;
+        let Request { asked, .. } = request;
+        let &Asked { requested, stream, .. } = asked;
         // Another one than the request's, where it lends.
         let pool = self.state.pools.pool_of(heap);
         let Placed { range, mut address, bytes, users } = placed;
         if self.config.lacks(Flaw::Alias) && matches!(requester, Requester::Capture { .. }) {
             let live = self.state.blocks.of(pool).next();
-            address = live.map_or(address, |it| self.state.pools.extent(it.heap, it.range).0);
+            address = live.map_or(address, |it| self.state.pools.place(it.site).0);
         }
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
             self.state.count_changes(heap);
         }
         let number = self.state.blocks.number();
-        let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        let site = BlockSite { number, heap, range };
         // What the records of captures beside it tell.
         let standing = Entry::Standing { block: number, address, bytes };
         let id = match requester {
@@ -350,19 +349,18 @@ impl<D: Driver> Locked<'_, D> {
                 let since = capture_state.proof.tick();
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
-                capture_state.note_origin(number, frames.as_ref());
+                capture_state.note_origin(number, asked.frames.as_ref());
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
                 let id = blocks.insert(LiveBlock {
                     tenure: Tenure::Own(users),
-                    frames: frames.clone(),
-                    ..LiveBlock::new(number, place, sizes, (stream, origin))
+                    ..LiveBlock::new(site, bytes, asked.clone(), origin)
                 });
                 if blocks.note(id.slot, capture_state.age) {
                     capture_state.note_row(id.slot);
                 }
                 self.state.write_journals(pool, Some(capture), standing);
-                self.state.count_in((pool, heap), sizes);
+                self.state.count_in(heap, bytes, requested);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
@@ -373,25 +371,20 @@ impl<D: Driver> Locked<'_, D> {
                     _ if pool != request.pool => Tenure::Offered(request.pool),
                     _ => Tenure::Own(users),
                 };
-                let block = LiveBlock::new(number, place, sizes, (stream, Origin::Outside));
-                self.hand_out_outside(LiveBlock { tenure, ..block }, address, frames.clone())
+                let block = LiveBlock::new(site, bytes, asked.clone(), Origin::Outside);
+                self.hand_out_outside(pool, LiveBlock { tenure, ..block }, address)
             }
         };
         if self.state.history.is_some() {
-            let (place, frames) = ((address, requested), frames.clone());
-            self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
+            self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
         }
         Block { id, address, bytes: requested }
     }
 
     /// Enters a block that work outside captures gets.
-    fn hand_out_outside(
-        &mut self,
-        block: LiveBlock,
-        address: u64,
-        frames: Option<Arc<Frames>>,
-    ) -> BlockId {
-        let LiveBlock { number, pool, heap, bytes, requested, stream, tenure, .. } = block;
+    fn hand_out_outside(&mut self, pool: PoolId, mut block: LiveBlock, address: u64) -> BlockId {
+        let LiveBlock { site: BlockSite { number, heap, .. }, bytes, tenure, .. } = block;
+        let Asked { requested, stream, .. } = block.asked;
         let row = self.state.pools.get_mut(pool).expect("found before");
         if let Tenure::Lent(_) = tenure {
             row.add_lent(bytes);
@@ -401,11 +394,11 @@ impl<D: Driver> Locked<'_, D> {
         let leased = caches && may_lease;
         // A stream cache counts what it leases, and knows who asked.
         match leased {
-            true => self.state.count_left_over((pool, heap), None),
-            false => self.state.count_in((pool, heap), (bytes, requested)),
+            true => self.state.count_left_over(heap, None),
+            false => self.state.count_in(heap, bytes, requested),
         }
-        let own_frames = if leased { None } else { frames.clone() };
-        let id = self.state.blocks.insert(LiveBlock { leased, frames: own_frames, ..block });
+        let frames = if leased { block.asked.frames.take() } else { None };
+        let id = self.state.blocks.insert(LiveBlock { leased, ..block });
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
         }
@@ -416,8 +409,9 @@ impl<D: Driver> Locked<'_, D> {
         let caches = Arc::clone(&self.state.caches);
         let mut cache = caches.of(stream);
         caches.set_used(cache.number());
-        let place = (address, bytes, requested);
-        let id = cache.enroll(id.slot, (pool, stream), place, frames);
+        let asked = Asked { requested, stream, frames };
+        let lease = CacheLease { row: id.slot, asked, uses: SmallVec::new() };
+        let id = cache.enroll(lease, pool, (address, bytes));
         self.state.accounts.heard(cache.allow(&mut caches.peaks()));
         id
     }
@@ -508,13 +502,14 @@ impl<D: Driver> Engine<D> {
         let caching = self.config.settings.caching;
         let rounding = if caching { self.rounding.get() } else { Rounding::default() };
         let bytes = rounding.round(requested.min(LARGEST));
-        Ok(Request { pool, stream, requested, bytes, fixed: false, frames: self.frames() })
+        let asked = Asked { requested, stream, frames: self.frames() };
+        Ok(Request { pool, bytes, fixed: false, asked })
     }
 
     /// What the stream's cache has for a request outside captures.
     #[inline]
     fn take_cached(&self, request: &Request) -> Result<Option<Block>, Error> {
-        let &Request { pool, stream, bytes, requested, ref frames, .. } = request;
+        let &Request { pool, bytes, asked: Asked { requested, stream, ref frames }, .. } = request;
         if self.state.is_poisoned() {
             return Err(Error::Poisoned);
         }
@@ -599,8 +594,9 @@ impl<D: Driver> HostCalls<'_, D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Option<Block> {
-        let Request { pool, stream, requested, bytes, frames, .. } =
+        let Request { pool, bytes, asked, .. } =
             self.0.ask(pool, bytes, stream.as_stream()).ok()?;
+        let Asked { requested, stream, frames } = asked;
         if self.0.state.is_poisoned() || !self.0.config.settings.caching {
             return None;
         }

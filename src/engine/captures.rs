@@ -11,7 +11,7 @@ use super::config::Flaw;
 use super::end::Attempt;
 use super::history::Frames;
 use super::layout::Following;
-use super::live_blocks::Origin;
+use super::live_blocks::{BlockSite, Origin};
 use super::names::{BlockId, GraphId, PoolId};
 use super::pools::PoolRow;
 use super::report::CaptureReport;
@@ -22,7 +22,7 @@ use crate::capture::{Capture, Moment, StreamIndex};
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
-use crate::heap::{CaptureSlot, RangeId, TimelineId};
+use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
@@ -100,7 +100,7 @@ impl<D: Driver> Engine<D> {
     /// them, since they may lie on memory of a graph of the pool that lives.
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
-            if let Some(graph) = locked.state.verdicts.give_up(capture) {
+            if let Some(graph) = self.verdicts.give_up(capture) {
                 return locked.release_graph(graph);
             }
             let slot = locked.state.slot_of(capture, "abandon_capture")?;
@@ -132,7 +132,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
         // A poisoned engine hands nothing out, but what its graphs use they still use.
         let state = self.state.lock();
-        state.graphs.pools_of(graph)
+        state.pools.pools_of(graph)
     }
 
     /// Looks at a stream, so that the engine knows its terminals as they are now.
@@ -288,13 +288,9 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
-/// The thread that all streams of a capture belong to, while none has gone to another thread or joined since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CapturingThread {
-    thread: usize,
-    changes: u64,
-    streams: usize,
-}
+/// The thread that all streams of a capture belong to, as long as none has gone to another thread or joined since: as
+/// many streams had gone to other threads then, and as many were in the capture.
+type CapturingThread = (usize, u64, usize);
 
 /// When the memory of a capture's large blocks comes.
 #[derive(Clone, Debug, Default)]
@@ -318,7 +314,11 @@ pub(super) struct CaptureState {
     pub(super) journal: Option<Journal>,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
-    told: Told,
+    /// For each pool that the journal tells of, the number that no block had when it began to: later ones were told at
+    /// once.
+    told: SmallVec<[(PoolId, BlockNumber); 1]>,
+    /// Blocks of these pools that were there before, and that the journal has told of since.
+    told_since: BTreeSet<BlockNumber>,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
@@ -327,8 +327,6 @@ pub(super) struct CaptureState {
     served_from: Option<PoolId>,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
     rows: Vec<u32>,
-    /// Blocks freed in it that cannot be proven free within it, by their numbers among what waits.
-    pub(super) held: Vec<u32>,
     /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
@@ -359,15 +357,6 @@ pub(super) enum CapturePhase {
     Ended,
     /// Never heard of.
     Unknown,
-}
-
-/// What a capture's record tells of the blocks that stand in its pools.
-#[derive(Debug, Default)]
-struct Told {
-    /// For each pool the number that no block had when the record began to tell of it: later ones were told at once.
-    pools: SmallVec<[(PoolId, BlockNumber); 1]>,
-    /// Those that were there before, and that it has told of since.
-    since: BTreeSet<BlockNumber>,
 }
 
 /// The captures under way.
@@ -438,10 +427,6 @@ impl Captures {
         row.map(CaptureSlot::new)
     }
 
-    pub(super) fn slots(&self) -> Vec<CaptureSlot> {
-        self.with_slots().map(|(slot, _)| slot).collect()
-    }
-
     pub(super) fn with_slots(&self) -> impl Iterator<Item = (CaptureSlot, &CaptureState)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(row, it)| Some((CaptureSlot::new(row), it.as_deref()?)))
@@ -454,10 +439,6 @@ impl Captures {
     /// The numbers of those that use a pool.
     pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
         self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
-    }
-
-    pub(super) fn ids(&self) -> Vec<CaptureId> {
-        self.iter().map(|it| it.id).collect()
     }
 
     /// What is known of a capture.
@@ -511,12 +492,12 @@ impl CaptureState {
             proof,
             journal: None,
             origins: Vec::new(),
-            told: Told::default(),
+            told: SmallVec::new(),
+            told_since: BTreeSet::new(),
             pools: SmallVec::new(),
             expected: None,
             served_from: None,
             rows: Vec::new(),
-            held: Vec::new(),
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
             step: 0,
@@ -532,15 +513,14 @@ impl CaptureState {
 
     /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
     fn emptied(self) -> Option<Self> {
-        let Self { mut proof, mut rows, mut held, mut left, .. } = self;
-        let most = rows.capacity().max(held.capacity()).max(left.capacity());
+        let Self { mut proof, mut rows, mut left, .. } = self;
+        let most = rows.capacity().max(left.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
             return None;
         }
         rows.clear();
-        held.clear();
         left.clear();
-        Some(Self { rows, held, left, ..Self::new(proof) })
+        Some(Self { rows, left, ..Self::new(proof) })
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
@@ -557,9 +537,8 @@ impl CaptureState {
     /// Tells of a block of a pool that is not the capture's own, unless that was done.
     pub(super) fn tell(&mut self, pool: PoolId, (block, address, bytes): (BlockNumber, u64, u64)) {
         let Some(journal) = &mut self.journal else { return };
-        let Told { pools, since } = &mut self.told;
-        let came = pools.iter().any(|&(of, next)| of == pool && block >= next);
-        if !came && since.insert(block) {
+        let came = self.told.iter().any(|&(of, next)| of == pool && block >= next);
+        if !came && self.told_since.insert(block) {
             journal.push(Entry::Standing { block, address, bytes });
         }
     }
@@ -628,9 +607,9 @@ impl State {
             return;
         }
         let Self { pools, blocks, .. } = self;
-        blocks.sort(pool, |block| pools.extent(block.heap, block.range));
+        blocks.sort(pool, |block| pools.place(block.site));
         let next = blocks.next_number();
-        let told = &mut self.capture(slot).told.pools;
+        let told = &mut self.capture(slot).told;
         told.retain(|it| it.0 != pool);
         told.push((pool, next));
         self.journal_count(slot, pool);
@@ -652,9 +631,9 @@ impl State {
         let Self { pools, blocks, waiting, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let mut waiting_blocks = Vec::new();
-        for wait in waiting.iter().filter(|wait| wait.pool == pool) {
-            let (address, bytes) = pools.extent(wait.heap, wait.range);
-            waiting_blocks.push((wait.number, address, bytes));
+        for wait in waiting.iter().filter(|wait| wait.site.is_in(pool)) {
+            let (address, bytes) = pools.place(wait.site);
+            waiting_blocks.push((wait.site.number, address, bytes));
         }
         // What captures gave back is theirs until they end.
         let heaps = row.heaps().into_iter().filter(|_| row.captures() > 0);
@@ -676,27 +655,22 @@ impl State {
         blocks.over(pool, (address, address + bytes), |block, start, end| {
             // The checker knows the capture's own.
             if !matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
-                captures.get_mut(slot).tell(pool, (block.number, start, end - start));
+                captures.get_mut(slot).tell(pool, (block.site.number, start, end - start));
             }
         });
     }
 
     /// Has the records of other captures into its pool tell of a block that is live no more and may be in use.
     #[inline]
-    pub(super) fn tell_gone(
-        &mut self,
-        number: BlockNumber,
-        (pool, heap, range): (PoolId, u32, RangeId),
-        origin: Origin,
-    ) {
+    pub(super) fn tell_gone(&mut self, site: BlockSite, origin: Origin) {
         let own = match origin {
             Origin::Capture(home) => Some(home.slot),
             Origin::Outside | Origin::Past | Origin::Graph => None,
         };
-        let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
+        let captures = self.pools.find_pool(site.heap).map_or(0, PoolRow::captures);
         if captures > usize::from(own.is_some()) {
-            let (address, bytes) = self.pools.extent(heap, range);
-            self.captures.tell_all(pool, own, (number, address, bytes));
+            let ((address, bytes), pool) = (self.pools.place(site), self.pools.pool_of(site.heap));
+            self.captures.tell_all(pool, own, (site.number, address, bytes));
         }
     }
 
@@ -730,8 +704,7 @@ impl State {
     /// The capturing thread's mark, as it is if that is the calling thread.
     #[inline]
     fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
-        let (thread, changes) = (this_thread(), self.timelines.changes());
-        CapturingThread { thread, changes, streams: row.proof.seen() }
+        (this_thread(), self.timelines.changes(), row.proof.seen())
     }
 
     /// Whether the calling thread may look at every stream that a capture was seen on.
@@ -747,13 +720,13 @@ impl State {
         capture_state.set_backs_seen = capture_state.proof.tick();
         let undone = blocks.iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
-                && pools.find_heap(block.heap).is_some_and(|heap| {
-                    let markers = heap.markers(block.range);
+                && pools.find_heap(block.site.heap).is_some_and(|heap| {
+                    let markers = heap.markers(block.site.range);
                     !capture_state.proof.proves(index, markers)
                 })
         });
         if let Some(block) = undone {
-            capture_state.undone.get_or_insert((block.number, stream));
+            capture_state.undone.get_or_insert((block.site.number, stream));
         }
     }
 

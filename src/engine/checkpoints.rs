@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::captures::CapturePhase;
-use super::history::{EventKind, Frames};
-use super::live_blocks::{LiveBlock, Origin, Tenure};
+use super::history::{Asked, EventKind};
+use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
 use super::pools::PoolRow;
 use super::report::Block;
@@ -34,14 +34,11 @@ struct SavedBlock {
     address: u64,
     /// What it occupied, in bytes.
     bytes: u64,
-    /// What was asked for, in bytes.
-    requested: u64,
-    stream: StreamHandle,
-    /// Tells that stream from later ones with its handle; none where it had been retired.
+    asked: Asked,
+    /// Tells its stream from later ones with its handle; none where it had been retired.
     stream_number: Option<u64>,
     /// Whether it belonged to a graph.
     graph: bool,
-    frames: Option<Arc<Frames>>,
 }
 
 /// What a restoration has changed ([`HostCalls::restore`]).
@@ -64,7 +61,7 @@ impl Checkpoint {
 
     /// Where its blocks lay, and what was asked for in bytes, in order of addresses.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
-        self.blocks.iter().map(|kept| (kept.address, kept.requested))
+        self.blocks.iter().map(|kept| (kept.address, kept.asked.requested))
     }
 
     fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &SavedBlock> {
@@ -138,21 +135,19 @@ impl<D: Driver> HostCalls<'_, D> {
 impl State {
     fn checkpoint(&self, pool: PoolId) -> Checkpoint {
         let mut blocks = Vec::new();
-        self.each_live(|_, block, requested, frames| {
-            if block.pool != pool || block.tenure.asked_of().is_some() {
+        self.each_live(|_, block, asked| {
+            if !block.site.is_in(pool) || block.tenure.asked_of().is_some() {
                 return;
             }
-            let (address, bytes) = self.pools.extent(block.heap, block.range);
-            let stream = block.stream;
+            let (address, bytes) = self.pools.place(block.site);
+            let stream_number = self.timelines.number(asked.stream);
             blocks.push(SavedBlock {
-                heap: block.heap,
+                heap: block.site.heap,
                 address,
                 bytes,
-                requested,
-                stream,
-                stream_number: self.timelines.number(stream).filter(|_| block.gone.is_none()),
+                asked: asked.clone(),
+                stream_number: stream_number.filter(|_| block.gone.is_none()),
                 graph: matches!(block.origin, Origin::Graph),
-                frames: frames.cloned(),
             });
         });
         blocks.sort_unstable_by_key(|kept| kept.address);
@@ -162,10 +157,10 @@ impl State {
     /// The live blocks of a pool, in order of addresses, but for those that were offered to other pools.
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();
-        self.each_live(|id, block, bytes, _| {
-            if block.pool == pool && block.tenure.asked_of().is_none() {
-                let (address, _) = self.pools.extent(block.heap, block.range);
-                live.push(Block { id, address, bytes });
+        self.each_live(|id, block, asked| {
+            if block.site.is_in(pool) && block.tenure.asked_of().is_none() {
+                let (address, _) = self.pools.place(block.site);
+                live.push(Block { id, address, bytes: asked.requested });
             }
         });
         live.sort_unstable_by_key(|block| block.address);
@@ -175,14 +170,14 @@ impl State {
     /// The streams that the live blocks of a pool are used on.
     fn streams_in(&self, pool: PoolId) -> Vec<StreamHandle> {
         let mut streams = Vec::new();
-        for block in self.blocks.iter().filter(|block| block.pool == pool) {
+        for block in self.blocks.of(pool) {
             // Of a stream that was retired nothing can be asked.
-            streams.extend(block.gone.is_none().then_some(block.stream));
-            streams.extend(block.uses.iter().map(|used| used.stream));
+            streams.extend(block.gone.is_none().then_some(block.asked.stream));
+            streams.extend(block.users());
         }
         for cache in self.caches.used() {
-            for lease in cache.leases().filter(|lease| !lease.uses.is_empty()) {
-                let block = self.blocks.leased(lease.lease).filter(|block| block.pool == pool);
+            for (_, _, lease) in cache.leases().filter(|(_, _, lease)| !lease.uses.is_empty()) {
+                let block = self.blocks.leased(lease.row).filter(|it| it.site.is_in(pool));
                 streams.extend(block.iter().flat_map(|_| lease.uses.iter().copied()));
             }
         }
@@ -221,12 +216,8 @@ impl State {
 
     /// The first place of a checkpoint where a block lies that was offered to another pool.
     fn first_offered(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
-        let offered = self
-            .blocks
-            .iter()
-            .filter(|block| block.pool == pool && block.tenure.asked_of().is_some());
-        let offered: Vec<(u64, u64)> =
-            offered.map(|block| self.pools.extent(block.heap, block.range)).collect();
+        let offered = self.blocks.of(pool).filter(|block| block.tenure.asked_of().is_some());
+        let offered: Vec<(u64, u64)> = offered.map(|it| self.pools.place(it.site)).collect();
         let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
         places.find(|&(address, bytes)| {
             offered.iter().any(|&(at, held)| at < address + bytes && address < at + held)
@@ -241,10 +232,10 @@ impl State {
             let ordered = self.pools.heap(heap).ordered_positions();
             marks.extend(ordered.map(|(timeline, position)| Position { timeline, position }));
         }
-        let gone = self.blocks.iter().filter(|block| block.pool == pool);
+        let gone = self.blocks.of(pool);
         marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
         let mut streams = self.streams_in(pool);
-        for waiting in self.waiting.iter().filter(|waiting| waiting.pool == pool) {
+        for waiting in self.waiting.iter().filter(|waiting| waiting.site.is_in(pool)) {
             marks.extend(waiting.positions.iter().copied().chain(waiting.own));
             streams.extend(waiting.streams.iter().copied());
         }
@@ -332,7 +323,7 @@ impl<D: Driver> Locked<'_, D> {
         for (id, lease) in leases {
             let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };
             // Its stream cache counted it.
-            block.requested = lease.requested;
+            block.asked.requested = lease.asked.requested;
             ended.push(self.end_block(id, block));
         }
         // What was freed to a stream cache just before, too.
@@ -348,18 +339,18 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Gives a block's place to the pool's graphs, if there are any: the host says that all so far precedes what comes.
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
-        let LiveBlock { number, pool, heap, range, requested, stream, tenure, frames, .. } = block;
-        let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
-        let (address, _) = self.state.pools.extent(heap, range);
-        let place = (address, requested);
-        self.state.record_event_from(EventKind::FreeCompleted, place, Some(stream), pool, frames);
+        let LiveBlock { site: site @ BlockSite { number, heap, range }, asked, tenure, .. } = block;
+        let has_graphs = self.state.pools.find_pool(heap).is_some_and(|it| !it.is_without_graphs());
+        let (address, _) = self.state.pools.place(site);
+        let bytes = asked.requested;
+        self.state.record_block(EventKind::FreeCompleted, (heap, address), asked);
         let users = tenure.users().of_block().or_graphs(has_graphs);
         let heap = self.state.pools.heap_mut(heap);
         if users.are_graphs() {
             heap.keep(range);
         }
         heap.free_idle(range, users, number);
-        Block { id, address, bytes: requested }
+        Block { id, address, bytes }
     }
 
     /// Enters a block that has its place again.
@@ -369,28 +360,27 @@ impl<D: Driver> Locked<'_, D> {
         kept: &SavedBlock,
         (range, mut users, cuts): (RangeId, Users, Vec<Cut>),
     ) -> Block {
-        let &SavedBlock { heap, address, bytes, requested, stream, .. } = kept;
+        let &SavedBlock { heap, address, bytes, ref asked, .. } = kept;
+        let requested = asked.requested;
         for cut in cuts {
             users = users.or_graphs(self.state.cut_waiting(heap, cut).are_graphs());
         }
         let row = self.state.pools.get_mut(pool).expect("a pool that was looked at");
         users = users.or_graphs(!row.is_without_graphs());
-        let known = self.state.timelines.number(stream);
+        let known = self.state.timelines.number(asked.stream);
         let retired = kept.stream_number.is_none() || kept.stream_number != known;
         // All that the old stream did is over by the host's word, and a new one of its handle is another.
         let gone = retired.then(|| Box::new(Timelines::passed()));
         let number = self.state.blocks.number();
-        let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        let site = BlockSite { number, heap, range };
         let origin = if kept.graph && users.are_graphs() { Origin::Graph } else { Origin::Past };
         let id = self.state.blocks.insert(LiveBlock {
             tenure: Tenure::Restored(users),
             gone,
-            frames: kept.frames.clone(),
-            ..LiveBlock::new(number, place, sizes, (stream, origin))
+            ..LiveBlock::new(site, bytes, asked.clone(), origin)
         });
-        self.state.count_in((pool, heap), sizes);
-        let (place, frames) = ((address, requested), kept.frames.clone());
-        self.state.record_event_from(EventKind::Allocate, place, Some(stream), pool, frames);
+        self.state.count_in(heap, bytes, requested);
+        self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
         Block { id, address, bytes: requested }
     }
 }

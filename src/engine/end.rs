@@ -4,7 +4,6 @@
 //! needs goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
 //! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
 
-use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,10 +12,9 @@ use smallvec::SmallVec;
 
 use super::captures::CaptureState;
 use super::config::Flaw;
-use super::live_blocks::Origin;
+use super::live_blocks::{BlockSite, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
-use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::waits::Wait;
 use super::{Engine, Error, Level, Locked, State, Unknown};
@@ -48,12 +46,7 @@ impl State {
     /// A new graph's claim on its pools.
     fn add_graph_to(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
         let planned = self.keep_planned(&pools, capture).then_some(capture);
-        for &pool in &pools {
-            if let Some(pool) = self.pools.get_mut(pool) {
-                pool.add_graph();
-            }
-        }
-        self.graphs.add(GraphUse { pools, planned })
+        self.pools.add_graph((pools, planned))
     }
 
     /// Counts what a capture came to.
@@ -84,8 +77,12 @@ impl<D: Driver> Locked<'_, D> {
         Ok(report)
     }
 
-    /// Ends a capture but for its verdict, which the state's `verdicts` have from now on.
-    pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
+    /// Ends a capture but for its verdict; there is no evidence where it has that already.
+    fn close_capture(
+        &mut self,
+        id: CaptureId,
+        graph: GraphHandle,
+    ) -> Result<(CaptureReport, Option<Evidence>), Error> {
         let slot = self.look_last(id, Some(graph))?;
         let mut ending = self.prepare(id, slot, Some(graph));
         let evidence = self.evidence(&mut ending);
@@ -93,8 +90,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(_) => self.accept(&ending)?,
             None => self.judge_and_conclude(ending)?,
         };
-        self.state.verdicts.add(report, evidence);
-        Ok(())
+        Ok((report, evidence))
     }
 
     fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
@@ -399,17 +395,15 @@ impl<D: Driver> Locked<'_, D> {
                 let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
-                    let captures = concurrent.clone();
-                    let waiting = Wait::new((pool, heap), range, number, users);
-                    self.state.waiting.add(Wait { captures, ..waiting });
+                    let mut waiting = Wait::new(BlockSite { number, heap, range }, users);
+                    waiting.captures = concurrent.clone();
+                    self.state.waiting.add(waiting);
                 }
             }
         }
         // What it could not prove free waits for the captures beside it.
-        for held in over.held.drain(..) {
-            let captures = &self.state.captures;
-            self.state.waiting.let_go(held, accepted, |pool| captures.ids_of(pool));
-        }
+        let State { captures, pools: all, waiting, .. } = &mut *self.state;
+        waiting.let_go(slot, accepted, |heap| captures.ids_of(all.pool_of(heap)));
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
@@ -433,16 +427,13 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
         self.state.messages.say(Level::Debug, || format!("{graph} is released"));
-        let found = self.state.graphs.remove(graph);
-        let GraphUse { pools, planned } =
+        let found = self.state.pools.remove_graph(graph);
+        let (pools, planned) =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);
         }
         for pool in pools {
-            if let Some(row) = self.state.pools.get_mut(pool) {
-                row.remove_graph();
-            }
             self.forget_graphs(pool);
         }
         Ok(())
@@ -458,7 +449,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).forget_graphs();
             self.drop_uncached(heap);
         }
-        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.pool == pool) {
+        for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site.is_in(pool)) {
             waiting.forget_graphs();
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };
@@ -510,7 +501,7 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 /// What the checker judges a capture by.
-pub(super) struct Evidence {
+struct Evidence {
     journal: Journal,
     graph: FinishedGraph,
     programmatic: Programmatic,
@@ -518,20 +509,14 @@ pub(super) struct Evidence {
     foreign: bool,
 }
 
-/// Evidence that was judged.
-struct JudgedEvidence {
-    verdict: Result<(), Violation>,
-    journal: Journal,
-    programmatic: Programmatic,
-    /// How long the checker took, in nanoseconds.
-    took: u64,
-}
+/// A verdict, the record that it is on, and how long the checker took, in nanoseconds.
+type Judged = (Result<(), Violation>, Record, u64);
 
 impl Evidence {
-    fn judge(self) -> JudgedEvidence {
+    fn judge(self) -> Judged {
         let Self { journal, graph, programmatic, foreign } = self;
         let (verdict, took) = judge_timed(&journal, programmatic, &graph, foreign);
-        JudgedEvidence { verdict, journal, programmatic, took }
+        (verdict, Record::new(journal, programmatic), took)
     }
 }
 
@@ -547,67 +532,50 @@ fn judge_timed(
     (verdict, nanoseconds(started.elapsed()))
 }
 
-/// A capture that is being judged.
-struct JudgeThread {
-    /// The thread and the call that needs the verdict both try to take it; the one that does judges.
-    evidence: Arc<Mutex<Option<Evidence>>>,
-    /// `None` where no thread could be started.
-    thread: Option<thread::JoinHandle<Option<JudgedEvidence>>>,
-}
-
-impl JudgeThread {
-    fn begin(evidence: Evidence) -> Self {
-        let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
-        let shared = Arc::clone(&evidence);
-        let judge = move || {
-            let evidence = shared.lock().take();
-            evidence.map(Evidence::judge)
-        };
-        let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);
-        Self { evidence, thread: thread.ok() }
-    }
-
-    /// Waits for the verdict. Panics where the checker has panicked.
-    fn wait(self) -> Option<JudgedEvidence> {
-        let evidence = self.evidence.lock().take();
-        match evidence {
-            Some(evidence) => Some(evidence.judge()),
-            None => self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic)),
-        }
-    }
-}
-
 /// A closed capture.
-struct Closed {
+pub(super) struct Closed {
     report: CaptureReport,
-    /// `None` where it is accepted already.
-    judging: Option<JudgeThread>,
+    /// What it is to be judged by: the thread and the call that needs the verdict both try to take it, and the one that
+    /// does judges.
+    evidence: Option<Evidence>,
+    /// `None` where it is accepted already, and where no thread could be started.
+    thread: Option<thread::JoinHandle<Option<Judged>>>,
 }
 
 /// Captures that are closed and whose verdict has not been asked for.
-#[derive(Default)]
-pub(super) struct Verdicts(Vec<Closed>);
+pub(super) struct Verdicts(Arc<Mutex<Vec<Closed>>>);
 
 impl Verdicts {
-    /// Has a capture judged from now on, unless it was already; its graph is the report's.
-    fn add(&mut self, report: CaptureReport, evidence: Option<Evidence>) {
-        self.0.push(Closed { report, judging: evidence.map(JudgeThread::begin) });
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Rank::Verdicts, Vec::new())))
     }
 
-    fn take(&mut self, capture: CaptureId) -> Option<Closed> {
-        let row = self.0.iter().position(|closed| closed.report.capture == capture)?;
-        Some(self.0.swap_remove(row))
+    /// Has a capture judged from now on, unless it was already; its graph is the report's.
+    fn add(&self, report: CaptureReport, evidence: Option<Evidence>) {
+        let (closed, capture) = (Arc::clone(&self.0), report.capture);
+        let judge = move || {
+            let found = |closed: &mut Vec<Closed>| {
+                closed.iter_mut().find(|it| it.report.capture == capture)?.evidence.take()
+            };
+            let evidence = found(&mut closed.lock());
+            evidence.map(Evidence::judge)
+        };
+        let mut all = self.0.lock();
+        let thread = evidence.as_ref().and_then(|_| {
+            thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge).ok()
+        });
+        all.push(Closed { report, evidence, thread });
+    }
+
+    fn take(&self, capture: CaptureId) -> Option<Closed> {
+        let mut all = self.0.lock();
+        let row = all.iter().position(|closed| closed.report.capture == capture)?;
+        Some(all.swap_remove(row))
     }
 
     /// The graph of a closed capture, whose verdict is not asked for any more.
-    pub(super) fn give_up(&mut self, capture: CaptureId) -> Option<super::GraphId> {
+    pub(super) fn give_up(&self, capture: CaptureId) -> Option<GraphId> {
         self.take(capture).map(|closed| closed.report.graph)
-    }
-}
-
-impl fmt::Debug for Verdicts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|closed| closed.report.capture)).finish()
     }
 }
 
@@ -630,13 +598,12 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no
     /// verdict to ask for.
-    pub fn close_capture(
-        &self,
-        capture: CaptureId,
-        graph: crate::driver::GraphHandle,
-    ) -> Result<(), Error> {
+    pub fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         // The capture is over, so there is no second try.
-        self.request(|locked| locked.close_capture(capture, graph).map(Some), || false)
+        let close = |locked: &mut Locked<'_, D>| locked.close_capture(capture, graph).map(Some);
+        let (report, evidence) = self.request(close, || false)?;
+        self.verdicts.add(report, evidence);
+        Ok(())
     }
 
     /// The second of two steps that end a capture: waits for the checker's verdict on a capture that
@@ -652,15 +619,19 @@ impl<D: Driver> Engine<D> {
     /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
     /// its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        let closed = self.lock()?.verdicts.take(capture);
+        let closed = self.lock().map(|_| self.verdicts.take(capture))?;
         let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let Closed { mut report, judging } = closed.ok_or(unknown)?;
-        let Some(judging) = judging else {
-            self.lock()?.adopt_lent(report.graph);
-            return Ok(report);
-        };
+        let Closed { mut report, evidence, thread } = closed.ok_or(unknown)?;
         // Without the engine's lock: other threads go on.
-        let Some(JudgedEvidence { verdict, journal, programmatic, took }) = judging.wait() else {
+        let judged = match (evidence, thread) {
+            (Some(evidence), _) => Some(evidence.judge()),
+            (None, Some(judging)) => judging.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            (None, None) => {
+                self.lock()?.adopt_lent(report.graph);
+                return Ok(report);
+            }
+        };
+        let Some((verdict, record, took)) = judged else {
             self.release_graph(report.graph)?;
             return Err(Error::Poisoned);
         };
@@ -673,7 +644,7 @@ impl<D: Driver> Engine<D> {
             Ok(()) => {
                 state.adopt_lent(report.graph);
                 drop(state);
-                report.record = Some(Arc::new(Record::new(journal, programmatic)));
+                report.record = Some(Arc::new(record));
                 self.tell(Level::Info, || report.to_string());
                 Ok(report)
             }

@@ -90,9 +90,6 @@ pub(super) trait Counting: Default {
     /// Sets the allowance of the counter to what it counts.
     fn settle(&mut self, peaks: &mut Peaks, row: usize);
 
-    /// Counts nothing any more.
-    fn clear(&mut self);
-
     /// What is counted, as far as it is counted by kinds, and what is allowed.
     #[cfg(debug_assertions)]
     fn amounts(&self) -> (Amounts, Amounts);
@@ -109,10 +106,6 @@ impl Counting for Counter {
 
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
         peaks.settle(row, self);
-    }
-
-    fn clear(&mut self) {
-        self.current = Amounts::default();
     }
 
     #[cfg(debug_assertions)]
@@ -215,7 +208,7 @@ impl<C: Counting> Counters<C> {
     pub(super) fn raise(&mut self, peaks: &mut Peaks) {
         for row in self.changed.drain(..) {
             self.rows[row as usize].1 = false;
-            peaks.raise_pool(row as usize / 2);
+            raise(peaks.pool(row as usize / 2));
         }
     }
 
@@ -223,8 +216,10 @@ impl<C: Counting> Counters<C> {
     pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
         for row in [row(pool, true), row(pool, false)] {
             let Some((counter, _)) = self.rows.get_mut(row) else { continue };
-            counter.clear();
-            counter.settle(peaks, row);
+            counter.with_counter(|counter| {
+                counter.current = Amounts::default();
+                peaks.settle(row, counter);
+            });
             // It stays listed where it is.
             *counter = C::default();
         }
@@ -246,13 +241,8 @@ struct Level {
 /// Small blocks, large blocks, all blocks.
 type Levels = [Level; 3];
 
-/// Which of a pool's, or the engine's, blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SizeClass {
-    Small,
-    Large,
-    All,
-}
+/// All blocks, as an index of levels.
+const ALL: usize = 2;
 
 /// Grants and peaks.
 #[derive(Debug, Default)]
@@ -261,9 +251,7 @@ pub(super) struct Peaks {
     engine: Levels,
 }
 
-/// All blocks, as an index of levels.
-const ALL: usize = SizeClass::All as usize;
-
+/// Notes new peaks of a pool, or of all, with all counters settled.
 fn raise(levels: &mut Levels) {
     for level in levels {
         for (peak, &current) in level.peak.iter_mut().zip(&level.allowed) {
@@ -358,16 +346,6 @@ impl Peaks {
         counter.risen = Amounts::default();
     }
 
-    /// Notes new peaks of a pool, with all its counters settled.
-    fn raise_pool(&mut self, row: usize) {
-        raise(self.pool(row));
-    }
-
-    /// Notes new peaks over all pools, with all counters settled.
-    pub(super) fn raise_all(&mut self) {
-        raise(&mut self.engine);
-    }
-
     /// Makes the present figures the highest, with all counters settled.
     pub(super) fn reset_peaks(&mut self) {
         self.levels().for_each(|level| level.peak = level.allowed);
@@ -384,21 +362,18 @@ impl Peaks {
         self.pools.iter_mut().flatten().chain(&mut self.engine)
     }
 
-    /// The figures of a pool, or of all, with all counters settled.
-    pub(super) fn figures(&mut self, row: Option<usize>, part: SizeClass) -> Figures {
-        let part = part as usize;
-        let level = match row {
-            Some(row) => self.pool(row)[part],
-            None => self.engine[part],
-        };
+    /// The figures of a pool, or of all, with all counters settled: of small, large and all blocks.
+    fn figures(&mut self, row: Option<usize>) -> [Figures; 3] {
+        row.map_or(self.engine, |row| *self.pool(row)).map(|level| level.figures())
+    }
+}
+
+impl Level {
+    fn figures(&self) -> Figures {
         let figure = |kind: usize| {
-            let (current, allocated) = (level.allowed[kind], level.risen[kind]);
-            Figure {
-                current,
-                peak: level.peak[kind],
-                allocated,
-                freed: (allocated + level.reset_current[kind]) - current,
-            }
+            let (current, allocated) = (self.allowed[kind], self.risen[kind]);
+            let freed = (allocated + self.reset_current[kind]) - current;
+            Figure { current, peak: self.peak[kind], allocated, freed }
         };
         Figures {
             allocation: figure(ALLOCATIONS),
@@ -455,8 +430,6 @@ pub(super) struct CacheCounter {
     /// What live ones may rise to, and fall to, without a new peak.
     ceiling: Tally,
     floor: Tally,
-    /// How many may be cached without a new peak.
-    spare: Tally,
     /// Leased places, live or cached.
     leased: Tally,
     /// Live ones that were given up since the counter was settled: they were never cached.
@@ -497,9 +470,9 @@ impl CacheCounter {
     }
 
     fn set_floor(&mut self) {
-        let Self { leased, spare, .. } = self;
-        self.floor.count = leased.count.saturating_sub(spare.count);
-        self.floor.bytes = leased.bytes.saturating_sub(spare.bytes);
+        let Self { leased, counter: Counter { allowed, .. }, .. } = self;
+        self.floor.count = leased.count.saturating_sub(allowed[SPLIT]);
+        self.floor.bytes = leased.bytes.saturating_sub(allowed[SPLIT_BYTES]);
     }
 
     /// A place is leased and handed out.
@@ -534,10 +507,6 @@ impl Counting for CacheCounter {
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
         self.with_counter(|counter| peaks.settle(row, counter));
         (self.settled, self.risen, self.given_up) = (self.live, Tally::default(), Tally::default());
-    }
-
-    fn clear(&mut self) {
-        debug_assert!(self.leased.count == 0, "a pool with blocks is not gone");
     }
 
     #[cfg(debug_assertions)]
@@ -586,7 +555,6 @@ impl Counting for CacheCounter {
             bytes: allowed[ALLOCATED].min(allowed[ACTIVE_BYTES]),
             requested: allowed[REQUESTED],
         };
-        self.spare = Tally { count: allowed[SPLIT], bytes: allowed[SPLIT_BYTES], requested: 0 };
         self.set_floor();
         result
     }
@@ -663,8 +631,6 @@ impl CacheCounter {
 pub(super) struct Accounts {
     /// What is counted here and not by a stream cache.
     counters: Counters<Counter>,
-    /// Live blocks that no stream cache counts, by pool and heap.
-    live: Vec<Tally>,
     /// Whether a stream cache's figures may have exceeded their allowance.
     may_have_peaked: bool,
     counts: Counts,
@@ -692,12 +658,6 @@ impl Accounts {
 
 #[cfg(debug_assertions)]
 impl Accounts {
-    /// Live blocks that are counted here in a row of heaps: how many, their bytes, and what was asked for.
-    pub(super) fn live_in(&self, row: usize) -> [u64; 3] {
-        let live = self.live.get(row).copied().unwrap_or_default();
-        [live.count, live.bytes, live.requested]
-    }
-
     /// What is counted here.
     pub(super) fn counters(&self) -> &Counters<Counter> {
         &self.counters
@@ -707,19 +667,18 @@ impl Accounts {
 impl State {
     /// Counts a block into the heap in which it lies, and what is left over there.
     #[inline(always)]
-    pub(super) fn count_in(&mut self, (pool, heap): (PoolId, u32), (bytes, requested): (u64, u64)) {
-        self.live_figures(pool, heap).add(bytes, requested);
-        let Some(row) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
+    pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
+        let at = self.counter(heap);
+        let live = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
+        let Some(row) = self.pools.find_heap(heap) else {
+            self.accounts.counters.change(at).add(live);
+            return self.pools.change(heap);
+        };
         let (pieces, free) = row.free_pieces();
-        let at = self.counter(pool, heap);
         let counter = self.accounts.counters.rise(at);
-        let within = counter.add([
-            (ALLOCATIONS, 1),
-            (ALLOCATED, bytes),
-            (REQUESTED, requested),
-            (ACTIVE, 1),
-            (ACTIVE_BYTES, bytes),
-        ]) & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
+        let within = counter.add(live)
+            & counter.add([(ACTIVE, 1), (ACTIVE_BYTES, bytes)])
+            & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
         if !within {
             self.ask_for_allowance(at);
         }
@@ -728,24 +687,19 @@ impl State {
     /// Counts a block out that its host has freed. If its place is free at once,
     /// [`State::count_left_over`] follows, before anything else is counted; else its heap is counted at the end of the call.
     #[inline(always)]
-    pub(super) fn count_out(
-        &mut self,
-        (pool, heap): (PoolId, u32),
-        (bytes, requested): (u64, u64),
-    ) {
-        self.live_figures(pool, heap).subtract(bytes, requested);
+    pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
         let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
-        let at = self.counter(pool, heap);
+        let at = self.counter(heap);
         self.accounts.counters.change(at).take(amounts);
     }
 
     /// Counts what is left over in a heap, where nothing else has changed that is counted here but that a block of
     /// `ended` bytes is used no more: none if a stream cache counted it.
     #[inline(always)]
-    pub(super) fn count_left_over(&mut self, (pool, heap): (PoolId, u32), ended: Option<u64>) {
+    pub(super) fn count_left_over(&mut self, heap: u32, ended: Option<u64>) {
         let Some(row) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
         let (pieces, free) = row.free_pieces();
-        let at = self.counter(pool, heap);
+        let at = self.counter(heap);
         let counter = self.accounts.counters.change(at);
         if let Some(bytes) = ended {
             counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
@@ -753,16 +707,6 @@ impl State {
         if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
             self.ask_for_allowance(at);
         }
-    }
-
-    #[inline]
-    fn live_figures(&mut self, pool: PoolId, heap: u32) -> &mut Tally {
-        let row = row(pool, Pools::is_small(heap));
-        let live = &mut self.accounts.live;
-        if live.len() <= row {
-            live.resize_with((row | 1) + 1, Tally::default);
-        }
-        &mut live[row]
     }
 
     /// Counts what has changed. Every call that changes anything ends with this.
@@ -779,8 +723,8 @@ impl State {
     /// Counts what has changed in a heap.
     pub(super) fn account_heap(&mut self, heap: u32) {
         self.count_changes(heap);
-        if let Some(pool) = self.pools.find_pool(heap) {
-            self.count(pool, heap);
+        if self.pools.find_pool(heap).is_some() {
+            self.count(heap);
         }
     }
 
@@ -793,12 +737,12 @@ impl State {
 
     /// Counts what a heap holds that no stream cache counts; large blocks may lie in two heaps.
     #[inline]
-    fn count(&mut self, pool: PoolId, heap: u32) {
-        let small = Pools::is_small(heap);
-        let live = *self.live_figures(pool, heap);
-        let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
-        let (first, planned) =
-            if small { (row.small(), None) } else { (row.large(), row.planned_heap()) };
+    fn count(&mut self, heap: u32) {
+        let row = self.pools.find_pool(heap).expect("a pool lives as long as its heaps");
+        let (first, planned) = match Pools::is_small(heap) {
+            true => (row.small(), None),
+            false => (row.large(), row.planned_heap()),
+        };
         let first = self.pools.heap(first);
         let mut waiting = first.holding().waiting();
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
@@ -812,28 +756,27 @@ impl State {
             memory[1] += planned.reserved();
             memory[2] += planned.holding().suspended();
         }
-        let figures = [
+        let at = self.counter(heap);
+        let counter = self.accounts.counters.change(at);
+        // Live blocks are counted as they come and go.
+        counter.set([
             (SEGMENTS, memory[0]),
             (RESERVED, memory[1]),
             (SUSPENDED, memory[2]),
-            (ALLOCATIONS, live.count),
-            (ALLOCATED, live.bytes),
-            (REQUESTED, live.requested),
-            (ACTIVE, live.count + waiting.0 as u64),
-            (ACTIVE_BYTES, live.bytes + waiting.1),
+            (ACTIVE, counter.current[ALLOCATIONS] + waiting.0 as u64),
+            (ACTIVE_BYTES, counter.current[ALLOCATED] + waiting.1),
             (SPLIT, pieces as u64),
             (SPLIT_BYTES, free),
-        ];
-        let at = self.counter(pool, heap);
-        if !self.accounts.counters.change(at).set(figures) {
+        ]);
+        if !counter.is_within() {
             self.ask_for_allowance(at);
         }
     }
 
     /// The row of the counter of a heap's blocks, which is there.
     #[inline]
-    fn counter(&mut self, pool: PoolId, heap: u32) -> usize {
-        let at = row(pool, Pools::is_small(heap));
+    fn counter(&mut self, heap: u32) -> usize {
+        let at = 2 * Pools::row(heap) + usize::from(!Pools::is_small(heap));
         self.accounts.counters.reach(at);
         at
     }
@@ -865,9 +808,7 @@ impl State {
         let pool = pool.map(PoolId::row);
         let mut counts = self.accounts.counts;
         counts.num_sync_all_streams = self.timelines.synchronized();
-        let parts = [SizeClass::All, SizeClass::Small, SizeClass::Large];
-        let [all, small_pool, large_pool] =
-            self.with_sums(|peaks| parts.map(|part| peaks.figures(pool, part)));
+        let [small_pool, large_pool, all] = self.with_sums(|peaks| peaks.figures(pool));
         Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
     }
 
@@ -887,7 +828,7 @@ impl State {
         // What one place has less of now another may have more of: peaks show only in the sum of all.
         counters.raise(&mut peaks);
         guards.iter_mut().for_each(|cache| cache.counters().raise(&mut peaks));
-        peaks.raise_all();
+        raise(&mut peaks.engine);
         then(&mut peaks)
     }
 }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
-use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Tenure, Use};
+use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, NO_CACHE};
 use super::pools::PoolRow;
 use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
-use super::waits::{Unannounced, Wait};
+use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
@@ -25,6 +26,17 @@ use crate::heap::{CaptureSlot, Ended, Heap, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
+
+/// The last use of a block on one stream, as the host declared it.
+#[derive(Clone, Debug)]
+pub(super) struct LastUse {
+    /// The stream's terminals then.
+    markers: Markers,
+    /// Whether the stream had gained anything since the block was allocated.
+    worked: bool,
+    /// Whether users of the block may have escaped the markers by then.
+    broken: bool,
+}
 
 /// What the end of a block's use on all its streams came to.
 #[derive(Default)]
@@ -46,8 +58,9 @@ impl State {
         if self.captures_here(capture_state) {
             return false;
         }
-        let own = block.last.is_none().then_some(block.stream);
-        let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
+        let own = block.last.is_none().then_some(block.asked.stream);
+        let others =
+            block.uses.iter().filter(|(_, last)| last.is_none()).map(|&(stream, _)| stream);
         own.into_iter().chain(others).any(|stream| {
             capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
         })
@@ -56,8 +69,8 @@ impl State {
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
     pub(super) fn discount(&mut self, block: &LiveBlock) {
-        self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
-        self.count_out((block.pool, block.heap), (block.bytes, block.requested));
+        self.tell_gone(block.site, block.origin);
+        self.count_out(block.site.heap, block.bytes, block.asked.requested);
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
@@ -69,16 +82,13 @@ impl State {
     fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
         let own = self.captures.get(home.slot).age;
         let mut others = self.captures.iter();
-        let nested = others.find(|it| it.age > own && it.pools.contains(&block.pool));
+        let uses = |it: &CaptureState| it.pools.contains(&self.pools.pool_of(block.site.heap));
+        let nested = others.find(|it| it.age > own && uses(it));
         nested.map(|nested| nested.id)
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
-    pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        self.record_use_until(id, stream, false)
-    }
-
     /// Records that a stream uses a block until it is freed. What the host said of a last use, captures learn from.
     fn record_use_until(
         &mut self,
@@ -90,19 +100,19 @@ impl<D: Driver> Locked<'_, D> {
         let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         if let Origin::Capture(home) = block.origin {
-            let place = (block.heap, block.range);
-            if stream != block.stream || block.gone.is_some() {
-                self.keep_piece_in_use(home.slot, place, stream);
+            let site = block.site;
+            if stream != block.asked.stream || block.gone.is_some() {
+                self.keep_piece_in_use(home.slot, (site.heap, site.range), stream);
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         block.set_use(stream, None);
-        let &mut LiveBlock { number, origin, stream: own, .. } = block;
+        let (origin, own, block) = (block.origin, block.asked.stream, block.site.number);
         match origin {
             Origin::Capture(home) => {
-                self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
+                self.state.capture(home.slot).write_journal(Entry::Use { block, stream });
             }
-            _ => self.state.caches.note(own, Demand::Use { block: number, stream, last }),
+            _ => self.state.caches.note(own, Demand::Use { block, stream, last }),
         }
         Ok(())
     }
@@ -128,9 +138,9 @@ impl<D: Driver> Locked<'_, D> {
             Err(stream) => return Err(self.invalidated(stream, CALL)),
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
-        let number = block.number;
         block.set_use(stream, Some(Box::new(last)));
-        self.state.capture(home.slot).write_journal(Entry::LastUse { block: number, stream });
+        let block = block.site.number;
+        self.state.capture(home.slot).write_journal(Entry::LastUse { block, stream });
         Ok(())
     }
 
@@ -156,7 +166,7 @@ impl<D: Driver> Locked<'_, D> {
     fn free_counted(&mut self, block: &mut LiveBlock) {
         if let Tenure::Restored(_) = block.tenure {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
-            let row = self.state.pools.get(block.pool);
+            let row = self.state.pools.find_pool(block.site.heap);
             let graphs = row.is_some_and(|row| !row.is_without_graphs());
             block.tenure = block.tenure.or_graphs(graphs);
         }
@@ -164,7 +174,8 @@ impl<D: Driver> Locked<'_, D> {
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
             if !block.leased {
-                self.state.caches.note(block.stream, Demand::Free { block: block.number });
+                let free = Demand::Free { block: block.site.number };
+                self.state.caches.note(block.asked.stream, free);
             }
             return self.free_of_no_capture(block);
         };
@@ -179,7 +190,9 @@ impl<D: Driver> Locked<'_, D> {
     /// Makes a block from before a capture one of that capture, if nothing but its own stream's work there uses it:
     /// what that did outside has completed, and no other stream or capture knows of it.
     fn take_input(&mut self, block: &mut LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, .. } = *block;
+        let LiveBlock {
+            site: BlockSite { number, heap, range }, asked: Asked { stream, .. }, ..
+        } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
         if is_inside
             || block.tenure.asked_of().is_some()
@@ -188,8 +201,8 @@ impl<D: Driver> Locked<'_, D> {
         {
             return;
         }
-        let State { captures, timelines, .. } = &*self.state;
-        let timeline = timelines.known(stream);
+        let State { captures, timelines, pools, .. } = &*self.state;
+        let (timeline, pool) = (timelines.known(stream), pools.pool_of(heap));
         let found = captures.with_slots().find_map(|(slot, it)| {
             // Its record names what stood in its first pool before anything was launched.
             let mark = it.expected.filter(|mark| Some(mark.timeline) == timeline)?;
@@ -232,7 +245,7 @@ impl<D: Driver> Locked<'_, D> {
     fn free_in_ruined(&mut self, block: &mut LiveBlock, ruined: StreamHandle) {
         block.roll_back();
         self.with_listed(block, |locked| locked.abandon_invalidated(ruined));
-        let pool = block.pool;
+        let pool = self.state.pools.pool_of(block.site.heap);
         self.free_outside(block);
         self.forget_graphs(pool);
     }
@@ -244,7 +257,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(changed) = self.state.blocks.remove(id) {
             *block = changed;
         }
-        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
+        self.state.tell_gone(block.site, block.origin);
     }
 
     /// Frees a block that no capture under way allocated.
@@ -252,7 +265,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.lacks(Flaw::OlderBlocks) {
             return self.free_outside(block);
         }
-        let &mut LiveBlock { heap, range, number, tenure, origin, .. } = block;
+        let &mut LiveBlock { site: BlockSite { heap, range, number }, tenure, origin, .. } = block;
         let users = tenure.users().of_block().or_graphs(matches!(origin, Origin::Graph));
         match self.state.pools.find_heap_mut(heap) {
             Some(heap) => heap.free_idle(range, users, number),
@@ -268,10 +281,9 @@ impl<D: Driver> Locked<'_, D> {
         let lease = lease.ok_or_else(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
-        block.requested = lease.requested;
-        block.frames = lease.frames;
-        block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
-        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
+        block.asked = lease.asked;
+        block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();
+        self.state.tell_gone(block.site, block.origin);
         self.free_counted(&mut block);
         Ok(())
     }
@@ -283,8 +295,9 @@ impl<D: Driver> Locked<'_, D> {
         home: Home,
         ending: &mut Ending,
     ) -> Result<(), StreamHandle> {
-        let own = (block.stream, &block.last, Flaw::OwnMarker);
-        let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
+        let own = (block.asked.stream, &block.last, Flaw::OwnMarker);
+        let BlockSite { number, heap, range } = block.site;
+        let others = block.uses.iter().map(|(stream, last)| (*stream, last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
                 ending.worked |= last.worked;
@@ -304,11 +317,10 @@ impl<D: Driver> Locked<'_, D> {
                     ending.add(self.config, flaw, capture.terminals(index));
                 }
                 None => {
-                    self.state.keep_piece(block.heap, block.range);
+                    self.state.keep_piece(heap, range);
                     ending.outside.push(stream);
-                    self.state
-                        .capture(home.slot)
-                        .write_journal(Entry::Outside { block: block.number });
+                    let outside = Entry::Outside { block: number };
+                    self.state.capture(home.slot).write_journal(outside);
                     if !self.config.lacks(Flaw::OutsideUses) {
                         ending.reason = Some(WaitReason::OutsideStream(stream));
                     }
@@ -319,7 +331,7 @@ impl<D: Driver> Locked<'_, D> {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.state.nested_capture(home, block) {
-            self.state.capture(home.slot).write_journal(Entry::Outside { block: block.number });
+            self.state.capture(home.slot).write_journal(Entry::Outside { block: number });
             if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
@@ -328,14 +340,14 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: &mut Ending) {
-        let &mut LiveBlock { number, pool, heap, range, requested, stream, tenure, .. } = block;
-        let mut users = tenure.users();
+        let site @ BlockSite { number, heap, range } = block.site;
+        let mut users = block.tenure.users();
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
         if self.state.history.is_some() {
             self.record_free(block, ending.reason.is_none());
         }
         if let Some(reason) = ending.reason.take() {
-            self.state.pools.free_later(heap, range, number);
+            self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
             let mut used_in: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
@@ -357,20 +369,19 @@ impl<D: Driver> Locked<'_, D> {
                     // Any capture may be the one.
                     StreamStatus::Unclear => {
                         users = Users::Graphs;
-                        used_in.extend(self.state.captures.slots());
+                        used_in.extend(self.state.captures.with_slots().map(|(slot, _)| slot));
                         true
                     }
                     StreamStatus::Barred => true,
                 }
             });
-            let asked = Asked { requested, stream, frames: block.frames.take() };
-            let wait = Wait::new((pool, heap), range, number, users);
-            let wait = Wait { streams: outside, positions, asked: Some(asked), ..wait };
-            let held = self.state.waiting.hold(wait, reason);
-            self.state.capture(home.slot).held.push(held);
+            let mut wait = Wait::new(site, users);
+            (wait.streams, wait.positions) = (outside, positions);
+            wait.asked = Some(block.asked.take());
+            self.state.waiting.hold(wait, home.slot, reason);
             // Now that the block is among those held: the captures' records are to name it.
             for slot in used_in {
-                self.join_pool(slot, pool);
+                self.join_pool(slot, self.state.pools.pool_of(heap));
             }
             return;
         }
@@ -380,7 +391,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(row) => {
                 let settled =
                     row.free_pending(range, (home.slot, home.stream, users), markers, number);
-                self.state.count_left_over((pool, heap), (!block.leased).then_some(block.bytes));
+                self.state.count_left_over(heap, (!block.leased).then_some(block.bytes));
                 settled
             }
             None => {
@@ -390,6 +401,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         if settled {
+            let pool = self.state.pools.pool_of(heap);
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
         }
     }
@@ -398,12 +410,12 @@ impl<D: Driver> Locked<'_, D> {
     /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
     /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { number, pool, heap, range, stream, tenure, origin, .. } = block;
-        let &mut LiveBlock { bytes, requested, leased, .. } = block;
+        let &mut LiveBlock { site, bytes, tenure, origin, leased, .. } = block;
+        let (BlockSite { heap, range, .. }, stream) = (site, block.asked.stream);
+        let pool = self.state.pools.pool_of(heap);
         let gone = block.gone.take();
         let users = tenure.users().or_graphs(matches!(origin, Origin::Graph));
-        let mut streams: SmallVec<[StreamHandle; 2]> =
-            block.uses.iter().map(|used| used.stream).collect();
+        let mut streams: SmallVec<[StreamHandle; 2]> = block.users().collect();
         let eager = matches!(origin, Origin::Outside)
             && users != Users::Graphs
             && self.state.may_order(pool);
@@ -418,31 +430,27 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            self.state.count_left_over((pool, heap), (!leased).then_some(bytes));
+            self.state.count_left_over(heap, (!leased).then_some(bytes));
             return;
         }
-        self.state.pools.free_later(heap, range, number);
+        self.state.pools.free_later(site);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
         let captures = match origin {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let mut waiting = Wait::new((pool, heap), range, number, users);
+        let mut waiting = Wait::new(site, users);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
-            (waiting.users, waiting.unannounced) = (Users::Eager, Unannounced::Yes);
+            waiting.set_unannounced();
         }
+        (waiting.streams, waiting.captures, waiting.own) = (streams, captures, own);
+        waiting.positions.extend(gone.map(|gone| *gone));
+        waiting.asked = Some(block.asked.take());
         // Records the events now: the streams need not outlive the block.
-        let free = self.defer(Wait {
-            streams,
-            positions: gone.into_iter().map(|gone| *gone).collect(),
-            captures,
-            own,
-            asked: Some(Asked { requested, stream, frames: block.frames.take() }),
-            ..waiting
-        });
+        let free = self.defer(waiting);
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
             // So that a memory checker sees at once what touches the block from now on.
             self.errands.wait();
@@ -452,28 +460,29 @@ impl<D: Driver> Locked<'_, D> {
     /// Enters into the history that a block is freed: for good if nothing uses it any more.
     #[inline(never)]
     fn record_free(&mut self, block: &LiveBlock, completed: bool) {
-        let &LiveBlock { pool, requested, stream, .. } = block;
-        let (address, _) = self.state.pools.extent(block.heap, block.range);
+        let LiveBlock { site, asked, .. } = block;
+        let (address, _) = self.state.pools.place(*site);
         let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
-        let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
-        self.state.record_event_from(action, place, Some(stream), pool, frames);
+        let asked = Asked { frames: Frames::given_or(asked.frames.clone()), ..*asked };
+        self.state.record_block(action, (site.heap, address), asked);
     }
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: CachedBlock) {
-        let CachedBlock { number, pool, heap, range, stream } = block;
+    pub(super) fn free_cached(&mut self, site: BlockSite, stream: StreamHandle) {
+        let BlockSite { heap, range, .. } = site;
         let mark = self.state.timelines.open_mark(stream);
-        if self.state.may_order(pool) {
+        if self.state.may_order(self.state.pools.pool_of(heap)) {
             let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over((pool, heap), None);
+            self.state.count_left_over(heap, None);
             return;
         }
-        self.state.pools.free_later(heap, range, number);
+        self.state.pools.free_later(site);
         self.state.timelines.fence(self.driver, mark.timeline);
-        let waiting = Wait::new((pool, heap), range, number, Users::Eager);
-        self.defer(Wait { positions: [mark].into_iter().collect(), ..waiting });
+        let mut waiting = Wait::new(site, Users::Eager);
+        waiting.positions.push(mark);
+        self.defer(waiting);
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
@@ -514,7 +523,7 @@ impl<D: Driver> Engine<D> {
         if self.record_in_cache(block, (stream, false), CALL)? {
             return Ok(());
         }
-        self.change(|locked| locked.record_stream(block, stream))
+        self.change(|locked| locked.record_use_until(block, stream, false))
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the

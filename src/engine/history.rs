@@ -211,13 +211,20 @@ pub(super) enum EventKind {
 /// Where memory was asked for, by address, with its size in bytes.
 pub(super) type SegmentOrigins = BTreeMap<u64, (u64, Arc<Frames>)>;
 
-/// What is still to be told of a block that was freed and waits.
+/// What was asked for: a block's bytes and stream, and by which frames of the host, where that is recorded.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// In bytes.
     pub(super) requested: u64,
     pub(super) stream: StreamHandle,
     pub(super) frames: Option<Arc<Frames>>,
+}
+
+impl Asked {
+    /// This, with the frames taken out of `self`.
+    pub(super) fn take(&mut self) -> Self {
+        Self { frames: self.frames.take(), ..*self }
+    }
 }
 
 /// One event.
@@ -556,43 +563,33 @@ impl State {
         stream: Option<StreamHandle>,
         pool: PoolId,
     ) {
-        self.record_event_from(action, place, stream, pool, Frames::given());
-    }
-
-    /// Enters an event into the history, with the frames of the host's call that led to it.
-    pub(super) fn record_event_from(
-        &mut self,
-        action: EventKind,
-        place: (u64, u64),
-        stream: Option<StreamHandle>,
-        pool: PoolId,
-        frames: Option<Arc<Frames>>,
-    ) {
-        // To the history a suspended pool has no blocks: they left with its memory.
-        let of_block = matches!(
-            action,
-            EventKind::Allocate | EventKind::Free | EventKind::FreeCompleted | EventKind::Completed
-        );
-        if of_block && self.history.is_some() && self.pools.is_shut(pool) {
-            return;
-        }
         if let Some(history) = &mut self.history {
             let stream = stream.unwrap_or(StreamHandle::from_bits(0));
-            history.push(action, place, stream, pool, frames);
+            history.push(action, place, stream, pool, Frames::given());
         }
     }
 
-    /// Enters that a block which waited is free.
-    pub(super) fn record_completed(&mut self, address: u64, asked: Asked, pool: PoolId) {
-        let Asked { requested, stream, frames } = asked;
-        let place = (address, requested);
-        self.record_event_from(EventKind::Completed, place, Some(stream), pool, frames);
+    /// Enters what becomes of a block of a heap, with what was asked for, or with the frames of the host's call.
+    pub(super) fn record_block(
+        &mut self,
+        action: EventKind,
+        (heap, address): (u32, u64),
+        Asked { requested, stream, frames }: Asked,
+    ) {
+        // To the history a suspended pool has no blocks: they left with its memory.
+        let Self { history: Some(history), pools, .. } = self else { return };
+        let pool = pools.pool_of(heap);
+        if !pools.is_shut(pool) {
+            history.push(action, (address, requested), stream, pool, frames);
+        }
     }
 
     /// Enters the begin or the end of a capture.
     pub(super) fn record_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
         let action = if begins { EventKind::CaptureBegin } else { EventKind::CaptureEnd };
-        self.record_event_from(action, (capture.0, 0), None, pool, None);
+        if let Some(history) = &mut self.history {
+            history.push(action, (capture.0, 0), StreamHandle::from_bits(0), pool, None);
+        }
     }
 
     /// What the rings have kept, those of the stream caches included; `None` where nothing is kept.

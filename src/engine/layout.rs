@@ -16,7 +16,7 @@ use thiserror::Error as ThisError;
 use super::allocate::Request;
 use super::captures::CaptureState;
 use super::heard::Hears;
-use super::memory::Amount;
+use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
 use super::planned::can_plan;
@@ -435,7 +435,7 @@ impl<D: Driver> Locked<'_, D> {
         let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
         if placed.is_none() && homes.first == heap && asked_for {
             // What the driver refuses, the pool may still have.
-            return self.grow(request, homes.grows, requester, true).ok().flatten();
+            return self.grow(request, homes.first, requester, true).ok().flatten();
         }
         placed.map(|placed| (heap, placed))
     }
@@ -515,7 +515,7 @@ impl<D: Driver> Locked<'_, D> {
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
-            self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+            self.give_back(Some(pool), u64::MAX, None);
         }
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
@@ -537,7 +537,7 @@ impl<D: Driver> Locked<'_, D> {
                 if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
                     return Ok((heap, address));
                 }
-                let heap = homes.grows;
+                let heap = homes.first;
                 let following = self.state.captures.get(slot).following.as_ref();
                 if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
                     let following = self.state.capture(slot).following.iter_mut();
@@ -551,9 +551,7 @@ impl<D: Driver> Locked<'_, D> {
                         return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
                     }
                     None if asked_for => {
-                        let request =
-                            Request { requested: bytes, bytes, frames: None, ..request.clone() };
-                        self.find(&request, homes, requester)
+                        self.find(&Request { bytes, ..request.clone() }, homes, requester)
                     }
                     None => Ok(None),
                 }
@@ -592,7 +590,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn study_first(&mut self, capture: CaptureId, request: &Request) -> bool {
-        let &Request { pool, bytes, stream, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         let follows = match self.state.captures.slot(capture) {
             Some(slot) => {
                 let CaptureState { following, proof, pools, .. } = self.state.captures.get(slot);
@@ -806,7 +804,7 @@ impl<D: Driver> Plans<'_, D> {
             if planned {
                 // Else it would be held beside what the plan takes.
                 locked.free_completed(Some(pool));
-                locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+                locked.give_back(Some(pool), u64::MAX, None);
             }
             // Without a record of all that was allocated nothing can be planned.
             let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
 use super::config::Flaw;
+use super::history::Asked;
 use super::live_blocks::{LiveBlock, Tenure};
-use super::memory::Amount;
 use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::streams::Position;
@@ -168,7 +168,7 @@ impl<D: Driver> HostCalls<'_, D> {
             locked.free_completed(Some(pool));
             let before = locked.state.pools.reserved(pool);
             locked.release_planned(Some(pool));
-            locked.give_back(Amount { pool: Some(pool), ..Amount::ALL });
+            locked.give_back(Some(pool), u64::MAX, None);
             Ok(before.saturating_sub(locked.state.pools.reserved(pool)))
         })
     }
@@ -195,20 +195,20 @@ impl State {
     /// it. A block that was taken over before is on loan no more; only its streams are noted.
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
         let Self { pools, timelines, .. } = self;
-        let Some(row) = pools.get_mut(block.pool) else { return };
+        let Some(row) = pools.get_mut(pools.pool_of(block.site.heap)) else { return };
         if matches!(block.tenure, Tenure::Lent(_)) {
             row.remove_lent(block.bytes);
         }
-        for used in &block.uses {
-            row.launch_behind(timelines.open_mark(used.stream));
+        for stream in block.users() {
+            row.launch_behind(timelines.open_mark(stream));
         }
         let gone = block.gone.as_deref().copied();
-        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));
+        row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));
     }
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
     pub(super) fn adopt_lent(&mut self, graph: GraphId) {
-        for pool in self.graphs.pools_of(graph) {
+        for pool in self.pools.pools_of(graph) {
             if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
                 self.adopt_lent_of(pool);
             }
@@ -216,8 +216,9 @@ impl State {
     }
 
     fn adopt_lent_of(&mut self, pool: PoolId) {
-        let adopted =
-            |block: &LiveBlock| block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree);
+        let adopted = |block: &LiveBlock| {
+            block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)
+        };
         let blocks = self.blocks.iter().filter(|block| adopted(block));
         for block in blocks.cloned().collect::<Vec<_>>() {
             self.note_lent_gone(&block);
@@ -230,7 +231,7 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
-        let &Request { pool, stream, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         self.state.must_be_awake(pool, CALL)?;
         if self.capture_of(stream, CALL)?.is_some() {
             return Ok(None);
@@ -306,7 +307,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.pools.offering().is_empty() {
             return Ok(None);
         }
-        let &Request { pool, stream, bytes, .. } = request;
+        let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         let takes = self.state.pools.get(pool).is_some_and(|row| row.config().takes_offers);
         if !takes || !matches!(requester, Requester::Outside { .. }) {
             return Ok(None);

@@ -1,15 +1,15 @@
 //! Live blocks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::history::Frames;
+use super::free::LastUse;
+use super::history::Asked;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::Pools;
 use super::streams::Position;
-use crate::capture::{Markers, Moment, StreamIndex};
+use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
@@ -36,24 +36,6 @@ pub(super) struct Home {
     /// The block's own stream.
     pub(super) stream: StreamIndex,
     pub(super) since: Moment,
-}
-
-/// The last use of a block on one stream, as the host declared it.
-#[derive(Clone, Debug)]
-pub(super) struct LastUse {
-    /// The stream's terminals then.
-    pub(super) markers: Markers,
-    /// Whether the stream had gained anything since the block was allocated.
-    pub(super) worked: bool,
-    /// Whether users of the block may have escaped the markers by then.
-    pub(super) broken: bool,
-}
-
-/// Another stream that uses a block.
-#[derive(Clone, Debug)]
-pub(super) struct Use {
-    pub(super) stream: StreamHandle,
-    pub(super) last: Option<Box<LastUse>>,
 }
 
 /// Whose memory a block lies in, and by what right.
@@ -110,87 +92,81 @@ impl Tenure {
     }
 }
 
+/// Where a block lies or lay: a range of a heap, and the block's number in journals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockSite {
+    pub(super) number: BlockNumber,
+    pub(super) heap: u32,
+    pub(super) range: RangeId,
+}
+
+impl BlockSite {
+    /// Whether it is in a pool, which exists.
+    #[inline]
+    pub(super) fn is_in(&self, pool: PoolId) -> bool {
+        Pools::row(self.heap) == pool.row()
+    }
+}
+
 /// A block that has not been freed.
 #[derive(Clone, Debug)]
 pub(super) struct LiveBlock {
-    pub(super) number: BlockNumber,
-    pub(super) pool: PoolId,
-    pub(super) heap: u32,
-    pub(super) range: RangeId,
-    /// What was asked for, in bytes.
-    pub(super) requested: u64,
+    pub(super) site: BlockSite,
     /// What it occupies, in bytes.
     pub(super) bytes: u64,
-    pub(super) stream: StreamHandle,
+    /// A stream cache that has it on lease knows better what was asked for, and by whom.
+    pub(super) asked: Asked,
     pub(super) origin: Origin,
     pub(super) tenure: Tenure,
     /// Last use on its own stream.
     pub(super) last: Option<Box<LastUse>>,
-    pub(super) uses: SmallVec<[Use; 2]>,
+    /// Other streams that use it, each with its last use, where the host declared that.
+    pub(super) uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
     pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
-    /// Who asked for it, where that is recorded.
-    pub(super) frames: Option<Arc<Frames>>,
 }
 
 impl LiveBlock {
-    /// A new live block, at a range of one of its pool's heaps; `bytes` is what it occupies.
+    /// A new live block; `bytes` is what it occupies.
     #[inline(always)]
-    pub(super) fn new(
-        number: BlockNumber,
-        (pool, heap, range): (PoolId, u32, RangeId),
-        (bytes, requested): (u64, u64),
-        (stream, origin): (StreamHandle, Origin),
-    ) -> Self {
+    pub(super) fn new(site: BlockSite, bytes: u64, asked: Asked, origin: Origin) -> Self {
         Self {
-            number,
-            pool,
-            heap,
-            range,
-            requested,
+            site,
             bytes,
-            stream,
+            asked,
             origin,
             tenure: Tenure::Own(Users::Eager),
             last: None,
             uses: SmallVec::new(),
             gone: None,
             leased: false,
-            frames: None,
         }
     }
 
     /// Notes that a stream uses the block: for the last time, or until it is freed.
     pub(super) fn set_use(&mut self, stream: StreamHandle, last: Option<Box<LastUse>>) {
-        if stream == self.stream && self.gone.is_none() {
+        if stream == self.asked.stream && self.gone.is_none() {
             self.last = last;
-        } else if let Some(used) = self.uses.iter_mut().find(|used| used.stream == stream) {
-            used.last = last;
+        } else if let Some((_, known)) = self.uses.iter_mut().find(|(of, _)| *of == stream) {
+            *known = last;
         } else {
-            self.uses.push(Use { stream, last });
+            self.uses.push((stream, last));
         }
+    }
+
+    /// The other streams that use it.
+    pub(super) fn users(&self) -> impl Iterator<Item = StreamHandle> + '_ {
+        self.uses.iter().map(|&(stream, _)| stream)
     }
 
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
         self.origin = Origin::Past;
         self.last = None;
-        for used in &mut self.uses {
-            used.last = None;
-        }
+        self.uses.iter_mut().for_each(|(_, last)| *last = None);
     }
-}
-
-/// A block that a stream cache had cached: where it lies, and whose it was.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CachedBlock {
-    pub(super) number: BlockNumber,
-    pub(super) pool: PoolId,
-    pub(super) heap: u32,
-    pub(super) range: RangeId,
-    pub(super) stream: StreamHandle,
 }
 
 #[derive(Debug)]
@@ -256,12 +232,12 @@ impl Blocks {
 
     #[inline(always)]
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
-        let number = block.number.0;
+        let BlockSite { number: BlockNumber(number), heap, .. } = block.site;
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.rows.push(Row { number, listing: Listing::Nowhere, noted: 0, block: None });
             u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
         });
-        let pool = block.pool.row();
+        let pool = Pools::row(heap);
         if self.by_pool.len() <= pool {
             self.by_pool.resize_with(pool + 1, PoolBlocks::default);
         }
@@ -269,7 +245,7 @@ impl Blocks {
         let row = &mut self.rows[slot as usize];
         row.listing = Listing::Recent(of_pool.recent.len() as u32);
         of_pool.recent.push(slot);
-        of_pool.bytes += listed_bytes(block.heap, block.bytes);
+        of_pool.bytes += listed_bytes(heap, block.bytes);
         row.number = number;
         row.block = Some(block);
         BlockId { engine: self.engine, cache: NO_CACHE, slot, number }
@@ -277,9 +253,9 @@ impl Blocks {
 
     /// Takes a row whose block is gone out of the lists.
     #[inline]
-    fn unlist(&mut self, slot: u32, pool: PoolId, listed_bytes: u64) {
+    fn unlist(&mut self, slot: u32, heap: u32, bytes: u64) {
         let listing = std::mem::replace(&mut self.rows[slot as usize].listing, Listing::Nowhere);
-        let of_pool = &mut self.by_pool[pool.row()];
+        let of_pool = &mut self.by_pool[Pools::row(heap)];
         match listing {
             Listing::Nowhere => return,
             Listing::Recent(place) => {
@@ -290,13 +266,13 @@ impl Blocks {
             }
             Listing::At(address) => drop(of_pool.by_address.remove(&address)),
         }
-        of_pool.bytes -= listed_bytes;
+        of_pool.bytes -= listed_bytes(heap, bytes);
     }
 
     /// Leaves a block out of the lists: never, outside tests.
     pub(super) fn forget_listing(&mut self, id: BlockId) {
-        let Some(&LiveBlock { pool, heap, bytes, .. }) = self.get(id) else { return };
-        self.unlist(id.slot, pool, listed_bytes(heap, bytes));
+        let Some(&LiveBlock { site, bytes, .. }) = self.get(id) else { return };
+        self.unlist(id.slot, site.heap, bytes);
     }
 
     /// Forgets a pool that is gone: its row will be another's.
@@ -417,28 +393,28 @@ impl Blocks {
     }
 
     /// Takes back what a stream cache had cached.
-    pub(super) fn end_cached(&mut self, row: u32) -> Option<CachedBlock> {
+    pub(super) fn end_cached(&mut self, row: u32) -> Option<BlockSite> {
         let block = &mut self.rows.get_mut(row as usize)?.block;
-        let &LiveBlock { number, pool, heap, range, stream, bytes, .. } = block.as_ref()?;
+        let &LiveBlock { site, bytes, .. } = block.as_ref()?;
         // A copy of the whole block would cost more than the rest.
         *block = None;
-        self.unlist(row, pool, listed_bytes(heap, bytes));
+        self.unlist(row, site.heap, bytes);
         self.vacant.push(row);
-        Some(CachedBlock { number, pool, heap, range, stream })
+        Some(site)
     }
 
     /// Takes back what a stream cache had on lease.
     pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
         let block = self.rows.get_mut(row as usize)?.block.take()?;
-        self.unlist(row, block.pool, listed_bytes(block.heap, block.bytes));
+        self.unlist(row, block.site.heap, block.bytes);
         self.vacant.push(row);
         Some(block)
     }
 
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
-        let &LiveBlock { pool, heap, bytes, .. } = self.get(id)?;
-        self.unlist(id.slot, pool, listed_bytes(heap, bytes));
+        let &LiveBlock { site, bytes, .. } = self.get(id)?;
+        self.unlist(id.slot, site.heap, bytes);
         self.vacant.push(id.slot);
         // In the end, so that the block is copied once.
         self.rows[id.slot as usize].block.take()
@@ -449,7 +425,7 @@ impl Blocks {
         let engine = self.engine;
         self.rows.iter().enumerate().filter_map(move |(slot, row)| {
             let id = BlockId { engine, cache: NO_CACHE, slot: slot as u32, number: row.number };
-            let block = row.block.as_ref().filter(|block| block.number.0 == row.number);
+            let block = row.block.as_ref().filter(|block| block.site.number.0 == row.number);
             block.map(|block| (id, block))
         })
     }
@@ -488,12 +464,12 @@ impl Blocks {
                 holds!(empty, "row {slot} has no block and is vacant {vacant} times: {row:?}");
                 continue;
             };
-            let LiveBlock { number, pool, heap, bytes, .. } = *block;
+            let LiveBlock { site: BlockSite { number, heap, .. }, bytes, .. } = *block;
+            let pool = Pools::row(heap);
             let named = row.number & !LEFT == number.0 && number.0 < self.next;
             holds!(vacant == 0 && named, "row {slot} has a block, or another: {row:?}");
-            let (Some(of_pool), (address, placed)) = (self.by_pool.get(pool.row()), extent(block))
-            else {
-                return Err(format!("{pool} has no lists for {block:?}"));
+            let (Some(of_pool), (address, placed)) = (self.by_pool.get(pool), extent(block)) else {
+                return Err(format!("row {pool} of pools has no lists for {block:?}"));
             };
             let slot = slot as u32;
             let listed = match row.listing {
@@ -504,8 +480,11 @@ impl Blocks {
                     at == address && of_pool.by_address.get(&at) == Some(&(end, slot))
                 }
             };
-            holds!(listed && placed == bytes, "{pool} does not list, of {placed} bytes, {row:?}");
-            let counted = &mut of_pools[pool.row()];
+            holds!(
+                listed && placed == bytes,
+                "row {pool} of pools does not list, of {placed} bytes, {row:?}"
+            );
+            let counted = &mut of_pools[pool];
             *counted = (counted.0 + 1, counted.1 + listed_bytes(heap, bytes));
         }
         for (row, (it, (count, bytes))) in self.by_pool.iter().zip(of_pools).enumerate() {

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use super::captures::CaptureState;
 use super::figures::{Peaks, Statistics};
-use super::history::{EventKind, Frames, HostFrame};
-use super::lending::Spare;
-use super::live_blocks::{CachedBlock, LiveBlock, Origin, Tenure};
+use super::history::{Asked, EventKind, Frames, HostFrame};
+use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
-use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal, Unknown};
+use super::{
+    one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
+};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Change, Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
@@ -182,9 +183,7 @@ impl<D: Driver> Engine<D> {
     /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
     /// takes it away. It stands in messages from now on.
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
-        let mut state = self.lock()?;
-        state.pool(pool, "set_pool_name")?;
-        state.pools.set_name(pool, name.map(Into::into));
+        self.lock()?.pool(pool, "set_pool_name")?.set_name(name.map(Into::into));
         Ok(())
     }
 
@@ -321,10 +320,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// fixed, else what is mapped around the block without a gap.
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
         let state = self.0.lock()?;
-        let (&LiveBlock { heap, range, .. }, _) = state.live_block(block, "surroundings_of")?;
-        Ok(match state.pools.find_heap(heap) {
-            Some(row) => row.surroundings(range),
-            None => state.pools.extent(heap, range),
+        let site = state.live_block(block, "surroundings_of")?.0.site;
+        Ok(match state.pools.find_heap(site.heap) {
+            Some(row) => row.surroundings(site.range),
+            None => state.pools.place(site),
         })
     }
 
@@ -345,37 +344,41 @@ impl State {
         call: &'static str,
     ) -> Result<(&LiveBlock, u64), Error> {
         let found = if id.cache == NO_CACHE {
-            self.blocks.get(id).map(|block| (block, block.requested))
+            self.blocks.get(id).map(|block| (block, block.asked.requested))
         } else {
-            let asked = self.caches.get(id.cache).and_then(|cache| cache.asked(id));
-            asked.and_then(|(row, requested)| Some((self.blocks.leased(row)?, requested)))
+            self.caches.get(id.cache).and_then(|cache| {
+                let lease = cache.live(id)?;
+                Some((self.blocks.leased(lease.row)?, lease.asked.requested))
+            })
         };
         found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
     }
 
     /// The live blocks of a pool that belong to no graph.
     pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
+        self.live(|block| block.site.is_in(pool) && !matches!(block.origin, Origin::Graph))
     }
 
     /// The live blocks in a pool that were asked of others, which take what it offers.
     pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.tenure.asked_of().is_some())
+        self.live(|block| block.site.is_in(pool) && block.tenure.asked_of().is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
     pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && matches!(block.tenure, Tenure::Lent(_)))
+        self.live(|block| block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_)))
     }
 
     /// The largest live blocks of all pools, in order of their sizes as asked for.
     pub(super) fn largest_blocks(&self, most: usize) -> Vec<Leak> {
         let mut largest = Vec::new();
-        self.each_live(|_, block, bytes, _| largest.push((Reverse(bytes), block.number)));
+        self.each_live(|_, block, asked| {
+            largest.push((Reverse(asked.requested), block.site.number));
+        });
         largest.sort_unstable();
         largest.truncate(most);
         // Only these are named: to look a stack up takes long.
-        let mut blocks = self.live(|block| largest.iter().any(|&(_, it)| it == block.number));
+        let mut blocks = self.live(|block| largest.iter().any(|&(_, it)| it == block.site.number));
         blocks.sort_by_key(|block| Reverse(block.bytes));
         blocks.truncate(most);
         blocks
@@ -384,37 +387,32 @@ impl State {
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
-        self.each_live(|id, block, bytes, frames| {
-            if !wanted(block) {
-                return;
+        self.each_live(|block, it, asked| {
+            if wanted(it) {
+                live.push(Leak {
+                    block,
+                    pool: self.pools.label(self.pools.pool_of(it.site.heap)),
+                    asked_of: it.tenure.asked_of().map(|pool| self.pools.label(pool)),
+                    address: self.pools.place(it.site).0,
+                    bytes: asked.requested,
+                    stream: asked.stream,
+                    origin: asked.frames.as_ref().map(|it| it.resolve()).unwrap_or_default(),
+                });
             }
-            let known = self.pools.get(block.pool).is_some();
-            live.push(Leak {
-                block: id,
-                pool: self.pools.label(block.pool),
-                asked_of: block.tenure.asked_of().map(|pool| self.pools.label(pool)),
-                address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
-                bytes,
-                stream: block.stream,
-                origin: frames.map(|frames| frames.resolve()).unwrap_or_default(),
-            });
         });
         live.sort_by_key(|leak| leak.address);
         live
     }
 
-    /// Names every live block, with what was asked for in bytes, and by whom.
-    pub(super) fn each_live(
-        &self,
-        mut tell: impl FnMut(BlockId, &LiveBlock, u64, Option<&Arc<Frames>>),
-    ) {
+    /// Names every live block, with what was asked for.
+    pub(super) fn each_live(&self, mut tell: impl FnMut(BlockId, &LiveBlock, &Asked)) {
         for (id, block) in self.blocks.named().filter(|(_, block)| !block.leased) {
-            tell(id, block, block.requested, block.frames.as_ref());
+            tell(id, block, &block.asked);
         }
         for cache in self.caches.used() {
-            for lease in cache.leases().filter(|lease| !lease.cached) {
-                if let Some(block) = self.blocks.leased(lease.lease) {
-                    tell(lease.id, block, lease.requested, lease.frames.as_ref());
+            for (id, _, lease) in cache.leases().filter(|(_, cached, _)| !cached) {
+                if let Some(block) = self.blocks.leased(lease.row) {
+                    tell(id, block, &lease.asked);
                 }
             }
         }
@@ -469,7 +467,7 @@ impl<D: Driver> Locked<'_, D> {
         self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
         self.poll_waits(usize::MAX);
-        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
+        let names = |block: &LiveBlock| block.users().any(|user| user == stream);
         let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
         let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
             || self.state.captures.iter().any(recorded)
@@ -479,7 +477,7 @@ impl<D: Driver> Locked<'_, D> {
         if asks {
             return Err(in_use());
         }
-        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
+        let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
             let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
@@ -513,6 +511,14 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
+    /// Takes back what stream caches have cached of a pool, which they hand nothing of out again.
+    pub(super) fn bar(&mut self, pool: PoolId) {
+        let mut leases = Leases::new();
+        let caches = Arc::clone(&self.state.caches);
+        caches.used().for_each(|mut cache| cache.bar(pool, &mut leases));
+        self.end_leases(leases);
+    }
+
     /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
     pub(super) fn take_back_own(
         &mut self,
@@ -529,10 +535,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn end_leases(&mut self, leases: Leases) -> bool {
         let any = !leases.is_empty();
         for lease in leases {
-            let Some(block) = self.state.blocks.end_cached(lease.row) else { continue };
-            let CachedBlock { number, pool, heap, range, .. } = block;
-            self.state.tell_gone(number, (pool, heap, range), Origin::Outside);
-            self.free_cached(block);
+            let Some(site) = self.state.blocks.end_cached(lease.row) else { continue };
+            self.state.tell_gone(site, Origin::Outside);
+            self.free_cached(site, lease.asked.stream);
         }
         any
     }
@@ -572,13 +577,22 @@ impl<D: Driver> Locked<'_, D> {
         settled
     }
 
-    /// Gives memory that is wholly free back to the driver, what was unused longest first, and
-    /// returns how much. Nothing is waited for. What the driver refuses to take stays.
-    pub(super) fn give_back(&mut self, amount: Amount) -> u64 {
-        let mut gone = self.release_planned(amount.pool);
+    /// Gives memory of one pool, or of all, that is wholly free back to the driver, what was unused longest first: at
+    /// least `most` bytes, if there are as many. `needs` is the pool that it is for, which has no use for what it keeps
+    /// then. Returns how much went. Nothing is waited for. What the driver refuses to take stays.
+    pub(super) fn give_back(
+        &mut self,
+        pool: Option<PoolId>,
+        most: u64,
+        needs: Option<PoolId>,
+    ) -> u64 {
+        let mut gone = self.release_planned(pool);
         let mut surplus: Vec<(u64, u32, u64, RangeId)> = Vec::new();
-        for heap in self.state.pools.heaps_of(amount.pool) {
-            if !self.may_give_back(heap, amount) {
+        for heap in self.state.pools.heaps_of(pool) {
+            let of = self.state.pools.pool_of(heap);
+            let is_for_all = pool.is_some() || needs == Some(of) || self.state.pools.gives(of);
+            // While a pool settles, work from before a restoration may use what is free in it.
+            if !is_for_all || self.state.is_settling(of) {
                 continue;
             }
             // Of a suspended pool there is nothing to give back.
@@ -592,24 +606,14 @@ impl<D: Driver> Locked<'_, D> {
             (std::cmp::Reverse(age), heap, std::cmp::Reverse(address))
         });
         for (_, heap, _, id) in surplus {
-            if gone >= amount.most {
+            if gone >= most {
                 break;
             }
             let (bytes, _) =
-                self.state.pools.heap_mut(heap).give_back(self.driver, id, amount.most - gone);
+                self.state.pools.heap_mut(heap).give_back(self.driver, id, most - gone);
             gone += bytes;
         }
         gone
-    }
-
-    /// Whether what is free in a heap is for others, or for the pool that asks, and no work uses it.
-    fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
-        let pool = self.state.pools.pool_of(heap);
-        let spare = self.state.pools.get(pool).map(PoolRow::spare);
-        let is_for_all = amount.pool.is_some()
-            || amount.needs == Some(pool)
-            || !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort));
-        is_for_all && !self.state.is_settling(pool)
     }
 
     /// In a heap that caches nothing: gives back what has become free.
@@ -636,7 +640,7 @@ impl<D: Driver> Locked<'_, D> {
         self.destroy_leaving();
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
-        let released = gone + self.give_back(Amount { pool: None, most, needs: None });
+        let released = gone + self.give_back(None, most, None);
         let awake = self.state.pools.heaps().filter(|heap| !heap.holding().presence().is_shut());
         let waiting = awake.map(|heap| heap.holding().waiting().1 + heap.stream_ordered_bytes());
         let planned =
@@ -645,19 +649,56 @@ impl<D: Driver> Locked<'_, D> {
             waiting.sum::<u64>() + planned.map(|heap| heap.holding().waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
-}
 
-/// How much memory is to be given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Amount {
-    /// From this pool alone, or from all.
-    pub(super) pool: Option<PoolId>,
-    /// At least so many bytes, if there are as many.
-    pub(super) most: u64,
-    /// The pool that it is for, which has no use for what it keeps then.
-    pub(super) needs: Option<PoolId>,
-}
+    /// See [`Engine::destroy_pool`].
+    pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
+        self.state.pool(id, "destroy_pool")?;
+        self.free_completed(Some(id));
+        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
+        let ordered = heaps.map(|heap| self.state.pools.heap(heap).stream_ordered_ranges());
+        let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count()
+            + ordered.iter().sum::<usize>()
+            + usize::from(self.state.is_settling(id))
+            + usize::from(self.state.pools.is_moving(id));
+        let blocks = self.state.blocks.count_of(id);
+        let pool = self.state.pool(id, "destroy_pool")?;
+        let (captures, graphs) = (pool.captures(), pool.graphs());
+        if blocks + captures + graphs + waiting > 0 {
+            let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
+            return Err(self.state.pools.refuse(id, "destroy_pool", why));
+        }
+        for heap in heaps {
+            self.state.pools.heap_mut(heap).note_close();
+            self.state.count_changes(heap);
+        }
+        self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
+        let (heaps, planned) = self.state.pools.remove(id);
+        let mut result = Ok(());
+        for heap in heaps {
+            result = result.and(heap.close(self.driver));
+        }
+        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
+        self.state.blocks.forget_pool(id);
+        self.state.forget_figures(id);
+        Ok(result?)
+    }
 
-impl Amount {
-    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
+    /// Destroys those pools whose owners are gone, and that nothing uses any more.
+    pub(super) fn destroy_leaving(&mut self) {
+        for pool in self.state.pools.leaving() {
+            // Blocks of stream caches that were freed count until they are taken back: it is tried again then.
+            let _ = self.destroy_pool(pool);
+        }
+    }
+
+    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
+    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
+    pub(super) fn close(&mut self) {
+        self.state.timelines.assign_all();
+        for pool in self.state.pools.ids() {
+            // A pool in use stays, as the comment above says; there is no caller for the driver's errors.
+            let _ = self.destroy_pool(pool);
+        }
+        self.state.timelines.close(self.driver);
+    }
 }

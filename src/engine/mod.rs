@@ -75,7 +75,7 @@ use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
 use oom::{Errands, Observers};
-use pools::{Graphs, Pools};
+use pools::Pools;
 use sharing::Imports;
 use stream_cache::StreamCaches;
 use streams::Timelines;
@@ -96,11 +96,7 @@ struct State {
     /// Where memory was asked for that came from the driver.
     segment_origins: SegmentOrigins,
     tuning: Tuning,
-    graphs: Graphs,
-    verdicts: Verdicts,
     imports: Imports,
-    /// Pools whose owners are gone; they are destroyed when nothing uses them.
-    leaving: Vec<PoolId>,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -134,10 +130,7 @@ impl State {
             history: None,
             segment_origins: SegmentOrigins::new(),
             tuning,
-            graphs: Graphs::new(engine),
-            verdicts: Verdicts::default(),
             imports: Imports::default(),
-            leaving: Vec::new(),
             journals: false,
             foresight: None,
             lessons: Lessons::default(),
@@ -193,6 +186,7 @@ pub struct Engine<D: Driver> {
     state: Mutex<State>,
     /// Held while the device is waited for or a capture begins.
     device_waits: Mutex<()>,
+    verdicts: Verdicts,
     observers: Observers,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
@@ -238,6 +232,7 @@ impl<D: Driver> Engine<D> {
             caches,
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
+            verdicts: Verdicts::new(),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
         };

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use super::history::EventKind;
 use super::layout::{LearnedFrom, Lesson};
-use super::memory::{Amount, Leak};
+use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
 use super::pools::{with_heap, PoolRow};
-use super::report::{FreeRange, Refusal, View};
+use super::report::{FreeRange, Refusal};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::{unit, Heap};
+use crate::heap::{unit, Heap, Requester};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -501,7 +501,7 @@ impl<D: Driver> Locked<'_, D> {
         for most in [bytes, u64::MAX] {
             // Where the pool's own limit stands in the way, what others have is of no use.
             let full = self.state.pools.room(pool) < bytes && self.state.room_of_all() >= bytes;
-            let gone = self.give_back(Amount { pool: full.then_some(pool), most, needs });
+            let gone = self.give_back(full.then_some(pool), most, needs);
             // Other programs may have given memory back as well, so one that cannot wait tries again.
             if gone > 0 || most == u64::MAX && !waits {
                 result = attempt(self, Remedy::Grow);
@@ -521,7 +521,7 @@ impl<D: Driver> Locked<'_, D> {
         self.free_completed(None);
         result = attempt(self, Remedy::Place);
         if is_short(&result) {
-            self.give_back(Amount { needs, ..Amount::ALL });
+            self.give_back(None, u64::MAX, needs);
             result = attempt(self, Remedy::Grow);
         }
         result
@@ -544,7 +544,7 @@ impl<D: Driver> Locked<'_, D> {
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
             self.drop_premapped_of_all(of)?;
-            self.give_back(Amount { pool: None, most: excess, needs: of });
+            self.give_back(None, excess, of);
         }
         Ok(())
     }
@@ -567,11 +567,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         purpose: Purpose,
         Need { bytes: requested, pool, waits: may_wait }: Need,
-        asks: Option<(StreamHandle, View)>,
+        asks: Option<(StreamHandle, Requester)>,
     ) -> Box<OutOfMemory> {
         let (mut takeable, mut waiting, mut kept_by_graphs) = (0, 0, 0);
-        let view = asks.map_or(View::NewCapture, |(_, view)| view);
-        let mut waits = self.free_ranges(pool, view);
+        let mut waits = self.free_ranges(pool, asks.map(|(_, requester)| requester));
         waits.retain(|range| {
             let sum = match range.refusal {
                 None => &mut takeable,

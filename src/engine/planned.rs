@@ -290,7 +290,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// The bounds of the plan that the host asks for, of all captures into a pool.
     pub(super) fn asked_of_all(&self, pool: PoolId) -> Option<&Options> {
-        self.state.pools.get(pool)?.plan()
+        self.state.pools.get(pool)?.config().plan.as_ref()
     }
 
     /// What is planned at the end of a capture, for each heap that it has such blocks in.
@@ -320,9 +320,9 @@ impl<D: Driver> Locked<'_, D> {
         let State { pools, captures, blocks, .. } = &mut *self.state;
         let pool = pools.pool_of(heap);
         let own = |origin| matches!(origin, Origin::Capture(home) if home.slot == slot);
-        for block in blocks.of(pool).filter(|it| it.heap == heap && !own(it.origin)) {
-            let (address, bytes) = pools.extent(heap, block.range);
-            captures.get_mut(slot).tell(pool, (block.number, address, bytes));
+        for block in blocks.of(pool).filter(|it| it.site.heap == heap && !own(it.origin)) {
+            let (address, bytes) = pools.place(block.site);
+            captures.get_mut(slot).tell(pool, (block.site.number, address, bytes));
         }
     }
 

@@ -11,17 +11,16 @@ use smallvec::SmallVec;
 
 use super::config::PoolConfig;
 use super::lending::Spare;
+use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::streams::Position;
-use super::{Engine, Error, Level, Locked, PoolRefusal};
+use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
-use crate::journal::BlockNumber;
-use crate::plan::Options;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
@@ -59,9 +58,8 @@ const GONE: &str = "heaps live as long as their pool, and rows name them";
 #[derive(Debug)]
 pub(super) struct PoolRow {
     id: PoolId,
+    /// With the bounds of plans that the settings have, if it has none of its own.
     config: PoolConfig,
-    /// The bounds of the plans of captures into it, where these get their memory at their end.
-    plan: Option<Options>,
     /// Of blocks that get their memory at the end of their capture, once there was one.
     planned: Option<Box<PlannedHeap>>,
     /// Whether its heaps grow in place.
@@ -113,12 +111,10 @@ pub(super) struct Arena {
 /// Where a block may lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Homes {
-    /// The heap that is searched first.
+    /// The heap that is searched first, and that grows.
     pub(super) first: u32,
     /// The one that is searched then.
     pub(super) second: Option<u32>,
-    /// The one that grows.
-    pub(super) grows: u32,
 }
 
 impl PoolRow {
@@ -147,9 +143,8 @@ impl PoolRow {
         &self.config
     }
 
-    /// The bounds of the plans of captures into it, if the host asks for plans.
-    pub(super) fn plan(&self) -> Option<&Options> {
-        self.plan.as_ref()
+    pub(super) fn set_name(&mut self, name: Option<Arc<str>>) {
+        self.config.name = name;
     }
 
     pub(super) fn label(&self) -> PoolLabel {
@@ -163,11 +158,11 @@ impl PoolRow {
         let [small, large] = self.heaps();
         match requester {
             Requester::Capture { .. } | Requester::Lent { .. } if self.grows_in_place => {
-                Homes { first: large, second: Some(small), grows: large }
+                Homes { first: large, second: Some(small) }
             }
             _ => {
                 let own = if is_small(bytes) { small } else { large };
-                Homes { first: own, second: None, grows: own }
+                Homes { first: own, second: None }
             }
         }
     }
@@ -191,17 +186,9 @@ impl PoolRow {
         self.graphs
     }
 
-    pub(super) fn add_graph(&mut self) {
-        self.graphs += 1;
-    }
-
     /// Whether it has no graph, and no capture that may become one.
     pub(super) fn is_without_graphs(&self) -> bool {
         self.graphs + self.captures == 0
-    }
-
-    pub(super) fn remove_graph(&mut self) {
-        self.graphs -= 1;
     }
 
     /// Captures under way that use it.
@@ -324,6 +311,9 @@ pub(super) struct Pools {
     made: u64,
     rows: Vec<Option<PoolRow>>,
     vacant: Vec<usize>,
+    graphs: Map<GraphId, GraphUse>,
+    /// How many graphs there were so far.
+    graphs_made: u64,
     /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
@@ -341,11 +331,19 @@ impl Pools {
             made: 0,
             rows: Vec::new(),
             vacant: Vec::new(),
+            graphs: new_map(),
+            graphs_made: 0,
             heaps: Vec::new(),
             offering: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
+    }
+
+    /// The row of a heap's pool.
+    #[inline]
+    pub(super) fn row(heap: u32) -> usize {
+        heap as usize / HEAPS
     }
 
     /// Whether a heap is its pool's of small blocks.
@@ -365,13 +363,7 @@ impl Pools {
     }
 
     /// Adds a pool whose heaps get their memory as planned.
-    pub(super) fn add(
-        &mut self,
-        config: PoolConfig,
-        small: Plan,
-        large: Plan,
-        plan: Option<Options>,
-    ) -> PoolId {
+    pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
         let row = self.vacant.pop().unwrap_or_else(|| {
             self.rows.push(None);
             self.heaps.resize_with(HEAPS * self.rows.len(), || None);
@@ -383,7 +375,6 @@ impl Pools {
         let pool = PoolRow {
             id,
             config,
-            plan,
             planned: None,
             grows_in_place: large.grows_in_place(),
             graphs: 0,
@@ -422,6 +413,35 @@ impl Pools {
         (heaps, pool.and_then(|pool| pool.planned))
     }
 
+    /// A new graph, with its claim on pools.
+    pub(super) fn add_graph(&mut self, graph: GraphUse) -> GraphId {
+        for &pool in &graph.0 {
+            if let Some(pool) = self.get_mut(pool) {
+                pool.graphs += 1;
+            }
+        }
+        let id = GraphId::new(self.engine, self.graphs_made);
+        self.graphs_made += 1;
+        self.graphs.insert(id, graph);
+        id
+    }
+
+    /// Ends a graph's claim on its pools.
+    pub(super) fn remove_graph(&mut self, id: GraphId) -> Option<GraphUse> {
+        let graph = self.graphs.remove(&id)?;
+        for &pool in &graph.0 {
+            if let Some(pool) = self.get_mut(pool) {
+                pool.graphs -= 1;
+            }
+        }
+        Some(graph)
+    }
+
+    /// The pools that a graph uses; none of a graph that is unknown.
+    pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
+        self.graphs.get(&id).map(|(pools, _)| SmallVec::from_slice(pools)).unwrap_or_default()
+    }
+
     #[inline]
     pub(super) fn get(&self, id: PoolId) -> Option<&PoolRow> {
         self.rows.get(id.row())?.as_ref().filter(|pool| pool.id == id)
@@ -442,6 +462,18 @@ impl Pools {
         }
     }
 
+    /// Whether a pool gives what is free in it to the driver where others need that.
+    pub(super) fn gives(&self, id: PoolId) -> bool {
+        let spare = self.get(id).map(PoolRow::spare);
+        !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort))
+    }
+
+    /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one.
+    pub(super) fn leaving(&self) -> Vec<PoolId> {
+        let leaves = |it: &&PoolRow| matches!(it.owner, Some(None)) && it.is_without_graphs();
+        self.iter().filter(leaves).map(|it| it.id).collect()
+    }
+
     /// The pools that lend what is free in them.
     pub(super) fn offering(&self) -> &[PoolId] {
         &self.offering
@@ -455,12 +487,6 @@ impl Pools {
     /// The names of all pools.
     pub(super) fn ids(&self) -> Vec<PoolId> {
         self.iter().map(|pool| pool.id).collect()
-    }
-
-    pub(super) fn set_name(&mut self, id: PoolId, name: Option<Arc<str>>) {
-        if let Some(pool) = self.get_mut(id) {
-            pool.config.name = name;
-        }
     }
 
     /// Who keeps what the live blocks of a pool hold while its memory is away, by number.
@@ -580,13 +606,13 @@ impl Pools {
 
     /// A heap of blocks which get their memory later.
     pub(super) fn planned(&self, heap: u32) -> &PlannedHeap {
-        let pool = self.rows[heap as usize / HEAPS].as_ref();
+        let pool = self.rows[Self::row(heap)].as_ref();
         pool.and_then(|pool| pool.planned.as_deref()).expect(GONE)
     }
 
     pub(super) fn planned_mut(&mut self, heap: u32) -> &mut PlannedHeap {
         self.change(heap);
-        let pool = self.rows[heap as usize / HEAPS].as_mut();
+        let pool = self.rows[Self::row(heap)].as_mut();
         pool.and_then(|pool| pool.planned.as_deref_mut()).expect(GONE)
     }
 
@@ -595,10 +621,16 @@ impl Pools {
         with_heap!(self, heap, |heap| heap.extent(range))
     }
 
-    /// Takes a range out of use without making it free.
-    pub(super) fn free_later(&mut self, heap: u32, range: RangeId, block: BlockNumber) {
+    /// Address and size of a block's range.
+    #[inline]
+    pub(super) fn place(&self, site: BlockSite) -> (u64, u64) {
+        self.extent(site.heap, site.range)
+    }
+
+    /// Takes a block's range out of use without making it free.
+    pub(super) fn free_later(&mut self, BlockSite { number, heap, range }: BlockSite) {
         match self.find_heap_mut(heap) {
-            Some(heap) => heap.free_later(range, block),
+            Some(heap) => heap.free_later(range, number),
             None => self.planned_mut(heap).free_later(range),
         }
     }
@@ -642,16 +674,16 @@ impl Pools {
         pool.heap(PLANNED)
     }
 
-    /// The pool of a heap, if it is still there.
+    /// The row of a heap's pool, if it is still there.
     #[inline]
-    pub(super) fn find_pool(&self, heap: u32) -> Option<PoolId> {
-        Some(self.rows.get(heap as usize / HEAPS)?.as_ref()?.id)
+    pub(super) fn find_pool(&self, heap: u32) -> Option<&PoolRow> {
+        self.rows.get(Self::row(heap))?.as_ref()
     }
 
     /// The pool of a heap.
     #[inline]
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
-        self.find_pool(heap).expect(GONE)
+        self.find_pool(heap).expect(GONE).id
     }
 
     /// What a pool holds, in bytes.
@@ -681,55 +713,14 @@ impl Pools {
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
-        self.has_heap(id, |presence| presence == Presence::Suspended)
-    }
-
-    #[inline]
-    fn has_heap(&self, id: PoolId, found: impl Fn(Presence) -> bool) -> bool {
-        let Some(pool) = self.get(id) else { return false };
-        let planned = pool.planned.as_deref().is_some_and(|heap| found(heap.holding().presence()));
-        planned || pool.heaps().into_iter().any(|heap| found(self.heap(heap).holding().presence()))
+        let mut heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default().into_iter();
+        let presence = |heap: u32| with_heap!(self, heap, |heap| heap.holding().presence());
+        heaps.any(|heap| presence(heap) == Presence::Suspended)
     }
 }
 
-/// What a graph uses.
-#[derive(Clone, Debug)]
-pub(super) struct GraphUse {
-    pub(super) pools: SmallVec<[PoolId; 1]>,
-    /// Its capture, where it has blocks in planned heaps.
-    pub(super) planned: Option<CaptureId>,
-}
-
-/// The graphs of an engine.
-#[derive(Debug)]
-pub(super) struct Graphs {
-    engine: u32,
-    /// How many there were so far.
-    made: u64,
-    rows: Map<GraphId, GraphUse>,
-}
-
-impl Graphs {
-    pub(super) fn new(engine: u32) -> Self {
-        Self { engine, made: 0, rows: new_map() }
-    }
-
-    pub(super) fn add(&mut self, graph: GraphUse) -> GraphId {
-        let id = GraphId::new(self.engine, self.made);
-        self.made += 1;
-        self.rows.insert(id, graph);
-        id
-    }
-
-    pub(super) fn remove(&mut self, id: GraphId) -> Option<GraphUse> {
-        self.rows.remove(&id)
-    }
-
-    /// The pools that a graph uses; none of a graph that is unknown.
-    pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
-        self.rows.get(&id).map(|graph| SmallVec::from_slice(&graph.pools)).unwrap_or_default()
-    }
-}
+/// The pools that a graph uses, and its capture, where it has blocks in planned heaps.
+type GraphUse = (SmallVec<[PoolId; 1]>, Option<CaptureId>);
 
 #[cfg(debug_assertions)]
 impl Pools {
@@ -764,17 +755,14 @@ impl Pools {
         self.asleep.get(tag).copied()
     }
 
+    /// The pools and the planned capture of every graph.
+    pub(super) fn each_graph(&self) -> impl Iterator<Item = &GraphUse> {
+        self.graphs.values()
+    }
+
     /// The heaps of all pools with their numbers, those of planned blocks among them.
     pub(super) fn each_heap(&self) -> impl Iterator<Item = (&PoolRow, u32)> {
         self.iter().flat_map(|pool| pool.all_heaps().into_iter().map(move |heap| (pool, heap)))
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Graphs {
-    /// The pools and the planned capture of every graph.
-    pub(super) fn each(&self) -> impl Iterator<Item = &GraphUse> {
-        self.rows.values()
     }
 }
 
@@ -782,7 +770,7 @@ pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
 impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
-    pub fn create_pool(&self, config: PoolConfig) -> PoolId {
+    pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
         // What a poisoned engine has may be anywhere.
@@ -808,8 +796,8 @@ impl<D: Driver> Engine<D> {
         let small = plan(true, SMALL_RESERVE.min(self.reserve));
         let large = plan(false, self.reserve);
         // What the settings say of plans stays as it is.
-        let planned = config.plan.clone().or_else(|| self.config.settings.plan_options());
-        let pool = state.pools.add(config, small, large, planned);
+        config.plan = config.plan.or_else(|| self.config.settings.plan_options());
+        let pool = state.pools.add(config, small, large);
         let label = state.pools.label(pool);
         drop(state);
         self.tell(Level::Debug, || format!("{label} was made"));
@@ -845,69 +833,7 @@ impl<D: Driver> Engine<D> {
             if let Some(row) = locked.state.pools.get_mut(pool) {
                 row.owner = Some(None);
             }
-            locked.state.leaving.push(pool);
             locked.destroy_leaving();
         });
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
-        self.state.pool(id, "destroy_pool")?;
-        self.free_completed(Some(id));
-        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
-        let waiting = self.state.waiting.iter().filter(|waiting| waiting.pool == id).count();
-        let ordered: usize =
-            heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
-        let waiting = waiting
-            + ordered
-            + usize::from(self.state.is_settling(id))
-            + usize::from(self.state.pools.is_moving(id));
-        let blocks = self.state.blocks.count_of(id);
-        let pool = self.state.pool(id, "destroy_pool")?;
-        if blocks + pool.captures() + pool.graphs() + waiting > 0 {
-            let (captures, graphs) = (pool.captures(), pool.graphs());
-            let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
-            return Err(self.state.pools.refuse(id, "destroy_pool", why));
-        }
-        let mut result = Ok(());
-        for heap in self.state.pool(id, "destroy_pool")?.heaps() {
-            self.state.pools.heap_mut(heap).note_close();
-            self.state.count_changes(heap);
-        }
-        self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
-        let (heaps, planned) = self.state.pools.remove(id);
-        for heap in heaps {
-            result = result.and(heap.close(self.driver));
-        }
-        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
-        self.state.blocks.forget_pool(id);
-        self.state.forget_figures(id);
-        Ok(result?)
-    }
-
-    /// Destroys those of the leaving pools that nothing uses any more.
-    pub(super) fn destroy_leaving(&mut self) {
-        let mut leaving = std::mem::take(&mut self.state.leaving);
-        leaving.retain(|&id| {
-            let Some(pool) = self.state.pools.get(id) else { return false };
-            // Blocks of stream caches that were freed count until they are taken back.
-            if pool.captures() + pool.graphs() > 0 {
-                return true;
-            }
-            matches!(self.destroy_pool(id), Err(Error::Pool { why: PoolRefusal::InUse { .. }, .. }))
-        });
-        self.state.leaving = leaving;
-    }
-
-    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
-    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
-    pub(super) fn close(&mut self) {
-        self.state.timelines.assign_all();
-        for pool in self.state.pools.ids() {
-            // A pool in use stays, as the comment above says; there is no caller for the driver's errors.
-            let _ = self.destroy_pool(pool);
-        }
-        self.state.timelines.close(self.driver);
     }
 }

@@ -5,19 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use thiserror::Error as ThisError;
 
-use super::allocate::POLLED;
 use super::layout::Followed;
 use super::names::{BlockId, GraphId, PoolId};
 use super::planned::PlanReport;
-use super::snapshot::Range;
-use super::{Engine, Error, Locked, State};
-use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
-use crate::heap::{RangeState, Requester, Users};
-use crate::index::{new_map, Map};
+use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::Programmatic;
 use crate::size::Size;
 use crate::uses::{EarlyRead, LateUse};
 
@@ -334,141 +329,5 @@ impl fmt::Display for Named<'_> {
             Self(node, Some(kernel)) => write!(f, "kernel {kernel}, {node:?}"),
             Self(node, None) => write!(f, "{node:?}"),
         }
-    }
-}
-
-/// From where free ranges are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
-    Requester(Requester),
-    /// A capture that has not asked for anything yet.
-    NewCapture,
-}
-
-impl State {
-    /// What the ranges that wait are waiting for.
-    pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
-        self.waiting.iter().map(|it| ((it.heap, it.range), it.reason(&self.timelines)))
-    }
-
-    /// What those of a heap are waiting for, by address.
-    fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
-        let reasons = self.all_wait_reasons().filter(|((heap, _), _)| *heap == number);
-        let mut by_address = new_map();
-        by_address
-            .extend(reasons.map(|((_, id), reason)| (self.pools.extent(number, id).0, reason)));
-        by_address
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it.
-    pub(super) fn free_ranges(&self, pool: PoolId, view: View) -> Vec<FreeRange> {
-        let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
-        let mut ranges = Vec::new();
-        for number in [row.small(), row.large()] {
-            let heap = self.state.pools.heap(number);
-            let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
-            let mut reasons = self.state.wait_reasons(number);
-            for (id, block) in heap.unallocated() {
-                let (address, bytes) = heap.extent(id);
-                let refusal = match heap.state(id) {
-                    RangeState::Waiting => {
-                        let reason = reasons.remove(&address);
-                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
-                    }
-                    RangeState::Idle { users } | RangeState::Closed { users } => {
-                        let outside = matches!(view, View::Requester(Requester::Outside { .. }));
-                        (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
-                    }
-                    RangeState::StreamOrdered { timeline, users } => match view {
-                        View::Requester(Requester::Outside { timeline: asks })
-                            if asks == Some(timeline) && users == Users::Eager =>
-                        {
-                            None
-                        }
-                        _ => {
-                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
-                        }
-                    },
-                    RangeState::Pending { capture: of, owner: of_stream, .. } => match view {
-                        View::Requester(Requester::Capture { capture, stream, .. })
-                            if capture == of =>
-                        {
-                            let capture = &self.state.captures.get(capture).proof;
-                            let owner = capture.stream_handle(of_stream);
-                            if self.config.settings.reuse != Reuse::CrossStream
-                                && of_stream != stream
-                            {
-                                Some(Refusal::OwnStreamOnly { owner })
-                            } else {
-                                capture.unproven(stream, heap.markers(id)).map(|marker| {
-                                    let (node, kernel) = (capture.node_handle(marker), None);
-                                    if capture.precedes(stream, marker) {
-                                        Refusal::EarlyLaunch { node, owner, kernel }
-                                    } else {
-                                        Refusal::Marker { node, owner, kernel }
-                                    }
-                                })
-                            }
-                        }
-                        _ => Some(Refusal::OtherCapture),
-                    },
-                    RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
-                };
-                let refusal = refusal.or(suspended.clone());
-                ranges.push(FreeRange { address, bytes, block, refusal });
-            }
-            ranges.extend(heap.premapped_ranges().map(|((address, bytes), _)| FreeRange {
-                address,
-                bytes,
-                block: None,
-                refusal: Some(Refusal::Ahead),
-            }));
-        }
-        ranges.sort_unstable_by_key(|range| range.address);
-        ranges
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Every free range of a pool as `stream` sees it now, in address order: where it may not take
-    /// one, why, and which marker it waits for.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
-    pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
-        let stream = stream.as_stream();
-        const CALL: &str = "explain";
-        self.change(|locked| {
-            locked.state.pool(pool, CALL)?;
-            // As a request would, so that one that follows finds what this says.
-            locked.take_back(Some(pool), |_| true);
-            locked.poll_waits(POLLED);
-            let view = match locked.capture_of(stream, CALL)? {
-                Some(capture) => match locked.state.captures.slot(capture) {
-                    Some(slot) => {
-                        let stream = locked.look(slot, stream);
-                        let share = self.config.settings.reuse == Reuse::CrossStream;
-                        View::Requester(Requester::Capture { capture: slot, stream, share })
-                    }
-                    None => View::NewCapture,
-                },
-                None => View::Requester(Requester::Outside {
-                    timeline: locked.state.timelines.known(stream),
-                }),
-            };
-            let mut ranges = locked.free_ranges(pool, view);
-            for range in &mut ranges {
-                if let Some(
-                    Refusal::Marker { node, kernel, .. }
-                    | Refusal::EarlyLaunch { node, kernel, .. },
-                ) = &mut range.refusal
-                {
-                    *kernel = self.driver.kernel_name(*node);
-                }
-            }
-            Ok(ranges)
-        })
     }
 }

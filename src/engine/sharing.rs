@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use thiserror::Error as ThisError;
 
-use super::live_blocks::LiveBlock;
+use super::live_blocks::BlockSite;
 use super::names::BlockId;
-use super::{Error, Locked, Sharing};
+use super::{Error, Sharing};
 use crate::driver::{Descriptor, Driver};
 use crate::heap::{Imported, Shared, Unshared};
 
@@ -58,7 +58,20 @@ impl<D: Driver> Sharing<'_, D> {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
-        self.0.change(|locked| locked.share(block))
+        self.0.change(|locked| {
+            let BlockSite { heap, range, .. } = locked.state.live_block(block, "share")?.0.site;
+            let not_shared = |why| Error::NotShared { block: block.number(), why };
+            // Its piece stays as it is from now on, which may show in the figures.
+            let Some(heap) = locked.state.pools.find_heap_mut(heap) else {
+                return Err(not_shared(WhyNotShared::Planned));
+            };
+            heap.share(locked.driver, range).map_err(|unshared| match unshared {
+                Unshared::Plain => not_shared(WhyNotShared::NotExportable),
+                Unshared::Given => not_shared(WhyNotShared::FromSource),
+                Unshared::Absent => not_shared(WhyNotShared::Suspended),
+                Unshared::Refused(error) => error.into(),
+            })
+        })
     }
 
     /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
@@ -76,7 +89,32 @@ impl<D: Driver> Sharing<'_, D> {
     /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
     /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool) ([`Engine::allocate_fixed`](super::Engine::allocate_fixed) gives such captures memory that stays), or where there is none now; [`Error::ZeroBytes`].
     pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
-        self.0.change(|locked| locked.keep_exported((address, bytes)))
+        self.0.change(|locked| {
+            if bytes == 0 {
+                return Err(Error::ZeroBytes { call: "keep_exported" });
+            }
+            let not_kept = |why| Error::NotKept { address, why };
+            let pools = &mut locked.state.pools;
+            let mut heaps = pools.planned_heaps(None).into_iter();
+            if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
+                if pools.planned(heap).holding().presence().is_shut() {
+                    return Err(not_kept(WhyNotShared::Suspended));
+                }
+                let kept = pools.planned_mut(heap).keep_exported((address, bytes));
+                return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };
+            }
+            let mut heaps = pools.heaps_of(None).into_iter();
+            let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {
+                return Ok(false);
+            };
+            // Its piece stays as it is from now on, which may show in the figures.
+            if address.checked_add(bytes).is_none()
+                || !locked.state.pools.heap_mut(heap).keep_exported((address, bytes))
+            {
+                return Err(not_kept(WhyNotShared::Suspended));
+            }
+            Ok(true)
+        })
     }
 
     /// Maps memory that another process has exported, one piece behind the other; each has its size in
@@ -119,64 +157,18 @@ impl<D: Driver> Sharing<'_, D> {
     /// The driver's, where the other device cannot reach this one's memory for instance. Doing it again
     /// goes on.
     pub fn open_to(&self, device: u32) -> Result<(), Error> {
-        self.0.change(|locked| locked.open_to(device))
-    }
-}
-
-impl<D: Driver> Locked<'_, D> {
-    fn share(&mut self, id: BlockId) -> Result<Shared, Error> {
-        let (&LiveBlock { heap, range, .. }, _) = self.state.live_block(id, "share")?;
-        let not_shared = |why| Error::NotShared { block: id.number(), why };
-        // Its piece stays as it is from now on, which may show in the figures.
-        let Some(heap) = self.state.pools.find_heap_mut(heap) else {
-            return Err(not_shared(WhyNotShared::Planned));
-        };
-        heap.share(self.driver, range).map_err(|unshared| match unshared {
-            Unshared::Plain => not_shared(WhyNotShared::NotExportable),
-            Unshared::Given => not_shared(WhyNotShared::FromSource),
-            Unshared::Absent => not_shared(WhyNotShared::Suspended),
-            Unshared::Refused(error) => error.into(),
-        })
-    }
-
-    fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> Result<bool, Error> {
-        if bytes == 0 {
-            return Err(Error::ZeroBytes { call: "keep_exported" });
-        }
-        let not_kept = |why| Error::NotKept { address, why };
-        let pools = &mut self.state.pools;
-        let mut heaps = pools.planned_heaps(None).into_iter();
-        if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
-            if pools.planned(heap).holding().presence().is_shut() {
-                return Err(not_kept(WhyNotShared::Suspended));
+        self.0.change(|locked| {
+            if locked.state.imports.peers.contains(&device) {
+                return Ok(());
             }
-            let kept = pools.planned_mut(heap).keep_exported((address, bytes));
-            return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };
-        }
-        let mut heaps = pools.heaps_of(None).into_iter();
-        let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {
-            return Ok(false);
-        };
-        // Its piece stays as it is from now on, which may show in the figures.
-        if address.checked_add(bytes).is_none()
-            || !self.state.pools.heap_mut(heap).keep_exported((address, bytes))
-        {
-            return Err(not_kept(WhyNotShared::Suspended));
-        }
-        Ok(true)
-    }
-
-    fn open_to(&mut self, device: u32) -> Result<(), Error> {
-        if self.state.imports.peers.contains(&device) {
-            return Ok(());
-        }
-        self.driver.open_to(device)?;
-        let pools = &self.state.pools;
-        pools.heaps().try_for_each(|heap| heap.grant(self.driver))?;
-        pools.iter_planned().try_for_each(|heap| heap.grant(self.driver))?;
-        let imports = &mut self.state.imports;
-        imports.mapped.values().try_for_each(|imported| imported.grant(self.driver))?;
-        imports.peers.push(device);
-        Ok(())
+            locked.driver.open_to(device)?;
+            let pools = &locked.state.pools;
+            pools.heaps().try_for_each(|heap| heap.grant(locked.driver))?;
+            pools.iter_planned().try_for_each(|heap| heap.grant(locked.driver))?;
+            let imports = &mut locked.state.imports;
+            imports.mapped.values().try_for_each(|imported| imported.grant(locked.driver))?;
+            imports.peers.push(device);
+            Ok(())
+        })
     }
 }

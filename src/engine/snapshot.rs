@@ -1,4 +1,4 @@
-//! Snapshots: the segments, the blocks in them, why each waits, and the history.
+//! Snapshots: the segments, the blocks in them, why each waits, and the history; and what is free, as a stream sees it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,19 +9,20 @@ use serde::Serialize;
 use serde_json::{json, Value};
 use smallvec::SmallVec;
 
+use super::allocate::POLLED;
 use super::history::{Asked, EventKind, Frames, HistoryOptions, Pasts, SegmentOrigins};
-use super::live_blocks::LiveBlock;
+use super::live_blocks::{BlockSite, LiveBlock};
 use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::OutOfMemory;
 use super::pools::with_heap;
-use super::report::BlockReport;
-use super::report::WaitReason;
+use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
 use super::{Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
-use crate::driver::{Driver, NodeHandle, StreamHandle};
-use crate::heap::{Heap, RangeId, RangeState};
+use crate::driver::{AsStream, Driver, NodeHandle, StreamHandle};
+use crate::heap::{Heap, RangeId, RangeState, Requester, Users};
 use crate::index::{new_map, Map};
+use crate::policy::Reuse;
 use crate::settings::Settings;
 use crate::snapshot::{
     BlockState, Frame, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
@@ -37,6 +38,44 @@ impl<D: Driver> Engine<D> {
     /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         Ok(self.alter(|locked| locked.rows())?.format())
+    }
+
+    /// Every free range of a pool as `stream` sees it now, in address order: where it may not take
+    /// one, why, and which marker it waits for.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
+    pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
+        let stream = stream.as_stream();
+        const CALL: &str = "explain";
+        self.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            // As a request would, so that one that follows finds what this says.
+            locked.take_back(Some(pool), |_| true);
+            locked.poll_waits(POLLED);
+            let asks = match locked.capture_of(stream, CALL)? {
+                Some(capture) => locked.state.captures.slot(capture).map(|slot| {
+                    let stream = locked.look(slot, stream);
+                    let share = self.config.settings.reuse == Reuse::CrossStream;
+                    Requester::Capture { capture: slot, stream, share }
+                }),
+                None => {
+                    let timeline = locked.state.timelines.known(stream);
+                    Some(Requester::Outside { timeline })
+                }
+            };
+            let mut ranges = locked.free_ranges(pool, asks);
+            for range in &mut ranges {
+                if let Some(
+                    Refusal::Marker { node, kernel, .. }
+                    | Refusal::EarlyLaunch { node, kernel, .. },
+                ) = &mut range.refusal
+                {
+                    *kernel = self.driver.kernel_name(*node);
+                }
+            }
+            Ok(ranges)
+        })
     }
 
     /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
@@ -138,10 +177,10 @@ impl<D: Driver> HostCalls<'_, D> {
     /// What is known of a live block.
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
         let state = self.0.lock()?;
-        let (found, requested) = state.live_block(block, "block_report")?;
-        let &LiveBlock { pool, bytes, stream, .. } = found;
-        let (address, _) = state.pools.extent(found.heap, found.range);
-        Ok(BlockReport { pool, address, requested, bytes, stream })
+        let (&LiveBlock { site, bytes, ref asked, .. }, requested) =
+            state.live_block(block, "block_report")?;
+        let (pool, (address, _)) = (state.pools.pool_of(site.heap), state.pools.place(site));
+        Ok(BlockReport { pool, address, requested, bytes, stream: asked.stream })
     }
 }
 
@@ -154,12 +193,7 @@ struct Dump {
 }
 
 /// What is known of a range that is in a block, or was.
-pub(super) struct Occupant {
-    pub(super) requested: u64,
-    pub(super) state: BlockState,
-    pub(super) stream: StreamHandle,
-    pub(super) frames: Option<Arc<Frames>>,
-}
+pub(super) type Occupant = (BlockState, Asked);
 
 /// Frames are looked up once for each stack.
 #[derive(Default)]
@@ -182,33 +216,32 @@ impl State {
         caches: impl IntoIterator<Item = &'a StreamCache>,
         wanted: impl Fn(u32) -> bool,
     ) -> Vec<(Range, Occupant)> {
-        let live = self.blocks.iter().filter(|block| !block.leased && wanted(block.heap));
-        let live = live.map(|block| {
-            let (requested, stream, frames) = (block.requested, block.stream, &block.frames);
-            let state = BlockState::ActiveAllocated;
-            let occupant = Occupant { requested, state, stream, frames: frames.clone() };
-            ((block.heap, block.range), occupant)
-        });
-        let mut occupants: Vec<(Range, Occupant)> = live.collect();
-        for lease in caches.into_iter().flat_map(StreamCache::leases) {
-            let block = self.blocks.leased(lease.lease);
-            let Some(block) = block.filter(|block| wanted(block.heap)) else { continue };
-            let state =
-                if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
-            let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
-            let occupant = Occupant { requested, state, stream, frames };
-            occupants.push(((block.heap, block.range), occupant));
+        let mut occupants = Vec::new();
+        let mut add = |site: BlockSite, state: BlockState, asked: &Asked| {
+            if wanted(site.heap) {
+                occupants.push(((site.heap, site.range), (state, asked.clone())));
+            }
+        };
+        for block in self.blocks.iter().filter(|block| !block.leased) {
+            add(block.site, BlockState::ActiveAllocated, &block.asked);
         }
-        for wait in self.waiting.iter().filter(|wait| wanted(wait.heap)) {
+        for (_, cached, lease) in caches.into_iter().flat_map(StreamCache::leases) {
+            let Some(block) = self.blocks.leased(lease.row) else { continue };
+            let state = if cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
+            add(block.site, state, &lease.asked);
+        }
+        for wait in self.waiting.iter() {
             // What is no single block counts as free memory that waits.
             if let Some(asked) = &wait.asked {
-                let &Asked { requested, stream, ref frames } = asked;
-                let (state, frames) = (BlockState::ActivePendingFree, frames.clone());
-                let occupant = Occupant { requested, state, stream, frames };
-                occupants.push(((wait.heap, wait.range), occupant));
+                add(wait.site, BlockState::ActivePendingFree, asked);
             }
         }
         occupants
+    }
+
+    /// What the ranges that wait are waiting for.
+    pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
+        self.waiting.iter().map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines)))
     }
 
     /// What a range waits for, but for reasons that are kept apart ([`State::all_wait_reasons`]).
@@ -284,12 +317,12 @@ impl Waits {
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
             Self::Order(owner) => {
-                let reason = super::Refusal::Ordered { owner }.to_string();
+                let reason = Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
             }
             Self::Markers(owner, ref nodes) => {
                 let nodes = nodes.iter().map(|&node| {
-                    let reason = super::Refusal::Marker { node, owner, kernel: None }.to_string();
+                    let reason = Refusal::Marker { node, owner, kernel: None }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
                 });
                 Some(nodes.collect())
@@ -324,6 +357,74 @@ struct HeapRows {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it: `None` is one
+    /// of a capture that has not asked for anything yet.
+    pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
+        let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
+        let mut ranges = Vec::new();
+        let mut reasons = new_map();
+        reasons.extend(self.state.all_wait_reasons());
+        for number in [row.small(), row.large()] {
+            let heap = self.state.pools.heap(number);
+            let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
+            for (id, block) in heap.unallocated() {
+                let (address, bytes) = heap.extent(id);
+                let refusal = match heap.state(id) {
+                    RangeState::Waiting => {
+                        let reason = reasons.remove(&(number, id));
+                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
+                    }
+                    RangeState::Idle { users } | RangeState::Closed { users } => {
+                        let outside = matches!(asks, Some(Requester::Outside { .. }));
+                        (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
+                    }
+                    RangeState::StreamOrdered { timeline, users } => match asks {
+                        Some(Requester::Outside { timeline: own })
+                            if own == Some(timeline) && users == Users::Eager =>
+                        {
+                            None
+                        }
+                        _ => {
+                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
+                        }
+                    },
+                    RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {
+                        Some(Requester::Capture { capture, stream, .. }) if capture == of => {
+                            let capture = &self.state.captures.get(capture).proof;
+                            let owner = capture.stream_handle(of_stream);
+                            if self.config.settings.reuse != Reuse::CrossStream
+                                && of_stream != stream
+                            {
+                                Some(Refusal::OwnStreamOnly { owner })
+                            } else {
+                                capture.unproven(stream, heap.markers(id)).map(|marker| {
+                                    let (node, kernel) = (capture.node_handle(marker), None);
+                                    if capture.precedes(stream, marker) {
+                                        Refusal::EarlyLaunch { node, owner, kernel }
+                                    } else {
+                                        Refusal::Marker { node, owner, kernel }
+                                    }
+                                })
+                            }
+                        }
+                        _ => Some(Refusal::OtherCapture),
+                    },
+                    RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
+                };
+                let refusal = refusal.or(suspended.clone());
+                ranges.push(FreeRange { address, bytes, block, refusal });
+            }
+            ranges.extend(heap.premapped_ranges().map(|((address, bytes), _)| FreeRange {
+                address,
+                bytes,
+                block: None,
+                refusal: Some(Refusal::Ahead),
+            }));
+        }
+        ranges.sort_unstable_by_key(|range| range.address);
+        ranges
+    }
+
     fn rows(&mut self) -> Rows {
         let state = &mut *self.state;
         let all_caches = Arc::clone(&state.caches);
@@ -423,10 +524,12 @@ impl HeapRows {
             }
             open = Some((*range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
-            let occupant = occupants.get(&range);
+            let (state, asked) = match occupants.get(&range) {
+                Some((state, asked)) => (*state, Some(asked)),
+                None => (BlockState::Inactive, None),
+            };
             let waiting = waits.tell(reasons.get(&range));
-            let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
-            let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));
+            let requested = asked.map_or(bytes, |asked| asked.requested.min(bytes));
             segment.total_size += bytes;
             if state.is_active() {
                 segment.active_size += bytes;
@@ -435,10 +538,10 @@ impl HeapRows {
             if state == BlockState::ActiveAllocated {
                 segment.allocated_size += bytes;
             }
-            if let Some(occupant) = occupant.filter(|_| segment.stream == 0) {
-                segment.stream = occupant.stream.bits() as u64;
+            if let Some(asked) = asked.filter(|_| segment.stream == 0) {
+                segment.stream = asked.stream.bits() as u64;
             }
-            let origin = occupant.and_then(|occupant| occupant.frames.as_ref());
+            let origin = asked.and_then(|asked| asked.frames.as_ref());
             let frames = stacks.of(origin);
             let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::figures::Amounts;
 use super::figures::{row, CacheCounter, Counters, Peaks};
 use super::heard::{Hearing, Hears, Numbers};
-use super::history::{EventKind, Frames, Ring};
+use super::history::{Asked, EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::report::Block;
 use super::streams::this_thread;
@@ -60,8 +60,6 @@ struct PoolBuckets {
     all: Vec<u32>,
     /// Those that had something to hand out since leases were last taken back.
     touched: Vec<u32>,
-    /// Whether the pool stands among those touched.
-    listed: bool,
 }
 
 /// So many sizes are kept: their tables are at hand when the size is asked for again.
@@ -70,8 +68,12 @@ const KEPT_SIZES: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
     Vacant,
-    Live,
     Cached,
+    Live,
+    /// Live, and not to be handed out again from here: its pool was suspended.
+    Barred,
+    /// Likewise: its stream was retired, and the key names it no more.
+    Retired,
 }
 
 /// A leased place.
@@ -81,17 +83,25 @@ struct LeaseRow {
     /// Tells uses of the place apart.
     number: u64,
     address: u64,
-    requested: u64,
     bucket: u32,
+    lease: CacheLease,
+}
+
+impl LeaseRow {
+    fn is_live(&self) -> bool {
+        matches!(self.state, RowState::Live | RowState::Barred | RowState::Retired)
+    }
+}
+
+/// A lease, and what happens under it.
+#[derive(Debug)]
+pub(super) struct CacheLease {
     /// The engine's row of the block.
-    lease: u32,
-    /// Whether its stream was retired: the key then names it no more.
-    retired: bool,
-    /// Whether it may not be handed out again from here: its stream was retired, or its pool was suspended.
-    barred: bool,
+    pub(super) row: u32,
+    /// What was asked for last.
+    pub(super) asked: Asked,
     /// Streams that were recorded for it.
-    uses: SmallVec<[StreamHandle; 2]>,
-    frames: Option<Arc<Frames>>,
+    pub(super) uses: SmallVec<[StreamHandle; 2]>,
 }
 
 /// The leases of some streams.
@@ -110,8 +120,6 @@ pub(super) struct StreamCache {
     by_pool: Vec<PoolBuckets>,
     /// The bucket that was used last.
     latest: u32,
-    /// The rows of the pools that have touched buckets, and perhaps of others.
-    touched: Vec<u32>,
     counted: Counters<CacheCounter>,
     next: u64,
     hearing: Hearing,
@@ -129,31 +137,8 @@ pub(super) enum Given {
     Unknown,
 }
 
-/// A block that a stream cache gives up: its lease and what happened under it.
-#[derive(Debug)]
-pub(super) struct EndedLease {
-    pub(super) row: u32,
-    /// What was asked for last, in bytes.
-    pub(super) requested: u64,
-    pub(super) uses: SmallVec<[StreamHandle; 2]>,
-    pub(super) frames: Option<Arc<Frames>>,
-}
-
 /// What a stream cache gives up at a time: mostly one block.
-pub(super) type Leases = SmallVec<[EndedLease; 2]>;
-
-/// A live block, for reports.
-#[derive(Clone, Debug)]
-pub(super) struct LiveLease {
-    pub(super) lease: u32,
-    pub(super) id: BlockId,
-    pub(super) requested: u64,
-    /// Whether it was freed and can be handed out again.
-    pub(super) cached: bool,
-    /// Streams that were recorded for it.
-    pub(super) uses: SmallVec<[StreamHandle; 2]>,
-    pub(super) frames: Option<Arc<Frames>>,
-}
+pub(super) type Leases = SmallVec<[CacheLease; 2]>;
 
 impl StreamCache {
     fn new(engine: u32, number: u32, hearing: Hearing) -> Self {
@@ -168,7 +153,6 @@ impl StreamCache {
             most_sizes: KEPT_SIZES,
             by_pool: Vec::new(),
             latest: 0,
-            touched: Vec::new(),
             counted: Counters::default(),
             next: 0,
             hearing,
@@ -209,16 +193,16 @@ impl StreamCache {
         self.next += 1;
         let id = self.id(slot, self.next);
         let row = &mut self.rows[slot as usize];
-        debug_assert!(row.state == RowState::Cached && row.uses.is_empty());
+        debug_assert!(row.state == RowState::Cached && row.lease.uses.is_empty());
         row.state = RowState::Live;
         row.number = self.next;
-        row.requested = requested;
-        row.frames = frames;
+        row.lease.asked.requested = requested;
+        row.lease.asked.frames = frames;
         let block = Block { id, address: row.address, bytes: requested };
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         if let Some(history) = &mut self.history {
             let place = (block.address, requested);
-            history.push(EventKind::Allocate, place, stream, pool, row.frames.clone());
+            history.push(EventKind::Allocate, place, stream, pool, row.lease.asked.frames.clone());
         }
         Some((block, !self.counted.rise(count).take(bytes, requested)))
     }
@@ -234,10 +218,11 @@ impl StreamCache {
         within: bool,
     ) -> Given {
         let Some(row) = self.rows.get_mut(id.slot as usize) else { return Given::Unknown };
-        if row.state != RowState::Live || id.number != name(self.number, row.number) {
-            return Given::Unknown;
+        let named = id.number == name(self.number, row.number);
+        if row.state != RowState::Live || !named {
+            return if named && row.is_live() { Given::Undecided } else { Given::Unknown };
         }
-        if !row.uses.is_empty() || row.barred {
+        if !row.lease.uses.is_empty() {
             return Given::Undecided;
         }
         let bucket = &mut self.buckets[row.bucket as usize];
@@ -253,24 +238,20 @@ impl StreamCache {
             return Given::Undecided;
         }
         row.state = RowState::Cached;
-        let frames = row.frames.take();
+        let Asked { requested, ref mut frames, .. } = row.lease.asked;
+        let frames = frames.take();
         bucket.cached.push(id.slot);
         if !bucket.touched {
             bucket.touched = true;
-            let pool = bucket.pool.row();
-            let of_pool = &mut self.by_pool[pool];
-            of_pool.touched.push(row.bucket);
-            if !std::mem::replace(&mut of_pool.listed, true) {
-                self.touched.push(pool as u32);
-            }
+            self.by_pool[bucket.pool.row()].touched.push(row.bucket);
         }
         self.latest = row.bucket;
         self.hearing.note(Demand::Free { block: id.number() });
         if let Some(history) = &mut self.history {
-            let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
+            let (place, frames) = ((row.address, requested), Frames::given_or(frames));
             history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let within = self.counted.rise(count).give(bytes, row.requested);
+        let within = self.counted.rise(count).give(bytes, requested);
         Given::Done { may_peak: !within }
     }
 
@@ -284,8 +265,9 @@ impl StreamCache {
         self.live(id)?;
         let row = &mut self.rows[id.slot as usize];
         let own = self.buckets[row.bucket as usize].key.stream;
-        if (stream != own || row.retired) && !row.uses.contains(&stream) {
-            row.uses.push(stream);
+        let other = stream != own || row.state == RowState::Retired;
+        if other && !row.lease.uses.contains(&stream) {
+            row.lease.uses.push(stream);
         }
         self.hearing.note(Demand::Use { block: id.number(), stream, last });
         Some(())
@@ -293,8 +275,7 @@ impl StreamCache {
 
     /// Whether a stream was recorded for a live block.
     pub(super) fn names(&self, stream: StreamHandle) -> bool {
-        let mut live = self.rows.iter().filter(|row| row.state == RowState::Live);
-        live.any(|row| row.uses.contains(&stream))
+        self.rows.iter().any(|row| row.is_live() && row.lease.uses.contains(&stream))
     }
 
     /// Notes that a stream has passed to the calling thread.
@@ -304,44 +285,27 @@ impl StreamCache {
         }
     }
 
-    /// The engine's row of a live block, and what was asked for, in bytes.
-    pub(super) fn asked(&self, id: BlockId) -> Option<(u32, u64)> {
-        let row = self.live(id)?;
-        Some((row, self.rows[id.slot as usize].requested))
-    }
-
-    /// The engine's row of a live block.
-    pub(super) fn live(&self, id: BlockId) -> Option<u32> {
+    /// The lease of a live block.
+    pub(super) fn live(&self, id: BlockId) -> Option<&CacheLease> {
         let row = self.rows.get(id.slot as usize)?;
         let named = id.engine == self.engine && id.number == name(self.number, row.number);
-        (named && row.state == RowState::Live).then_some(row.lease)
+        (named && row.is_live()).then_some(&row.lease)
     }
 
     /// Takes a place on lease, for a block that is handed out now, and names it.
     pub(super) fn enroll(
         &mut self,
-        lease: u32,
-        (pool, stream): (PoolId, StreamHandle),
-        (address, bytes, requested): (u64, u64, u64),
-        frames: Option<Arc<Frames>>,
+        lease: CacheLease,
+        pool: PoolId,
+        (address, bytes): (u64, u64),
     ) -> BlockId {
+        let Asked { requested, stream, .. } = lease.asked;
         let key = Key { stream, pool: pool.name(), bytes };
         let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key, pool));
         self.buckets[bucket as usize].members += 1;
         self.latest = bucket;
         self.next += 1;
-        let row = LeaseRow {
-            state: RowState::Live,
-            number: self.next,
-            address,
-            requested,
-            bucket,
-            lease,
-            retired: false,
-            barred: false,
-            uses: SmallVec::new(),
-            frames,
-        };
+        let row = LeaseRow { state: RowState::Live, number: self.next, address, bucket, lease };
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 self.rows[slot as usize] = row;
@@ -372,9 +336,10 @@ impl StreamCache {
 
     /// Lets no live block of a stream be handed out again from here: the stream is about to go.
     pub(super) fn retire(&mut self, stream: StreamHandle) {
-        for row in self.rows.iter_mut().filter(|row| row.state == RowState::Live) {
-            row.retired |= self.buckets[row.bucket as usize].key.stream == stream;
-            row.barred |= row.retired;
+        for row in self.rows.iter_mut().filter(|row| row.is_live()) {
+            if self.buckets[row.bucket as usize].key.stream == stream {
+                row.state = RowState::Retired;
+            }
         }
     }
 
@@ -383,21 +348,24 @@ impl StreamCache {
         self.drop_empty(|key| key.stream == stream);
     }
 
-    /// Hands nothing of a pool out again, but for what is cached now: the pool is about to be suspended.
-    pub(super) fn bar(&mut self, pool: PoolId) {
-        for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
-            row.barred |= self.buckets[row.bucket as usize].pool == pool;
+    /// Hands nothing of a pool out again, and gives up what is cached: the pool is about to be suspended.
+    pub(super) fn bar(&mut self, pool: PoolId, leases: &mut Leases) {
+        for row in self.rows.iter_mut().filter(|row| row.state == RowState::Live) {
+            if self.buckets[row.bucket as usize].pool == pool {
+                row.state = RowState::Barred;
+            }
         }
+        self.drain(Some(pool), |_, _| true, leases);
     }
 
     /// Gives up a live block that is freed now.
-    pub(super) fn give_up(&mut self, id: BlockId) -> Option<EndedLease> {
-        self.live(id)?;
+    pub(super) fn give_up(&mut self, id: BlockId) -> Option<CacheLease> {
+        let requested = self.live(id)?.asked.requested;
         let row = &self.rows[id.slot as usize];
         let bucket = &self.buckets[row.bucket as usize];
-        let (count, bytes, requested) = (bucket.count, bucket.key.bytes, row.requested);
+        let (count, bytes) = (bucket.count, bucket.key.bytes);
         self.counted.change(count).leave(bytes, requested);
-        let (number, retired) = (row.bucket, row.retired);
+        let (number, retired) = (row.bucket, row.state == RowState::Retired);
         self.hearing.note(Demand::Free { block: id.number() });
         let lease = self.drop_row(id.slot);
         if retired && self.buckets[number as usize].members == 0 {
@@ -414,10 +382,9 @@ impl StreamCache {
     }
 
     /// Gives up every live block of a pool, whose host has lost them all at once.
-    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, EndedLease)> {
-        let of_pool = |row: &LeaseRow| {
-            row.state == RowState::Live && self.buckets[row.bucket as usize].pool == pool
-        };
+    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, CacheLease)> {
+        let of_pool =
+            |row: &LeaseRow| row.is_live() && self.buckets[row.bucket as usize].pool == pool;
         let rows = self.rows.iter().zip(0..).filter(|(row, _)| of_pool(row));
         let live: Vec<BlockId> = rows.map(|(row, slot)| self.id(slot, row.number)).collect();
         live.into_iter().filter_map(|id| Some((id, self.give_up(id)?))).collect()
@@ -430,21 +397,9 @@ impl StreamCache {
         wanted: impl Fn(StreamHandle, bool) -> bool,
         leases: &mut Leases,
     ) {
-        if self.touched.is_empty() {
-            return;
-        }
         match pool {
             Some(pool) => self.drain_pool(pool.row(), &wanted, leases),
-            None => {
-                let mut touched = std::mem::take(&mut self.touched);
-                touched.retain(|&row| {
-                    self.drain_pool(row as usize, &wanted, leases);
-                    let of_pool = &mut self.by_pool[row as usize];
-                    of_pool.listed = !of_pool.touched.is_empty();
-                    of_pool.listed
-                });
-                self.touched = touched;
-            }
+            None => (0..self.by_pool.len()).for_each(|row| self.drain_pool(row, &wanted, leases)),
         }
         if self.by_key.len() > self.most_sizes {
             self.drop_empty(|_| true);
@@ -520,16 +475,11 @@ impl StreamCache {
         vacant_buckets.sort_unstable();
     }
 
-    /// Everything leased.
-    pub(super) fn leases(&self) -> impl Iterator<Item = LiveLease> + '_ {
-        let rows = self.rows.iter().enumerate();
-        rows.filter(|(_, row)| row.state != RowState::Vacant).map(|(slot, row)| LiveLease {
-            lease: row.lease,
-            id: self.id(slot as u32, row.number),
-            requested: row.requested,
-            cached: row.state == RowState::Cached,
-            uses: row.uses.clone(),
-            frames: row.frames.clone(),
+    /// Everything leased, with its name, and whether it was freed and can be handed out again.
+    pub(super) fn leases(&self) -> impl Iterator<Item = (BlockId, bool, &CacheLease)> {
+        let rows = self.rows.iter().zip(0..).filter(|(row, _)| row.state != RowState::Vacant);
+        rows.map(|(row, slot)| {
+            (self.id(slot, row.number), row.state == RowState::Cached, &row.lease)
         })
     }
 
@@ -584,11 +534,11 @@ impl StreamCache {
         BlockId { engine, cache, slot, number: name(cache, number) }
     }
 
-    fn drop_row(&mut self, slot: u32) -> EndedLease {
+    fn drop_row(&mut self, slot: u32) -> CacheLease {
         let row = &mut self.rows[slot as usize];
         row.state = RowState::Vacant;
-        let (frames, uses) = (row.frames.take(), std::mem::take(&mut row.uses));
-        let lease = EndedLease { row: row.lease, requested: row.requested, uses, frames };
+        let CacheLease { row: of_engine, asked, uses } = &mut row.lease;
+        let lease = CacheLease { row: *of_engine, asked: asked.take(), uses: std::mem::take(uses) };
         self.vacant.push(slot);
         self.buckets[row.bucket as usize].members -= 1;
         lease
@@ -616,7 +566,7 @@ impl StreamCache {
             };
             members[row.bucket as usize] += 1;
             let right = match row.state {
-                RowState::Cached => cached == 1 && row.uses.is_empty() && !row.barred,
+                RowState::Cached => cached == 1 && row.lease.uses.is_empty(),
                 _ => cached == 0,
             };
             let in_bucket = cached == 0 || bucket.cached.contains(&(slot as u32));
@@ -627,8 +577,8 @@ impl StreamCache {
             if counted.len() <= bucket.count {
                 counted.resize(bucket.count + 1, [0; 5]);
             }
-            let live = u64::from(row.state == RowState::Live);
-            let of_row = [live, live * bucket.key.bytes, live * row.requested, 1, bucket.key.bytes];
+            let (live, requested) = (u64::from(row.is_live()), row.lease.asked.requested);
+            let of_row = [live, live * bucket.key.bytes, live * requested, 1, bucket.key.bytes];
             counted[bucket.count].iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
         let buckets = self.buckets.len();
@@ -649,12 +599,6 @@ impl StreamCache {
             let placed = self.number == number(bucket.key.stream);
             holds!(right && found && placed, "{members} rows, listed {listed:?}: {bucket:?}");
         }
-        let listed = times(self.touched.iter().map(row), self.by_pool.len())?;
-        for ((row, of_pool), listed) in self.by_pool.iter().enumerate().zip(listed) {
-            let right = listed == usize::from(of_pool.listed);
-            let met = of_pool.listed || of_pool.touched.is_empty();
-            holds!(right && met, "row {row} of pools is listed {listed} times: {of_pool:?}");
-        }
         for (row, expected) in counted.iter().enumerate() {
             let found = self.counted.get(row).figures();
             holds!(found == *expected, "counter {row} has {found:?}, rows come to {expected:?}");
@@ -668,10 +612,10 @@ impl StreamCache {
     }
 
     /// The pool, bytes and stream that a leased row was entered with; no stream where that was retired.
-    pub(super) fn entered(&self, lease: &LiveLease) -> (PoolId, u64, Option<StreamHandle>) {
-        let row = &self.rows[lease.id.slot as usize];
+    pub(super) fn entered(&self, id: BlockId) -> (PoolId, u64, Option<StreamHandle>) {
+        let row = &self.rows[id.slot as usize];
         let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
-        (pool, key.bytes, (!row.retired).then_some(key.stream))
+        (pool, key.bytes, (row.state != RowState::Retired).then_some(key.stream))
     }
 }
 

@@ -554,11 +554,7 @@ impl State {
         for heap in self.pools.planned_heaps(Some(pool)) {
             live.extend(self.pools.planned(heap).freed_outputs());
         }
-        self.each_live(|_, block, _, _| {
-            if block.pool == pool {
-                live.push(self.pools.extent(block.heap, block.range));
-            }
-        });
+        live.extend(self.blocks.of(pool).map(|block| self.pools.place(block.site)));
         live.sort_unstable();
         live.dedup_by(|(next, more), (start, bytes)| {
             let touches = *next <= *start + *bytes;
@@ -588,14 +584,10 @@ impl State {
             let occupants: BTreeMap<u64, _> = of_heap
                 .map(|((_, range), occupant)| (self.pools.extent(heap, *range).0, occupant))
                 .collect();
-            let pool = self.pools.pool_of(heap);
-            for (address, occupant) in occupants {
-                if !occupant.state.is_active() {
-                    continue;
-                }
-                for &action in actions(occupant.state) {
-                    let (place, stream) = ((address, occupant.requested), Some(occupant.stream));
-                    self.record_event_from(action, place, stream, pool, occupant.frames.clone());
+            for (address, (state, asked)) in occupants {
+                let actions = if state.is_active() { actions(*state) } else { &[] };
+                for &action in actions {
+                    self.record_block(action, (heap, address), asked.clone());
                 }
             }
         }
@@ -757,9 +749,8 @@ impl<D: Driver> Locked<'_, D> {
     fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         /// How often events are asked about: one that is recorded on an idle stream takes the device a moment.
         const LOOKS: usize = 256;
-        // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
-        // from there after this.
-        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
+        // What comes back to a stream cache meanwhile could be handed out from there after this.
+        self.bar(pool);
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
             self.free_completed(Some(pool));
@@ -784,8 +775,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn shut(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         let heaps = row.all_heaps();
-        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
-        self.take_back(Some(pool), |_| true);
+        self.bar(pool);
         if !self.state.pools.is_shut(pool) {
             // To the history the blocks are gone, with all that they held.
             self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);

@@ -12,7 +12,7 @@ use super::figures::{
     row, Amounts, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS,
     SPLIT, SPLIT_BYTES, SUSPENDED,
 };
-use super::live_blocks::{LiveBlock, Origin, Tenure};
+use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
 use super::stream_cache::StreamCache;
 use super::streams::Position;
@@ -87,23 +87,24 @@ impl Page<'_> {
     fn live_blocks(&self) -> Verdict {
         let State { blocks, pools, captures, .. } = self.state;
         for (_, block, _) in blocks.each() {
-            let homed = pools.find_pool(block.heap) == Some(block.pool);
+            let homed = pools.find_pool(block.site.heap).is_some();
             holds!(homed, "a block of no pool: {block:?}");
         }
-        blocks.verify(|block| pools.extent(block.heap, block.range))?;
+        blocks.verify(|block| pools.place(block.site))?;
         let mut left = 0;
         for (slot, block, name) in blocks.each() {
+            let pool = pools.pool_of(block.site.heap);
             let known = match block.origin {
                 Origin::Capture(home) => captures.find(home.slot).is_some_and(|capture| {
                     let listed = name.map_or(capture.rows().contains(&slot), |name| {
                         capture.left.contains(&name)
                     });
                     let seen = home.stream.index() < capture.proof.seen();
-                    listed && seen && capture.pools.contains(&block.pool)
+                    listed && seen && capture.pools.contains(&pool)
                 }),
                 Origin::Outside | Origin::Past | Origin::Graph => name.is_none(),
             };
-            holds!(known, "{} has a block that no capture knows: {block:?}", block.pool);
+            holds!(known, "{pool} has a block that no capture knows: {block:?}");
             left += usize::from(name.is_some());
         }
         let named: usize = captures.iter().map(|it| it.left.len()).sum();
@@ -120,17 +121,18 @@ impl Page<'_> {
         let mut leases = Vec::new();
         for cache in self.caches {
             cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
-            for lease in cache.leases() {
-                let (pool, bytes, stream) = cache.entered(&lease);
-                let block = blocks.leased(lease.lease).filter(|block| {
+            for (id, cached, lease) in cache.leases() {
+                let (pool, bytes, stream) = cache.entered(id);
+                let block = blocks.leased(lease.row).filter(|block| {
                     let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
-                    let streams = stream.is_none_or(|stream| stream == block.stream);
-                    let same = (block.pool, block.bytes) == (pool, bytes) && streams;
+                    let streams = stream.is_none_or(|stream| stream == block.asked.stream)
+                        && lease.asked.stream == block.asked.stream;
+                    let same = block.site.is_in(pool) && block.bytes == bytes && streams;
                     same && block.leased && !lent && matches!(block.origin, Origin::Outside)
                 });
-                let shut = lease.cached && self.state.pools.is_shut(pool);
+                let shut = cached && self.state.pools.is_shut(pool);
                 holds!(block.is_some() && !shut, "a lease of no block: {lease:?}");
-                leases.push(lease.lease);
+                leases.push(lease.row);
             }
         }
         leases.sort_unstable();
@@ -174,10 +176,10 @@ impl Page<'_> {
     /// range of its pool's, and of the captures that are known to use it each is under way.
     fn what_waits(&self) -> Verdict {
         let State { timelines, pools, waiting, captures, .. } = self.state;
-        waiting.verify(timelines.parked(), captures.iter().flat_map(|it| &it.held).copied())?;
+        waiting.verify(timelines.parked(), captures)?;
         for wait in waiting.iter() {
-            let Wait { pool, heap, used_in, number, .. } = wait;
-            let homed = pools.find_pool(*heap) == Some(*pool);
+            let Wait { site: BlockSite { heap, number, .. }, used_in, .. } = wait;
+            let homed = pools.find_pool(*heap).is_some();
             let used = used_in.iter().all(|&capture| captures.slot(capture).is_some());
             let named = *number < self.state.blocks.next_number();
             holds!(homed && used && named, "what waits is no pool's, or no capture's: {wait:?}");
@@ -188,8 +190,8 @@ impl Page<'_> {
     /// A range that is in a block is one live block's; a range that waits is one of what waits.
     fn ranges_have_holders(&self) -> Verdict {
         let State { pools, blocks, waiting, .. } = self.state;
-        let live = blocks.iter().map(|block| (block.heap, block.range, Claimant::Block));
-        let waiting = waiting.iter().map(|it| (it.heap, it.range, Claimant::Waits));
+        let live = blocks.iter().map(|block| (block.site.heap, block.site.range, Claimant::Block));
+        let waiting = waiting.iter().map(|it| (it.site.heap, it.site.range, Claimant::Waits));
         let mut holders: Vec<_> = live.chain(waiting).collect();
         holders.sort_unstable();
         let mut ranges: Vec<(u32, RangeId, Claimant)> = Vec::with_capacity(holders.len());
@@ -263,10 +265,10 @@ impl Page<'_> {
     /// what a capture that was not announced may have used: no live block but one that a restoration put there, nothing
     /// lent, and nothing that waits.
     fn graphs(&self) -> Verdict {
-        let State { pools, graphs, blocks, waiting, .. } = self.state;
+        let State { pools, blocks, waiting, .. } = self.state;
         for pool in pools.iter() {
             let label = pool.label();
-            let users = graphs.each().flat_map(|graph| &graph.pools);
+            let users = pools.each_graph().flat_map(|(uses, _)| uses);
             let counted = users.filter(|&&it| it == label.id).count();
             holds!(
                 counted == pool.graphs(),
@@ -283,7 +285,7 @@ impl Page<'_> {
             };
             let block = blocks.of(label.id).find(of_graphs);
             holds!(block.is_none(), "{label} has no graphs, and a block of theirs: {block:?}");
-            let mut waiting = waiting.iter().filter(|it| it.pool == label.id);
+            let mut waiting = waiting.iter().filter(|it| it.site.is_in(label.id));
             let waiting = waiting.find(|it| it.users.are_graphs());
             holds!(waiting.is_none(), "{label} has no graphs, and of theirs waits {waiting:?}");
             let heaps = pool.heaps().into_iter().flat_map(|heap| pools.heap(heap).each_range());
@@ -293,7 +295,7 @@ impl Page<'_> {
             let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();
             holds!(!lent && ends, "{label} has no graphs, and lends their memory");
         }
-        let uses = graphs.each().flat_map(|graph| &graph.pools);
+        let uses = pools.each_graph().flat_map(|(uses, _)| uses);
         let gone = uses.copied().find(|&pool| pools.get(pool).is_none());
         holds!(gone.is_none(), "a graph uses a pool that is gone: {gone:?}");
         Ok(())
@@ -318,16 +320,16 @@ impl Page<'_> {
     /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that knows
     /// of it; else it is over.
     fn planned_captures(&self) -> Verdict {
-        let State { pools, graphs, captures, .. } = self.state;
+        let State { pools, captures, .. } = self.state;
         for pool in pools.iter() {
             let (label, planned) = (pool.label(), pool.planned_heap());
             for (id, under_way) in planned.into_iter().flat_map(|heap| heap.owners()) {
                 let known = match captures.slot(id) {
                     Some(slot) if under_way => captures.get(slot).pools.contains(&label.id),
                     _ if under_way => false,
-                    _ => graphs
-                        .each()
-                        .any(|it| it.planned == Some(id) && it.pools.contains(&label.id)),
+                    _ => pools
+                        .each_graph()
+                        .any(|(uses, planned)| *planned == Some(id) && uses.contains(&label.id)),
                 };
                 holds!(known, "{label} has planned memory of capture {}, which is over", id.0);
             }
@@ -379,12 +381,13 @@ impl Page<'_> {
             for small in [true, false] {
                 let at = row(label.id, small);
                 let live = blocks.of(label.id).filter(|block| !block.leased);
-                let live = live.filter(|block| Pools::is_small(block.heap) == small);
+                let live = live.filter(|block| Pools::is_small(block.site.heap) == small);
                 let live = live.fold([0; 3], |all, block| {
-                    [all[0] + 1, all[1] + block.bytes, all[2] + block.requested]
+                    [all[0] + 1, all[1] + block.bytes, all[2] + block.asked.requested]
                 });
                 let class = if small { "small" } else { "large" };
-                let counted = accounts.live_in(at);
+                let counted = accounts.counters().amounts(at);
+                let counted = [ALLOCATIONS, ALLOCATED, REQUESTED].map(|kind| counted[kind]);
                 holds!(live == counted, "{label} has {live:?} {class} blocks, {counted:?} counted");
                 self.counters_of(pool, small, live)
                     .map_err(|what| format!("{label}, {class} blocks: {what}"))?;
@@ -430,7 +433,7 @@ impl Page<'_> {
 
     /// A sentence about a heap, with its name.
     fn of(&self, heap: u32, what: &str) -> String {
-        let pool = self.state.pools.find_pool(heap).map(|pool| self.state.pools.label(pool));
+        let pool = self.state.pools.find_pool(heap).map(PoolRow::label);
         let pool = pool.map_or("no pool".to_owned(), |pool| pool.to_string());
         let kind = match (Pools::is_small(heap), Pools::is_planned(heap)) {
             (true, _) => "small",

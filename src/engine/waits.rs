@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::captures::{CapturePhase, Captures};
-use super::history::Asked;
+use super::history::{Asked, EventKind};
+use super::live_blocks::BlockSite;
 use super::names::PoolId;
 use super::report::WaitReason;
 use super::streams::{Position, StreamStatus, Timelines};
@@ -17,29 +18,25 @@ use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{Cut, Ended, RangeId, Users};
-use crate::journal::{BlockNumber, Entry};
+use crate::heap::{CaptureSlot, Cut, Ended, RangeId, Users};
+use crate::journal::Entry;
 
 /// A range that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
-    pub(super) pool: PoolId,
-    pub(super) heap: u32,
-    pub(super) range: RangeId,
-    /// Its name in journals.
-    pub(super) number: BlockNumber,
+    pub(super) site: BlockSite,
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
     pub(super) positions: SmallVec<[Position; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
-    /// Where it was freed in a capture that cannot prove it free: why. It is not looked at before that capture ends.
-    pub(super) held: Option<WaitReason>,
+    /// The capture that it was freed in and that cannot prove it free, and why. It is not looked at before that ends.
+    held: Option<(CaptureSlot, WaitReason)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     pub(super) users: Users,
-    pub(super) unannounced: Unannounced,
+    unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
-    pub(super) looked: bool,
+    looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Where its own stream had done with the block, if that was no reason to wait.
@@ -50,7 +47,7 @@ pub(super) struct Wait {
 
 /// Whether one of a range's streams was in a capture that was not announced, so that its graph may use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unannounced {
+enum Unannounced {
     No,
     /// It was last seen capturing, in an unknown capture, when no capture was under way as far as the engine knew.
     Perhaps,
@@ -59,17 +56,9 @@ pub(super) enum Unannounced {
 
 impl Wait {
     /// A range that waits for nothing yet.
-    pub(super) fn new(
-        (pool, heap): (PoolId, u32),
-        range: RangeId,
-        number: BlockNumber,
-        users: Users,
-    ) -> Self {
+    pub(super) fn new(site: BlockSite, users: Users) -> Self {
         Self {
-            pool,
-            heap,
-            range,
-            number,
+            site,
             streams: SmallVec::new(),
             positions: SmallVec::new(),
             captures: SmallVec::new(),
@@ -83,7 +72,7 @@ impl Wait {
         }
     }
 
-    /// Takes another look; true once the range is free. The captures that one of its streams is
+    /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
     /// found in are put into `users`, and noted: their graphs may use the memory, and each may be a part of
     /// one of those under way in the pool.
     ///
@@ -91,11 +80,13 @@ impl Wait {
     pub(super) fn poll<D: Driver>(
         &mut self,
         driver: &D,
+        pool: PoolId,
         timelines: &mut Timelines,
         under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        let (concurrent, all) = (under_way.ids_of(self.pool), under_way.ids());
+        let concurrent = under_way.ids_of(pool);
+        let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
         self.captures
             .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
         let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
@@ -172,6 +163,11 @@ impl Wait {
         }
     }
 
+    /// It is where a capture that was never announced may have used memory.
+    pub(super) fn set_unannounced(&mut self) {
+        (self.users, self.unannounced) = (Users::Eager, Unannounced::Yes);
+    }
+
     /// The pool has no graph any more, and no capture that may become one.
     pub(super) fn forget_graphs(&mut self) {
         self.users = Users::Eager;
@@ -189,7 +185,7 @@ impl Wait {
 
     /// What it waits for.
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
-        if let Some(reason) = &self.held {
+        if let Some((_, reason)) = &self.held {
             return reason.clone();
         }
         if let Some(&capture) = self.captures.first() {
@@ -219,23 +215,27 @@ impl WaitTable {
         self.polled.push_back(number);
     }
 
-    /// Takes one in that a capture holds, and returns its number, for [`WaitTable::let_go`].
-    pub(super) fn hold(&mut self, wait: Wait, why: WaitReason) -> u32 {
-        self.insert(Wait { held: Some(why), ..wait })
+    /// Takes one in that a capture holds, until [`WaitTable::let_go`].
+    pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
+        self.insert(Wait { held: Some((by, why)), ..wait });
     }
 
-    /// The capture that has held one has ended: it waits for these captures, and is looked at from now on.
+    /// A capture has ended: what it has held waits for these captures beside it, by its heap, and is looked at from now
+    /// on.
     pub(super) fn let_go(
         &mut self,
-        number: u32,
+        by: CaptureSlot,
         accepted: bool,
-        captures: impl FnOnce(PoolId) -> SmallVec<[CaptureId; 2]>,
+        captures: impl Fn(u32) -> SmallVec<[CaptureId; 2]>,
     ) {
-        let Some(wait) = &mut self.rows[number as usize] else { return };
-        wait.held = None;
-        wait.users = wait.users.or_graphs(accepted);
-        wait.captures = captures(wait.pool);
-        self.polled.push_back(number);
+        for (wait, number) in self.rows.iter_mut().zip(0..) {
+            let Some(wait) = wait else { continue };
+            if wait.held.take_if(|(of, _)| *of == by).is_some() {
+                wait.users = wait.users.or_graphs(accepted);
+                wait.captures = captures(wait.site.heap);
+                self.polled.push_back(number);
+            }
+        }
     }
 
     /// Takes one in and gives it a number.
@@ -264,7 +264,7 @@ impl WaitTable {
 
     /// The number of the one that a range is.
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
-        let is_it = |wait: &Wait| wait.heap == heap && wait.range == range;
+        let is_it = |wait: &Wait| wait.site.heap == heap && wait.site.range == range;
         let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
         Some(row as u32)
     }
@@ -280,11 +280,12 @@ impl WaitTable {
 
 #[cfg(debug_assertions)]
 impl WaitTable {
-    /// What [`verify`](super::verify) says of the table, given what timelines have parked and captures hold.
+    /// What [`verify`](super::verify) says of the table, given what timelines have parked and which captures are under
+    /// way.
     pub(super) fn verify(
         &self,
         parked: impl Iterator<Item = (Position, u32)>,
-        held: impl Iterator<Item = u32>,
+        captures: &Captures,
     ) -> Verdict {
         let row = |&number: &u32| number as usize;
         let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
@@ -295,19 +296,17 @@ impl WaitTable {
             holds!(awaits, "number {number} waits at {mark:?}, and is {wait:?}");
             listed[number as usize] += 1;
         }
-        let held = times(held.map(|number| number as usize), self.rows.len())?;
-        let lists = vacant.into_iter().zip(listed).zip(held);
-        for (row, ((vacant, listed), held)) in self.rows.iter().zip(lists) {
+        for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(listed)) {
             let right = match row {
-                None => (vacant, listed, held) == (1, 0, 0),
-                Some(Wait { held: Some(_), .. }) => (vacant, listed, held) == (0, 0, 1),
+                None => times == (1, 0),
+                Some(Wait { held: Some((by, _)), .. }) => {
+                    times == (0, 0) && captures.find(*by).is_some()
+                }
                 Some(Wait { streams, positions, captures, .. }) => {
-                    let causes = streams.len() + positions.len() + captures.len();
-                    (vacant, listed, held) == (0, 1, 0) && causes > 0
+                    times == (0, 1) && streams.len() + positions.len() + captures.len() > 0
                 }
             };
-            let times = (vacant, listed, held);
-            holds!(right, "vacant, looked at or parked, and held, so often: {times:?} of {row:?}");
+            holds!(right, "vacant, and looked at or parked, so often: {times:?} of {row:?}");
         }
         Ok(())
     }
@@ -328,18 +327,21 @@ impl State {
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
-            self.record_completed(address, asked, waiting.pool);
+            self.record_block(EventKind::Completed, (heap, address), asked);
         }
         let users = waiting.users();
         match (below, above) {
             (true, Some(range)) => {
                 // Records of captures to come know each by its own number.
-                let own = self.blocks.number();
-                self.waiting.add(Wait { range, number: own, ..waiting.clone() });
+                let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
+                self.waiting.add(Wait { site, ..waiting.clone() });
                 self.waiting.put_back(number, waiting);
             }
             (true, None) => self.waiting.put_back(number, waiting),
-            (false, Some(range)) => self.waiting.put_back(number, Wait { range, ..waiting }),
+            (false, Some(range)) => {
+                let site = BlockSite { range, ..waiting.site };
+                self.waiting.put_back(number, Wait { site, ..waiting });
+            }
             (false, None) => {
                 if let Some(mark) = waiting.awaits() {
                     self.timelines.unpark(mark, number);
@@ -390,11 +392,11 @@ impl<D: Driver> Locked<'_, D> {
     fn look_at(&mut self, number: u32) -> bool {
         let Some(mut waiting) = self.state.waiting.take(number) else { return false };
         let mut users = Vec::new();
-        let State { timelines, captures, .. } = &mut *self.state;
-        let mut free = waiting.poll(self.driver, timelines, captures, &mut users);
+        let State { timelines, captures, pools, .. } = &mut *self.state;
+        let pool = pools.pool_of(waiting.site.heap);
+        let mut free = waiting.poll(self.driver, pool, timelines, captures, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
-            let pool = waiting.pool;
             self.state.waiting.put_back(number, waiting);
             for capture in users {
                 if let Some(slot) = self.state.captures.slot(capture) {
@@ -406,7 +408,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if free {
             let orders = waiting.users() != Users::Graphs;
-            let may_order = orders && self.state.may_order(waiting.pool);
+            let may_order = orders && self.state.may_order(pool);
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
                 // from now on must come after the block's own stream too.
@@ -417,7 +419,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if free {
             self.state.waiting.vacant.push(number);
-            self.release_waiting(waiting);
+            self.release_waiting(pool, waiting);
             return true;
         }
         match waiting.awaits() {
@@ -429,12 +431,12 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Frees a range that waits for nothing any more.
-    fn release_waiting(&mut self, waiting: Wait) {
+    fn release_waiting(&mut self, pool: PoolId, waiting: Wait) {
         let users = waiting.users();
-        let Wait { pool, heap, range, number, asked, own, .. } = waiting;
+        let Wait { site: site @ BlockSite { heap, range, number }, asked, own, .. } = waiting;
         if let Some(asked) = asked {
-            let (address, _) = self.state.pools.extent(heap, range);
-            self.state.record_completed(address, asked, pool);
+            let (address, _) = self.state.pools.place(site);
+            self.state.record_block(EventKind::Completed, (heap, address), asked);
         }
         match own {
             Some(own) => {
@@ -464,7 +466,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Wait::new((pool, heap), range, number, users);
+                let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
             }

@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[
             (
                 "block.set_use(stream, None);",
-                "if stream != block.stream && block.uses.iter().all(|used| used.stream != stream) {
+                "if stream != block.asked.stream && block.users().all(|user| user != stream) {
             block.set_use(stream, None);
         }",
             ),
@@ -27,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "verdict",
         rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
         file: "src/engine/end.rs",
-        edits: &[("judging.wait()", "return Ok(report)")],
+        edits: &[("match (evidence, thread) {", "match return Ok(report) {")],
         test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {
@@ -65,7 +65,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "pool-joins",
         rule: "A capture belongs to a pool once it may use a block that is freed into it.",
         file: "src/engine/free.rs",
-        edits: &[("self.join_pool(slot, pool);", "")],
+        edits: &[("self.join_pool(slot, self.state.pools.pool_of(heap));", "")],
         test: "captures::hard_cases::a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block",
     },
     Mutant {
@@ -90,9 +90,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "graph-counted",
         rule: "A capture that is accepted is a graph of each of its pools.",
-        file: "src/engine/end.rs",
-        edits: &[("if let Some(pool) = self.pools.get_mut(pool) {
-                pool.add_graph();
+        file: "src/engine/pools.rs",
+        edits: &[("if let Some(pool) = self.get_mut(pool) {
+                pool.graphs += 1;
             }", "")],
         test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
     },
@@ -143,7 +143,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Wait::new((pool, heap), range, number, users);
+                let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
             }", "")],
@@ -222,7 +222,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/free.rs",
         edits: &[(
             "block.set_use(stream, None);",
-            "if block.uses.iter().all(|used| used.stream != stream) {
+            "if block.users().all(|user| user != stream) {
             block.set_use(stream, None);
         }",
         )],

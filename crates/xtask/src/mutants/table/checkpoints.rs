@@ -98,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "restored-eager",
         rule: "What a restoration frees in a pool without graphs is for work outside captures.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());", "let has_graphs = self.state.pools.get(pool).is_some_and(|row| true);")],
+        edits: &[("self.state.pools.find_pool(heap).is_some_and(|it| !it.is_without_graphs());", "self.state.pools.find_pool(heap).is_some_and(|it| true);")],
         test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {

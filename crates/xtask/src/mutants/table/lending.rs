@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on the lent block's own stream.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));",
             "gone.into_iter().for_each(|gone| row.launch_behind(gone));",
         )],
         test: "rules::of_lending",
@@ -86,8 +86,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on other streams that were recorded for the lent block.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(timelines.open_mark(used.stream));",
-            "let _ = used;",
+            "row.launch_behind(timelines.open_mark(stream));",
+            "let _ = stream;",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
     },
@@ -96,9 +96,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after work on a stream that was retired before the lent block was freed.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.stream)));",
+            "row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));",
             "if gone.is_none() {
-            row.launch_behind(timelines.open_mark(block.stream));
+            row.launch_behind(timelines.open_mark(block.asked.stream));
         }",
         )],
         test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
@@ -173,9 +173,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A capture takes lent blocks over once it is accepted, not when it is closed.",
         file: "src/engine/end.rs",
         edits: &[(
-            "self.state.verdicts.add(report, evidence);",
+            "Ok((report, evidence))",
             "self.state.adopt_lent(report.graph);
-        self.state.verdicts.add(report, evidence);",
+        Ok((report, evidence))",
         )],
         test: "lending::launches::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
     },
@@ -184,8 +184,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A capture takes over what was lent of all that is free, not what was lent until the next launch.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "block.pool == pool && block.tenure == Tenure::Lent(Lent::AllFree)",
-            "block.pool == pool && matches!(block.tenure, Tenure::Lent(_))",
+            "block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)",
+            "block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_))",
         )],
         test: "rules::of_lending",
     },

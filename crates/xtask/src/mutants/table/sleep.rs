@@ -140,7 +140,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "moving-destroyed",
         rule: "A pool whose memory is copied is not destroyed.",
-        file: "src/engine/pools.rs",
+        file: "src/engine/memory.rs",
         edits: &[("+ usize::from(self.state.pools.is_moving(id))", "")],
         test: "sleep::beside::a_pool_is_not_destroyed_while_it_moves",
     },
