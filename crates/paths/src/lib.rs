@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fixedbitset::FixedBitSet;
 use petgraph::algo::{has_path_connecting, is_cyclic_directed};
 use petgraph::graph::{DiGraph, NodeIndex as Place};
-use petgraph::visit::{Dfs, EdgeFiltered, Visitable, Walker};
-use regraph::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
-use regraph::settings::Programmatic;
+use petgraph::visit::{Dfs, EdgeFiltered, Visitable};
+use regraph_driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
+use regraph_record::policy::Programmatic;
 
 /// Nodes of a capture.
 pub type Nodes = BTreeSet<NodeHandle>;
@@ -97,13 +98,17 @@ impl Paths {
 
     /// The nodes of which a path leads to such a moment, by all edges or by those that are proof.
     fn found(&self, from: Vec<Place>, moment: Moment, proof: bool) -> Nodes {
-        let found = self.search(from, proof).into_iter().map(|place| self.graph[place]);
+        let found = self.search(from, proof);
+        let found = found.ones().map(|place| self.graph[Place::new(place)]);
         found.filter(|it| it.1 == moment).map(|it| it.0).collect()
     }
 
-    fn search(&self, from: Vec<Place>, proof: bool) -> Vec<Place> {
+    /// The moments to which a path leads, by their places.
+    fn search(&self, from: Vec<Place>, proof: bool) -> FixedBitSet {
         let edges = EdgeFiltered::from_fn(&self.graph, |edge| !proof || *edge.weight());
-        Dfs::from_parts(from, self.graph.visit_map()).iter(&edges).collect()
+        let mut search = Dfs::from_parts(from, self.graph.visit_map());
+        while search.next(&edges).is_some() {}
+        search.discovered
     }
 
     fn places(&self, dependencies: &[Dependency]) -> Vec<Place> {
@@ -123,18 +128,13 @@ impl Paths {
         self.found(self.places(dependencies), Moment::Completion, true)
     }
 
-    /// The nodes that have started before one with these dependencies starts, and those of them
-    /// that are completed before.
+    /// What comes before the start of a node with these dependencies.
     ///
     /// # Panics
     ///
     /// If a dependency has not been entered.
-    pub fn before(&self, dependencies: &[Dependency]) -> (Nodes, Nodes) {
-        let found = self.search(self.places(dependencies), true);
-        let found = found.into_iter().map(|place| self.graph[place]);
-        let (started, completed): (Vec<_>, Vec<_>) = found.partition(|it| it.1 == Moment::Start);
-        let nodes = |found: Vec<(NodeHandle, Moment)>| found.into_iter().map(|it| it.0).collect();
-        (nodes(started), nodes(completed))
+    pub fn before(&self, dependencies: &[Dependency]) -> Before<'_> {
+        Before { paths: self, moments: self.search(self.places(dependencies), true) }
     }
 
     /// The nodes that are completed before a node starts.
@@ -164,5 +164,36 @@ impl Paths {
     pub fn leads(&self, earlier: NodeHandle, later: NodeHandle) -> bool {
         let [earlier, later] = [earlier, later].map(|node| self.moments[&node][0]);
         earlier != later && has_path_connecting(&self.graph, later, earlier, None)
+    }
+}
+
+/// The moments before the start of a node.
+#[derive(Clone, Debug)]
+pub struct Before<'a> {
+    paths: &'a Paths,
+    /// By their places.
+    moments: FixedBitSet,
+}
+
+impl Before<'_> {
+    /// Whether a node has started.
+    pub fn has_started(&self, node: NodeHandle) -> bool {
+        self.has(node, Moment::Start)
+    }
+
+    /// Whether a node is completed.
+    pub fn is_completed(&self, node: NodeHandle) -> bool {
+        self.has(node, Moment::Completion)
+    }
+
+    /// The number of nodes that are completed.
+    pub fn completed(&self) -> usize {
+        let moments = self.moments.ones().map(|place| self.paths.graph[Place::new(place)].1);
+        moments.filter(|&moment| moment == Moment::Completion).count()
+    }
+
+    fn has(&self, node: NodeHandle, moment: Moment) -> bool {
+        let places = self.paths.moments.get(&node);
+        places.is_some_and(|places| self.moments.contains(places[moment as usize].index()))
     }
 }
