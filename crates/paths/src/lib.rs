@@ -19,7 +19,8 @@ enum Moment {
 }
 
 /// The nodes of one capture, each as its start and its completion. A later moment has an edge to
-/// each earlier one, of which the weight says whether it is proof.
+/// each earlier one, of which the weight says whether it is proof. Its methods panic where a node or a dependency that
+/// they are given has not been entered.
 #[derive(Clone, Debug)]
 pub struct Paths {
     programmatic: Programmatic,
@@ -35,11 +36,7 @@ impl Paths {
         Self { programmatic, graph: DiGraph::new(), moments: BTreeMap::new() }
     }
 
-    /// The nodes of a graph with the edges that they have now.
-    ///
-    /// # Panics
-    ///
-    /// If the driver fails, or the graph has a cycle.
+    /// The nodes of a graph with the edges that they have now. Panics if the driver fails, or the graph has a cycle.
     pub fn of_graph<D: Driver>(driver: &D, graph: GraphHandle, policy: Programmatic) -> Self {
         let mut this = Self::new(policy);
         let (mut nodes, mut dependencies) = (Vec::new(), Vec::new());
@@ -54,10 +51,6 @@ impl Paths {
     }
 
     /// Enters a node, or more dependencies of one.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn enter(&mut self, node: NodeHandle, dependencies: &[Dependency]) {
         let graph = &mut self.graph;
         let [start, completion] = *self.moments.entry(node).or_insert_with(|| {
@@ -120,47 +113,27 @@ impl Paths {
     }
 
     /// The nodes that are completed before one with these dependencies starts.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn completed(&self, dependencies: &[Dependency]) -> Nodes {
         self.found(self.places(dependencies), Moment::Completion, true)
     }
 
     /// What comes before the start of a node with these dependencies.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn before(&self, dependencies: &[Dependency]) -> Before<'_> {
         Before { paths: self, moments: self.search(self.places(dependencies), true) }
     }
 
     /// The nodes that are completed before a node starts.
-    ///
-    /// # Panics
-    ///
-    /// If the node has not been entered.
     pub fn completed_before(&self, node: NodeHandle) -> Nodes {
         self.found(vec![self.moments[&node][0]], Moment::Completion, true)
     }
 
     /// The nodes behind these dependencies and their own, by edges of any kind.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn behind(&self, dependencies: &[Dependency]) -> Nodes {
         let from = dependencies.iter().map(|it| self.moments[&it.node][0]);
         self.found(from.collect(), Moment::Start, false)
     }
 
     /// Whether edges of any kind lead from one node to another.
-    ///
-    /// # Panics
-    ///
-    /// If one of them has not been entered.
     pub fn leads(&self, earlier: NodeHandle, later: NodeHandle) -> bool {
         let [earlier, later] = [earlier, later].map(|node| self.moments[&node][0]);
         earlier != later && has_path_connecting(&self.graph, later, earlier, None)
