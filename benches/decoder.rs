@@ -2,7 +2,8 @@
 //! for each of many batch sizes; and what its memory comes to, beside the same program on cudarc's
 //! own allocation.
 //!
-//! `cargo bench --bench decoder -- [--sizes 8,4,1] [--layers N] [--hidden N] [--vocabulary N] [--steps N]`
+//! `cargo bench -p regraph-benches --bench decoder -- [--sizes 8,4,1] [--layers N] [--hidden N]
+//! [--vocabulary N] [--steps N]`
 //!
 //! The decoder is written once, in [`step`], over a [`Memory`] that its temporaries come from: this
 //! crate, cudarc itself (in a capture the driver makes memory nodes of its allocations), or a probe

@@ -187,7 +187,6 @@ fn main() {
             return;
         }
     }
-    #[cfg(feature = "cuda")]
     if std::env::var_os("REGRAPH_BENCH_CUDA").is_some() {
         let driver = regraph_tagged::CudaProgram::new(0).expect("there is a GPU");
         return run(&Arc::new(driver));

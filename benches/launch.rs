@@ -12,7 +12,7 @@ use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_tagged::{CudaProgram, Program, Tagged, Work};
 
 /// Turns of each variant.
 const TURNS: usize = 21;
@@ -172,17 +172,10 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(feature = "cuda")]
 fn on_a_gpu() -> Result<(), Error> {
-    use regraph_tagged::CudaProgram;
     let driver = Arc::new(CudaProgram::new(0)?);
     let name = driver.device_name()?;
     run(driver, &name)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn on_a_gpu() -> Result<(), Error> {
-    panic!("build with the feature `cuda`");
 }
 
 fn main() -> Result<(), Error> {

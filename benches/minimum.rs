@@ -5,7 +5,7 @@
 //! `start` its time; `total` is the whole time, the least of several runs; `peak` is the process's
 //! memory at its highest, the items' own with it.
 //!
-//! `cargo bench --bench minimum -- [BLOCKS] [NAME]`.
+//! `cargo bench -p regraph-benches --bench minimum -- [BLOCKS] [NAME]`.
 
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@
 //! of nodes (or of blocks that wait) and all of it; so what the first memory costs is left out.
 //! The factors compare a row with the first. The least of several runs counts.
 //!
-//! `cargo bench --bench scaling -- [level|join|grow|steady] [ROWS UP TO]`; without arguments what
+//! `cargo bench -p regraph-benches --bench scaling -- [level|join|grow|steady] [ROWS UP TO]`; without arguments what
 //! is live stays level, so that nothing grows but the number of nodes, up to a million.
 //!
 //! `--count pools|standing CALL HOW_MANY` makes calls of one kind, in a function of their own that a profiler can

@@ -1,5 +1,5 @@
-//! How long calls hold others: while a call runs, two threads time calls of their own, one that needs the engine's
-//! lock and one that a stream cache serves. `cargo bench --bench stalls` prints a table, in microseconds.
+//! How long calls hold others: while a call runs, two threads time calls of their own, one that needs the engine's lock
+//! and one that a stream cache serves. `cargo bench -p regraph-benches --bench stalls` prints a table, in microseconds.
 //!
 //! Each row is run several times, and the median of the longest times is told: what a machine that is busy with other
 //! things adds is not the call's. The first row, in which nothing is called, shows what is left of that. A thread that has no

@@ -15,9 +15,9 @@ use regraph::BlockNumber;
 use regraph_check::uses::LateUse;
 use regraph_cli::replay::{replay, Options};
 use regraph_lab::sweep::{Sizes, Workload};
+use regraph_paths::Paths;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
-use regraph_testing::paths::Paths;
 use regraph_trace::read;
 
 fn finding() -> Bench {

@@ -10,9 +10,9 @@ use regraph::driver::{
 };
 use regraph::engine::{Attempt, Block, Config, Engine, Error, PoolConfig, PoolId, Refusal};
 use regraph::settings::Programmatic;
+use regraph_paths::{Nodes, Paths};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
-use regraph_testing::paths::{Nodes, Paths};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

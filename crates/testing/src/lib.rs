@@ -6,7 +6,6 @@ mod eager;
 mod engine;
 mod given;
 mod graphs;
-pub mod paths;
 mod readers;
 pub mod rows;
 mod traces;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
 use regraph::settings::Programmatic;
+use regraph_paths::{Nodes, Paths};
 use regraph_record::journal::{BlockNumber, Entry, Journal};
-use regraph_testing::paths::{Nodes, Paths};
 
 #[derive(Debug)]
 pub struct Block {

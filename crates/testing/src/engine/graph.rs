@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regraph::driver::{Dependency, Driver, GraphHandle, NodeHandle};
 use regraph::settings::Programmatic;
 
-use crate::paths::{Nodes, Paths};
+use regraph_paths::{Nodes, Paths};
 
 /// The nodes of one capture.
 pub(super) struct NodeTable {

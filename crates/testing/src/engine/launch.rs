@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 
-use crate::paths::Nodes;
+use regraph_paths::Nodes;
 
 use super::world::{must, Launch, Launched, Standing, World};
 use regraph::driver::{Dependency, Driver, EdgeData, HostApi, NodeHandle, NodeKind};

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fixedbitset::FixedBitSet;
 use petgraph::algo::{has_path_connecting, is_cyclic_directed};
 use petgraph::graph::{DiGraph, NodeIndex as Place};
-use petgraph::visit::{Dfs, EdgeFiltered, Visitable, Walker};
-use regraph::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
-use regraph::settings::Programmatic;
+use petgraph::visit::{Dfs, EdgeFiltered, Visitable};
+use regraph_driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
+use regraph_record::policy::Programmatic;
 
 /// Nodes of a capture.
 pub type Nodes = BTreeSet<NodeHandle>;
@@ -18,7 +19,8 @@ enum Moment {
 }
 
 /// The nodes of one capture, each as its start and its completion. A later moment has an edge to
-/// each earlier one, of which the weight says whether it is proof.
+/// each earlier one, of which the weight says whether it is proof. Its methods panic where a node or a dependency that
+/// they are given has not been entered.
 #[derive(Clone, Debug)]
 pub struct Paths {
     programmatic: Programmatic,
@@ -34,11 +36,7 @@ impl Paths {
         Self { programmatic, graph: DiGraph::new(), moments: BTreeMap::new() }
     }
 
-    /// The nodes of a graph with the edges that they have now.
-    ///
-    /// # Panics
-    ///
-    /// If the driver fails, or the graph has a cycle.
+    /// The nodes of a graph with the edges that they have now. Panics if the driver fails, or the graph has a cycle.
     pub fn of_graph<D: Driver>(driver: &D, graph: GraphHandle, policy: Programmatic) -> Self {
         let mut this = Self::new(policy);
         let (mut nodes, mut dependencies) = (Vec::new(), Vec::new());
@@ -53,10 +51,6 @@ impl Paths {
     }
 
     /// Enters a node, or more dependencies of one.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn enter(&mut self, node: NodeHandle, dependencies: &[Dependency]) {
         let graph = &mut self.graph;
         let [start, completion] = *self.moments.entry(node).or_insert_with(|| {
@@ -97,13 +91,17 @@ impl Paths {
 
     /// The nodes of which a path leads to such a moment, by all edges or by those that are proof.
     fn found(&self, from: Vec<Place>, moment: Moment, proof: bool) -> Nodes {
-        let found = self.search(from, proof).into_iter().map(|place| self.graph[place]);
+        let found = self.search(from, proof);
+        let found = found.ones().map(|place| self.graph[Place::new(place)]);
         found.filter(|it| it.1 == moment).map(|it| it.0).collect()
     }
 
-    fn search(&self, from: Vec<Place>, proof: bool) -> Vec<Place> {
+    /// The moments to which a path leads, by their places.
+    fn search(&self, from: Vec<Place>, proof: bool) -> FixedBitSet {
         let edges = EdgeFiltered::from_fn(&self.graph, |edge| !proof || *edge.weight());
-        Dfs::from_parts(from, self.graph.visit_map()).iter(&edges).collect()
+        let mut search = Dfs::from_parts(from, self.graph.visit_map());
+        while search.next(&edges).is_some() {}
+        search.discovered
     }
 
     fn places(&self, dependencies: &[Dependency]) -> Vec<Place> {
@@ -115,54 +113,60 @@ impl Paths {
     }
 
     /// The nodes that are completed before one with these dependencies starts.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn completed(&self, dependencies: &[Dependency]) -> Nodes {
         self.found(self.places(dependencies), Moment::Completion, true)
     }
 
-    /// The nodes that have started before one with these dependencies starts, and those of them
-    /// that are completed before.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
-    pub fn before(&self, dependencies: &[Dependency]) -> (Nodes, Nodes) {
-        let found = self.search(self.places(dependencies), true);
-        let found = found.into_iter().map(|place| self.graph[place]);
-        let (started, completed): (Vec<_>, Vec<_>) = found.partition(|it| it.1 == Moment::Start);
-        let nodes = |found: Vec<(NodeHandle, Moment)>| found.into_iter().map(|it| it.0).collect();
-        (nodes(started), nodes(completed))
+    /// What comes before the start of a node with these dependencies.
+    pub fn before(&self, dependencies: &[Dependency]) -> Before<'_> {
+        Before { paths: self, moments: self.search(self.places(dependencies), true) }
     }
 
     /// The nodes that are completed before a node starts.
-    ///
-    /// # Panics
-    ///
-    /// If the node has not been entered.
     pub fn completed_before(&self, node: NodeHandle) -> Nodes {
         self.found(vec![self.moments[&node][0]], Moment::Completion, true)
     }
 
     /// The nodes behind these dependencies and their own, by edges of any kind.
-    ///
-    /// # Panics
-    ///
-    /// If a dependency has not been entered.
     pub fn behind(&self, dependencies: &[Dependency]) -> Nodes {
         let from = dependencies.iter().map(|it| self.moments[&it.node][0]);
         self.found(from.collect(), Moment::Start, false)
     }
 
     /// Whether edges of any kind lead from one node to another.
-    ///
-    /// # Panics
-    ///
-    /// If one of them has not been entered.
     pub fn leads(&self, earlier: NodeHandle, later: NodeHandle) -> bool {
         let [earlier, later] = [earlier, later].map(|node| self.moments[&node][0]);
         earlier != later && has_path_connecting(&self.graph, later, earlier, None)
+    }
+}
+
+/// The moments before the start of a node.
+#[derive(Clone, Debug)]
+pub struct Before<'a> {
+    paths: &'a Paths,
+    /// By their places.
+    moments: FixedBitSet,
+}
+
+impl Before<'_> {
+    /// Whether a node has started.
+    pub fn has_started(&self, node: NodeHandle) -> bool {
+        self.has(node, Moment::Start)
+    }
+
+    /// Whether a node is completed.
+    pub fn is_completed(&self, node: NodeHandle) -> bool {
+        self.has(node, Moment::Completion)
+    }
+
+    /// The number of nodes that are completed.
+    pub fn completed(&self) -> usize {
+        let moments = self.moments.ones().map(|place| self.paths.graph[Place::new(place)].1);
+        moments.filter(|&moment| moment == Moment::Completion).count()
+    }
+
+    fn has(&self, node: NodeHandle, moment: Moment) -> bool {
+        let places = self.paths.moments.get(&node);
+        places.is_some_and(|places| self.moments.contains(places[moment as usize].index()))
     }
 }
