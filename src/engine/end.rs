@@ -599,11 +599,14 @@ impl<D: Driver> Engine<D> {
     /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no
     /// verdict to ask for.
     pub fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Result<(), Error> {
+        let close = |locked: &mut Locked<'_, D>| {
+            let (report, evidence) = locked.close_capture(capture, graph)?;
+            // With the engine's lock: from one of its calls to the next a capture is under way, or closed.
+            self.verdicts.add(report, evidence);
+            Ok(Some(()))
+        };
         // The capture is over, so there is no second try.
-        let close = |locked: &mut Locked<'_, D>| locked.close_capture(capture, graph).map(Some);
-        let (report, evidence) = self.request(close, || false)?;
-        self.verdicts.add(report, evidence);
-        Ok(())
+        self.request(close, || false)
     }
 
     /// The second of two steps that end a capture: waits for the checker's verdict on a capture that

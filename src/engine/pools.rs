@@ -318,6 +318,8 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
+    /// Those whose owners are gone, in the order in which they went.
+    leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -335,6 +337,7 @@ impl Pools {
             graphs_made: 0,
             heaps: Vec::new(),
             offering: Vec::new(),
+            leaving: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
@@ -407,6 +410,7 @@ impl Pools {
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
+        self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(PoolRow::heaps);
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
@@ -468,10 +472,20 @@ impl Pools {
         !matches!(spare, Some(Spare::Kept | Spare::OfferedWhenShort))
     }
 
+    /// Notes whose a pool is, or that its owner is gone.
+    fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
+        self.leaving.retain(|&leaving| leaving != id);
+        let gone = owner.is_none();
+        if let Some(row) = self.get_mut(id) {
+            row.owner = Some(owner);
+            self.leaving.extend(gone.then_some(id));
+        }
+    }
+
     /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one.
     pub(super) fn leaving(&self) -> Vec<PoolId> {
-        let leaves = |it: &&PoolRow| matches!(it.owner, Some(None)) && it.is_without_graphs();
-        self.iter().filter(leaves).map(|it| it.id).collect()
+        let leaves = |id: &PoolId| self.get(*id).is_some_and(PoolRow::is_without_graphs);
+        self.leaving.iter().copied().filter(leaves).collect()
     }
 
     /// The pools that lend what is free in them.
@@ -736,12 +750,18 @@ impl Pools {
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
         let offers =
-            |pool: &&PoolRow| matches!(pool.spare, Spare::Offered | Spare::OfferedWhenShort);
-        let mut offering: Vec<PoolId> = self.iter().filter(offers).map(|pool| pool.id).collect();
-        let mut listed = self.offering.clone();
-        offering.sort_unstable();
-        listed.sort_unstable();
-        holds!(offering == listed, "{offering:?} offer, {listed:?} are listed");
+            |pool: &PoolRow| matches!(pool.spare, Spare::Offered | Spare::OfferedWhenShort);
+        let leaves = |pool: &PoolRow| matches!(pool.owner, Some(None));
+        let lists: [(&[PoolId], &dyn Fn(&PoolRow) -> bool); 2] =
+            [(&self.offering, &offers), (&self.leaving, &leaves)];
+        for (listed, is_of) in lists {
+            let mut listed = listed.to_vec();
+            let mut all: Vec<PoolId> =
+                self.iter().filter(|it| is_of(it)).map(|pool| pool.id).collect();
+            all.sort_unstable();
+            listed.sort_unstable();
+            holds!(all == listed, "{all:?} offer what is free, or leave; {listed:?} are listed");
+        }
         Ok(())
     }
 
@@ -816,9 +836,7 @@ impl<D: Driver> Engine<D> {
 
     /// Notes whose a pool is, until [`Engine::let_pool_go`].
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
-        if let Some(row) = self.state.lock().pools.get_mut(pool) {
-            row.owner = Some(Some(owner));
-        }
+        self.state.lock().pools.set_owner(pool, Some(owner));
     }
 
     /// Whose a pool is; `None` for one that was only ever named, and for one whose owner is gone.
@@ -830,9 +848,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
         // A poisoned engine keeps what it has.
         let _ = self.alter(|locked| {
-            if let Some(row) = locked.state.pools.get_mut(pool) {
-                row.owner = Some(None);
-            }
+            locked.state.pools.set_owner(pool, None);
             locked.destroy_leaving();
         });
     }

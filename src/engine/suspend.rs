@@ -749,7 +749,7 @@ impl<D: Driver> Locked<'_, D> {
     fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         /// How often events are asked about: one that is recorded on an idle stream takes the device a moment.
         const LOOKS: usize = 256;
-        // What comes back to a stream cache meanwhile could be handed out from there after this.
+        // First of all: what comes back to a stream cache meanwhile could be handed out from there else.
         self.bar(pool);
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {

@@ -475,8 +475,13 @@ impl Heap {
                 self.holding.went(bytes, 0);
                 memory
             });
-            let Some(row) = self.segments[number].as_mut() else { continue };
-            let Some((address, old, used)) = row.premapped_piece() else { continue };
+            let row = self.segments[number].as_mut();
+            let Some((row, (address, old, used))) =
+                row.and_then(|row| row.premapped_piece().map(|piece| (row, piece)))
+            else {
+                replacement.into_iter().for_each(|memory| self.holding.release(driver, memory));
+                continue;
+            };
             let gone = Change { mapped: false, ..mapping(address, old) };
             match row.exchange(driver, &mut self.holding, replacement) {
                 Ok(false) => {}
@@ -573,7 +578,8 @@ impl HeapSegment {
         back.map(|()| false).map_err(|(bytes, held, _)| (bytes, held, error))
     }
 
-    /// Maps a piece, with memory made for it where there is none, where nothing is mapped. Where the driver refuses, its size, whether it has memory, and why.
+    /// Maps a piece at addresses at which none lies; memory is made for it where it has none. Where the driver refuses:
+    /// the piece's size, whether it has memory, and why.
     fn put(
         &mut self,
         driver: &impl Driver,

@@ -151,6 +151,7 @@ impl PlannedHeap {
         let done = rows.and_then(|rows| self.map_all(driver, capture, plan, &rows));
         if done.is_err() {
             self.unbind(driver, capture);
+            self.release_pieces(driver);
         } else if let Some(planned) = self.capture_mut(capture) {
             planned.owned_by(Owner::Graph);
             planned.moment = *moment;
@@ -212,15 +213,17 @@ impl PlannedHeap {
         self.holding.release_orphans(driver);
         let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
+        let cleared = |planned: &mut Self, &capture: &CaptureId| {
+            planned.unbind(driver, capture);
+            planned.clear_scratch(driver, capture).is_ok()
+        };
+        let over: Vec<CaptureId> = over.into_iter().filter(|it| cleared(self, it)).collect();
+        self.release_pieces(driver);
         for capture in over {
-            let cleared = self.clear_scratch(driver, capture).is_ok();
-            self.unbind(driver, capture);
             let done = |planned: &super::PlannedCapture| {
                 planned.capture == capture && planned.held == 0 && planned.bound.is_empty()
             };
-            let Some(row) = self.captures.iter().position(done).filter(|_| cleared) else {
-                continue;
-            };
+            let Some(row) = self.captures.iter().position(done) else { continue };
             let planned = self.captures.remove(row);
             for segment in planned.segments {
                 // Addresses that cannot be given back cost no memory.
@@ -229,9 +232,9 @@ impl PlannedHeap {
         }
     }
 
-    /// Unmaps what a capture has mapped and releases pieces that lie at no addresses then. What holds live
-    /// blocks of a capture that is over stays, and what is fixed of one that is not.
-    pub(super) fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
+    /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of one
+    /// that is not.
+    fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
         let row = self.captures.iter().position(|planned| planned.capture == capture);
         let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };
         let is_over = planned.owner == Owner::Over;
@@ -244,6 +247,10 @@ impl PlannedHeap {
         });
         let kept: Vec<Bound> = kept.collect();
         planned.bound = kept;
+    }
+
+    /// Releases pieces that lie at no addresses. Costs a look at each address that a piece lies at.
+    fn release_pieces(&mut self, driver: &impl Driver) {
         let mut unused = vec![true; self.pieces.len()];
         let bound = self.captures.iter().flat_map(|planned| &planned.bound);
         bound.for_each(|bound| unused[bound.piece] = false);
