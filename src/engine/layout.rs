@@ -551,7 +551,8 @@ impl<D: Driver> Locked<'_, D> {
                         return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
                     }
                     None if asked_for => {
-                        self.find(&Request { bytes, ..request.clone() }, homes, requester)
+                        let asked = Asked { requested: bytes, ..request.asked.clone() };
+                        self.find(&Request { bytes, asked, ..request.clone() }, homes, requester)
                     }
                     None => Ok(None),
                 }
@@ -602,7 +603,7 @@ impl<D: Driver> Locked<'_, D> {
             None => self.asked_of_all(pool).is_none(),
         };
         if follows && self.errands.may_repeat() {
-            let learns = self.config.settings.plan == PlanChoice::Learned;
+            let learns = self.config.settings.plan.learns();
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
             if learns && (unsearched || self.state.caches.numbers().has_news()) {
@@ -660,8 +661,7 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.captures.get(slot);
         let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
-        let learns = self.config.settings.plan == PlanChoice::Learned
-            && capture_state.proof.has_handed_out();
+        let learns = self.config.settings.plan.learns() && capture_state.proof.has_handed_out();
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }
@@ -714,6 +714,9 @@ impl<D: Driver> Engine<D> {
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
+        // What several streams knew of each other is a guess.
+        let guesses = self.config.settings.plan == PlanChoice::Learned;
+        let run = run.filter(|run| guesses || run.is_of_one_stream());
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
         // Dropped without the lock.

@@ -160,7 +160,7 @@ settings! {
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     growth_step_bytes: Option<u64> = None,
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
-    /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `learned`, as they ask for it, close together where warm-ups or earlier captures have asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
+    /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `auto`, as they ask for it, close together where a warm-up on one stream or an earlier capture has asked for the same; `learned`, by warm-ups on several streams too; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
     ///
     /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least memory that they
     /// can run on, which blocks share by what the graph proves of their order. So it is for programs that register no
@@ -171,15 +171,16 @@ settings! {
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
+    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
     /// teaches the next captures that begin with a request for as many bytes, or for fewer (a smaller batch): their blocks
     /// lie by a layout that a short search makes at their first request, if it takes less than they are expected to take
-    /// without. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). More
+    /// without. What several streams knew of each other outside captures is guessed: a capture may take more by such a
+    /// run than without, and with [`PlanChoice::Auto`] none is followed. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). More
     /// blocks have the place of one that was freed then: what only the run of the capture wrote to a block that it frees
     /// is overwritten sooner. With [`PlanChoice::None`] each block goes where it fits, and captures of the same work may
     /// take more.
     plan: PlanChoice = PlanChoice::default(),
-        "plan": Name, "none, exact or learned";
+        "plan": Name, "none, auto, learned or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
     plan_max_mappings: Option<u64> = None,
         "plan_max_mappings": Optional<Number>, "a whole number of mappings, at least 1",

@@ -69,10 +69,17 @@ ALLOCATORS = {
             of_regraph="growth_step_mb:0",
             usual=False,
         ),
+        Allocator(
+            "unplanned",
+            "regraph, without a plan",
+            regraph=True,
+            of_regraph="plan:none",
+            usual=False,
+        ),
         Allocator("exact", "regraph, exact plan", regraph=True, of_regraph="plan:exact"),
         Allocator(
             "learned",
-            "regraph, learned from warm-ups",
+            "regraph, learned from all warm-ups",
             regraph=True,
             of_regraph="plan:learned",
             usual=False,

@@ -1,6 +1,6 @@
 //! What the settings are where nothing is said, and what texts for PyTorch make of them.
 
-use regraph::settings::{Programmatic, Settings, SettingsError};
+use regraph::settings::{PlanChoice, Programmatic, Settings, SettingsError};
 
 /// How much captures that are announced as alone map at once where the settings do not say: as much as pays, in bytes.
 pub(super) const AHEAD: u64 = 64 << 20;
@@ -10,13 +10,14 @@ pub(super) const AHEAD: u64 = 64 << 20;
 ///
 /// Memory can go to other processes and be registered by communication libraries. Kernels that are launched
 /// programmatically are trusted to wait before they touch memory, as cuBLAS's and others' do: outside captures too,
-/// PyTorch gives a stream its freed memory back at once.
+/// PyTorch gives a stream its freed memory back at once. Hosts warm up what they capture: captures learn from it.
 #[must_use]
 pub fn of_hosts() -> Settings {
     Settings::default()
         .exportable(true)
         .programmatic(Programmatic::Trust)
         .growth_step_bytes(Some(AHEAD))
+        .plan(PlanChoice::Auto)
 }
 
 /// The settings of a host to which texts for PyTorch are given, one after the other.

@@ -46,6 +46,16 @@ pub enum PlanChoice {
     /// As they ask for it, close together where a run outside captures or an earlier capture has asked for the same
     /// and that takes less (`regraph::engine::Plans::follow_layout`).
     Learned,
+    /// As [`Learned`](Self::Learned), but not by a run outside captures on several streams: what these knew of each other
+    /// is guessed, and where a guess is wrong a capture takes more.
+    Auto,
+}
+
+impl PlanChoice {
+    /// Whether captures learn by themselves, from runs outside captures and from earlier captures.
+    pub fn learns(self) -> bool {
+        matches!(self, Self::Learned | Self::Auto)
+    }
 }
 
 macro_rules! names {
@@ -78,4 +88,4 @@ macro_rules! names {
 
 names!(Programmatic { Auto = "auto", Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
-names!(PlanChoice { None = "none", Exact = "exact", Learned = "learned" });
+names!(PlanChoice { None = "none", Exact = "exact", Learned = "learned", Auto = "auto" });

@@ -177,9 +177,12 @@ fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) ->
     let (mut here, mut there, mut common) = (0, 0, 0);
     let missing = missing(run.len());
     while here < before.len() && there < run.len() && there - common <= missing && *left > 0 {
-        // The fewest to skip so that the next two sizes are equal.
+        // The fewest to skip so that the next two sizes are equal, with one more in the earlier run between them or not:
+        // each stream may ask for a workspace there.
         let meets = |&(here, there): &(usize, usize)| {
-            before.get(here) == run.get(there) && before.get(here + 1) == run.get(there + 1)
+            let second = run.get(there + 1);
+            before.get(here) == run.get(there)
+                && (before.get(here + 1) == second || before.get(here + 2) == second)
         };
         let ways = (0..=MOST_SKIPPED).flat_map(|sum| (0..=sum).map(move |skip| (skip, sum - skip)));
         let more = (MOST_SKIPPED + 1..=MOST_SKIPPED_BEFORE).map(|skip| (skip, 0));

@@ -82,6 +82,11 @@ impl Requests {
         })
     }
 
+    /// Whether all are of one stream.
+    pub fn is_of_one_stream(&self) -> bool {
+        self.streams <= 1
+    }
+
     pub(super) fn all(&self) -> &[Request] {
         &self.requests
     }
