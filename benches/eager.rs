@@ -4,7 +4,7 @@
 //! The variants take turns, and each figure is the median of its turns, so that ratios hold on a
 //! noisy machine. On the simulated driver, or with `REGRAPH_BENCH_CUDA=1` on the first GPU.
 //!
-//! `--count SIZES PAIRS` makes pairs of one kind once, on the simulated driver, set apart for a
+//! `--count SIZES PAIRS [SETTINGS]` makes pairs of one kind once, on the simulated driver, set apart for a
 //! profiler, and prints how many there were: `benches/instructions` counts their instructions.
 
 #[allow(dead_code, reason = "shared with other benches")]
@@ -140,11 +140,11 @@ impl<P: Program> Subject<P> {
     }
 }
 
+fn with_settings(text: &str) -> Config {
+    Config::default().settings(Settings::parse(text).expect("the text is in order"))
+}
+
 fn run<P: Program>(driver: &Arc<P>) {
-    let history = || {
-        let settings = Settings::parse("history:100000").expect("the text is in order");
-        Config::default().settings(settings)
-    };
     let mut rows: Vec<(&str, Subject<P>, usize)> = Vec::new();
     for (name, sizes) in Sizes::ALL {
         let base = rows.len();
@@ -152,7 +152,8 @@ fn run<P: Program>(driver: &Arc<P>) {
             rows.push((name, Subject::new(driver, config, 1, sizes), base));
         };
         add(name, Config::default());
-        add("  and history", history());
+        add("  and history", with_settings("history:100000"));
+        add("  and learning", with_settings("plan:auto"));
     }
     let base = rows.len();
     for (threads, name) in [(1, "1 thread"), (2, "2 threads"), (4, "4 threads"), (8, "8 threads")] {
@@ -176,12 +177,15 @@ fn main() {
     }
     let simulated = || Arc::new(SimDriver::new(SimConfig::default()));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, sizes, pairs, ..] = &arguments[..] {
+    if let [flag, sizes, pairs, settings @ ..] = &arguments[..] {
         if flag == "--count" {
             let row = sizes.parse().ok().and_then(|row: usize| Sizes::ALL.get(row));
             let &(_, sizes) = row.expect("the number of a row of sizes");
             let pairs = pairs.parse().expect("a number of pairs");
-            let subject = Subject::new(&simulated(), Config::default(), 1, sizes);
+            // Cargo's own flags come last.
+            let text = settings.iter().find(|text| !text.starts_with("--"));
+            let config = with_settings(text.map_or("", |text| text));
+            let subject = Subject::new(&simulated(), config, 1, sizes);
             subject.pairs(subject.streams[0], pairs, |pair| counted(pair));
             println!("{pairs}");
             return;
