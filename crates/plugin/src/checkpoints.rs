@@ -25,7 +25,7 @@ impl<D: Transfer> Plugin<D> {
     ///
     /// # Errors
     /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a
-    /// pool with a capture that had a plan among them.
+    /// pool with a capture that got its memory at its end among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
         let pool = self.settled_pool(device, key, "checkpoint")?;
         let checkpoint = self.device(device)?.engine.host().checkpoint(pool)?;

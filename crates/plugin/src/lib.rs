@@ -76,14 +76,14 @@ type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Transfer> {
     connect: Connect<D>,
-    /// Without growth ahead and plans: these are for captures whose end is told in time. Its settings are
+    /// Without growth ahead and `plan:exact`: these are for captures whose end is told in time. Its settings are
     /// those that it began with.
     config: Config,
     /// The settings by now.
     settings: Mutex<Settings>,
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
-    /// What their plans may come to, where they get their memory at their end.
+    /// The bounds of their plans, where they get their memory at their end (`plan:exact`).
     plan: Option<plan::Options>,
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
@@ -249,7 +249,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
-    /// their end, as [`Settings::plan`](regraph::settings::Settings::plan) has it.
+    /// their end: [`PlanChoice::Exact`].
     pub fn plans_captures(&self) -> bool {
         self.plan.is_some()
     }
@@ -287,7 +287,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Sets whether captures that are announced as alone from now on have addresses without memory of their
-    /// own, as with [`Settings::plan`](regraph::settings::Settings::plan). Their host ends them by
+    /// own, as with [`PlanChoice::Exact`]. Their host ends them by
     /// [`Plugin::capture_shown`] and [`Plugin::capture_failed`]: they get no memory then.
     pub fn estimate(&self, on: bool) {
         self.estimates.store(on, Ordering::Relaxed);
