@@ -106,9 +106,9 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
-    /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's
-    /// memory from before may be used again in it. See
-    /// [`HostCalls::expect_capture`](regraph::engine::HostCalls::expect_capture), which also says what the host promises.
+    /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's memory from
+    /// before may be used again in it. See [`HostCalls::expect_capture`](regraph::engine::HostCalls::expect_capture),
+    /// which also says what the host promises.
     ///
     /// What the thread asks for lies in no region until [`Plugin::begin_pool`] or [`Plugin::capture_failed`].
     ///

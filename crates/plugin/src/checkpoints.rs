@@ -20,8 +20,8 @@ pub struct Restored {
 }
 
 impl<D: Transfer> Plugin<D> {
-    /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at
-    /// their end nor map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
+    /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at their end nor
+    /// map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
     ///
     /// # Errors
     /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a

@@ -158,11 +158,12 @@ impl<D: Transfer> Plugin<D> {
         self.device(device)?.allocate(bytes, stream)
     }
 
-    /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there is
-    /// not free for the stream. See [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at).
+    /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there
+    /// is not free for the stream. See [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at).
     ///
     /// # Errors
-    /// Those of [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at); [`Error::Driver`] where a device cannot be had.
+    /// Those of [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at); [`Error::Driver`] where a device
+    /// cannot be had.
     pub fn allocate_at(
         &self,
         bytes: u64,
@@ -254,7 +255,8 @@ impl<D: Transfer> Plugin<D> {
         self.plan.is_some()
     }
 
-    /// Notes from now on what is asked for outside captures of a device: [`Plans::learn`](regraph::engine::Plans::learn).
+    /// Notes from now on what is asked for outside captures of a device:
+    /// [`Plans::learn`](regraph::engine::Plans::learn).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::learn`](regraph::engine::Plans::learn).
@@ -262,7 +264,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.plans().learn()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted: [`Plans::learned`](regraph::engine::Plans::learned).
+    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted:
+    /// [`Plans::learned`](regraph::engine::Plans::learned).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::learned`](regraph::engine::Plans::learned).
@@ -270,7 +273,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.plans().learned()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and keeps nothing of it: [`Plans::forget_run`](regraph::engine::Plans::forget_run).
+    /// Ends what [`Plugin::learn`] began, and keeps nothing of it:
+    /// [`Plans::forget_run`](regraph::engine::Plans::forget_run).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::forget_run`](regraph::engine::Plans::forget_run).
