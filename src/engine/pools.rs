@@ -514,7 +514,7 @@ impl Pools {
         }
     }
 
-    /// Whether copies may read or write a pool's memory, of which nothing goes meanwhile but by who copies it.
+    /// Whether copies may read or write a pool's memory. Until they are done only the movement that copies gives any back.
     pub(super) fn is_moving(&self, id: PoolId) -> bool {
         self.get(id).is_some_and(|pool| pool.moving)
     }

@@ -302,7 +302,7 @@ impl Part {
 }
 
 impl Stretch {
-    /// Without a live block; who has it must have `given` proven.
+    /// Addresses without a live block: a stream that gets them must have proven `given`.
     pub(super) fn idle(
         (start, end): (u64, u64),
         owner: Option<StreamIndex>,
