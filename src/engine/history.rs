@@ -569,8 +569,8 @@ impl State {
         }
     }
 
-    /// Enters what becomes of a block of a heap, with its bytes and stream, and with the frames of the request for it or
-    /// of the host's call now.
+    /// Enters what becomes of a block of a heap, with its bytes and stream, and with the frames of the request for it
+    /// or of the host's call now.
     pub(super) fn record_block(
         &mut self,
         action: EventKind,

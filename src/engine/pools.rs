@@ -514,7 +514,8 @@ impl Pools {
         }
     }
 
-    /// Whether copies may read or write a pool's memory. Until they are done only the movement that copies gives any back.
+    /// Whether copies may read or write a pool's memory. Until they are done only the movement that copies gives memory
+    /// back.
     pub(super) fn is_moving(&self, id: PoolId) -> bool {
         self.get(id).is_some_and(|pool| pool.moving)
     }
