@@ -2023,8 +2023,7 @@ regraph_error regraph_write_trace(const struct regraph_engine *engine,
 /**
  * Notes from now on what is asked for outside captures, in all pools and by all threads, until
  * regraph_learned(): for one run of the work that is to be captured, from where its capture will begin
- * to where it will end. What was noted since an earlier call is forgotten. Requests take the engine's
- * lock meanwhile.
+ * to where it will end. What was noted since an earlier call is forgotten.
  *
  * Threads: any.
  *

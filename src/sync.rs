@@ -36,7 +36,8 @@ pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub enum Hold {
     /// One.
     Alone,
-    /// Several, taken in ascending order of their numbers ([`Mutex::numbered`]), and those without one of their addresses.
+    /// Several, taken in ascending order of their numbers ([`Mutex::numbered`]), and those without one of their
+    /// addresses.
     Ascending,
 }
 
@@ -58,8 +59,8 @@ macro_rules! ranks {
         }
 
         impl Rank {
-            /// All ranks, ascending: each with what its locks guard, whether a thread holds several of them at once, and
-            /// whether the driver is called meanwhile.
+            /// All ranks, ascending: each with what its locks guard, whether a thread holds several of them at once,
+            /// and whether the driver is called meanwhile.
             pub const ALL: &[(Self, &'static str, Hold, Driver)] =
                 &[$((Self::$rank, $guards, Hold::$held, Driver::$driver),)*];
         }
@@ -211,8 +212,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Waits for the lock; `None` where a thread panicked with it held. For values that a panic may leave wrong, and that
-    /// no call may use from then on.
+    /// Waits for the lock; `None` where a thread panicked with it held. For values that a panic may leave wrong, and
+    /// that no call may use from then on.
     ///
     /// # Panics
     /// As [`Mutex::lock`].
@@ -229,8 +230,8 @@ impl<T> Mutex<T> {
         })
     }
 
-    /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it, for a
-    /// while. They would not get it otherwise, since they have to be woken first.
+    /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it, for
+    /// a while. They would not get it otherwise, since they have to be woken first.
     pub fn let_others(&self) {
         const PAUSE: std::time::Duration = std::time::Duration::from_micros(20);
         const PAUSES: u32 = 8;

@@ -358,7 +358,7 @@ def capture_begun(device: int, stream: int, alone: bool) -> int | None:
     """
 
 def plans_captures() -> bool:
-    """Whether captures that are alone get their memory at their end (the setting `plan`)."""
+    """Whether captures that are alone get their memory at their end (`plan:exact`)."""
 
 def learn(device: int) -> None:
     """Notes from now on what is asked for outside captures."""
@@ -403,7 +403,7 @@ def captures(device: int) -> list[dict[str, Any]]:
     """Reports of the latest captures, oldest first.
 
     Keys: pool (two numbers), verified, nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
-    known; computed when first asked for), mappings and plan_share_percent (`None` without a plan),
+    known; computed when first asked for), mappings and plan_share_percent (`None` without `plan:exact`),
     mappings_within_share (`None` where the share is at most 15 too).
     """
 

@@ -313,8 +313,8 @@ impl<D: Driver> Locked<'_, D> {
         run(pools, proof)
     }
 
-    /// Enters a block among the live ones that has its place: into the records of captures under way, the figures and the
-    /// table of live blocks. Outside captures its stream's cache has it on lease, where that may keep it.
+    /// Enters a block among the live ones that has its place: into the records of captures under way, the figures and
+    /// the table of live blocks. Outside captures its stream's cache has it on lease, where that may keep it.
     pub(super) fn hand_out(
         &mut self,
         request: &Request,
@@ -425,13 +425,13 @@ impl<D: Driver> Engine<D> {
     /// that no graph of the pool will ever use, and that no work uses any more or that `stream` itself
     /// used last: what it submits from now on comes after that.
     ///
-    /// Costs the logarithm of the number of free ranges, a test for each of up to 2,048 ranges that the
-    /// stream may not take, and a constant for every node that the stream has gained since it was last
-    /// looked at. Outside captures a size that the stream has given back before costs no more
-    /// than a look at its capture status, and nothing that other streams do slows it. Where the pool
-    /// must grow, the driver's calls come on top. Only where memory is short, and outside captures,
-    /// does the call wait for work, up to eight times where other threads take what it has waited for; their
-    /// calls go on meanwhile. The first request of a capture may make a layout ([`Plans::learned`](crate::engine::Plans::learned)).
+    /// Costs the logarithm of the number of free ranges, a test for each of up to 2,048 ranges that the stream may not
+    /// take, and a constant for every node that the stream has gained since it was last looked at. Outside captures a
+    /// size that the stream has given back before costs no more than a look at its capture status, and nothing that
+    /// other streams do slows it. Where the pool must grow, the driver's calls come on top. Only where memory is short,
+    /// and outside captures, does the call wait for work, up to eight times where other threads take what it has waited
+    /// for; their calls go on meanwhile. The first request of a capture may make a layout
+    /// ([`Plans::learned`](crate::engine::Plans::learned)).
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;

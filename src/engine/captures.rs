@@ -276,8 +276,9 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(state.capture(slot).journal.clone())
     }
 
-    /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host gave
-    /// ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each stack.
+    /// Where the blocks of [`HostCalls::journal`] were allocated, innermost frame first: those whose frames the host
+    /// gave ([`with_frames`](super::with_frames)), or all with the setting `stacks`. Takes some microseconds for each
+    /// stack.
     pub fn origins(&self, capture: CaptureId) -> Result<Vec<(BlockNumber, Vec<Frame>)>, Error> {
         let origins = self.0.in_capture(capture, "origins", |locked, slot| {
             Ok(locked.state.capture(slot).origins.clone())
@@ -288,8 +289,8 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
-/// The thread that all streams of a capture belong to, as long as none has gone to another thread or joined since: as
-/// many streams had gone to other threads then, and as many were in the capture.
+/// The thread that all streams of a capture belong to, as long as two counts are what they were when that was found:
+/// how many streams have gone to other threads, and how many are in the capture.
 type CapturingThread = (usize, u64, usize);
 
 /// When the memory of a capture's large blocks comes.
@@ -314,10 +315,10 @@ pub(super) struct CaptureState {
     pub(super) journal: Option<Journal>,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
-    /// For each pool that the journal tells of, the number that no block had when it began to: later ones were told at
-    /// once.
+    /// Each pool that the journal tells of, with the number of the next new block when the journal began to: blocks
+    /// from that number on were told of when they were allocated.
     told: SmallVec<[(PoolId, BlockNumber); 1]>,
-    /// Blocks of these pools that were there before, and that the journal has told of since.
+    /// Blocks of these pools with lower numbers that the journal has told of since.
     told_since: BTreeSet<BlockNumber>,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,

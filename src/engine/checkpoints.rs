@@ -35,7 +35,8 @@ struct SavedBlock {
     /// What it occupied, in bytes.
     bytes: u64,
     asked: Asked,
-    /// Tells its stream from later ones with its handle; none where it had been retired.
+    /// The number of its stream, which no later stream with the same handle has; none where the stream had been
+    /// retired.
     stream_number: Option<u64>,
     /// Whether it belonged to a graph.
     graph: bool,
@@ -92,20 +93,20 @@ impl<D: Driver> HostCalls<'_, D> {
     /// under a new name. No memory is written or moved: a block that lived all the time holds what it held, and any
     /// other what the last launch of the pool's graphs has left there.
     ///
-    /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
-    /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
-    /// now; and that no capture which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
-    /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
-    /// output, the host launches it only where these are not wanted any more. That goes for a block that was lent
-    /// ([`HostCalls::lend`]) as well: restored, it is an output, and refuses no launch.
+    /// **The host promises** that all that has used memory of the pool so far precedes all that uses it from now on:
+    /// eager work that was submitted by now, and launches of the graphs that were captured by now; and that no capture
+    /// which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other
+    /// blocks were there since. A graph that was captured after the checkpoint overwrites the blocks again when it is
+    /// launched: as with every output, the host launches it only where these are not wanted any more. That goes for a
+    /// block that was lent ([`HostCalls::lend`]) as well: restored, it is an output, and refuses no launch.
     ///
-    /// A restored block belongs to the pool's graphs, those included that are captured later. When it is
-    /// freed, captures of the pool may have its place, and work outside captures may not before the last graph
-    /// of the pool is released. The same holds at once for the place of a block that was freed by this. Streams that were recorded for either are
-    /// forgotten. Free memory of the pool goes to the driver, and to pools that take offers, only once all that
-    /// has used it so far has completed. Blocks that were offered to other pools are theirs: they are not
-    /// freed, and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the
-    /// pool meanwhile, or free any.
+    /// A restored block belongs to the pool's graphs, those included that are captured later. When it is freed,
+    /// captures of the pool may have its place, and work outside captures may not before the last graph of the pool is
+    /// released. The same holds at once for the place of a block that was freed by this. Streams that were recorded for
+    /// either are forgotten. Free memory of the pool goes to the driver, and to pools that take offers, only once all
+    /// that has used it so far has completed. Blocks that were offered to other pools are theirs: they are not freed,
+    /// and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the pool
+    /// meanwhile, or free any.
     ///
     /// Costs a look at each range of the pool, and asks the driver nothing, unless a capture into another
     /// pool is under way. An error leaves everything as it was.

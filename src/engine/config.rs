@@ -299,8 +299,8 @@ impl<D: Driver> Engine<D> {
     }
 }
 
-/// The rules that the argument for captures rests on, and the coarse ones outside captures, which random programs of each
-/// test run leave out one by one. All other rules are taken out of the source by `cargo xtask mutants`.
+/// The rules that the argument for captures rests on, and the coarse ones outside captures, which random programs of
+/// each test run leave out one by one. All other rules are taken out of the source by `cargo xtask mutants`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {

@@ -1,7 +1,7 @@
 //! Ending captures and graphs, in one step or in two.
 //!
-//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's. What the checker
-//! needs goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
+//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's. What the
+//! checker needs goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
 //! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
 
 use std::panic::resume_unwind;
@@ -77,7 +77,8 @@ impl<D: Driver> Locked<'_, D> {
         Ok(report)
     }
 
-    /// Ends a capture but for its verdict; there is no evidence where it has that already.
+    /// Ends a capture but for its verdict. Returns its report, and what the checker is to judge it by: nothing where it
+    /// is accepted already.
     fn close_capture(
         &mut self,
         id: CaptureId,
@@ -535,10 +536,10 @@ fn judge_timed(
 /// A closed capture.
 pub(super) struct Closed {
     report: CaptureReport,
-    /// What it is to be judged by: the thread and the call that needs the verdict both try to take it, and the one that
-    /// does judges.
+    /// What it is to be judged by. The thread and the call that needs the verdict both try to take this; the first one
+    /// judges.
     evidence: Option<Evidence>,
-    /// `None` where it is accepted already, and where no thread could be started.
+    /// The thread that judges it; none where it is accepted already, and where no thread could be started.
     thread: Option<thread::JoinHandle<Option<Judged>>>,
 }
 
@@ -601,7 +602,7 @@ impl<D: Driver> Engine<D> {
     pub fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         let close = |locked: &mut Locked<'_, D>| {
             let (report, evidence) = locked.close_capture(capture, graph)?;
-            // With the engine's lock: from one of its calls to the next a capture is under way, or closed.
+            // Before the engine's lock is released: each call finds the capture under way, or closed.
             self.verdicts.add(report, evidence);
             Ok(Some(()))
         };

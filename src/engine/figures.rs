@@ -241,7 +241,7 @@ struct Level {
 /// Small blocks, large blocks, all blocks.
 type Levels = [Level; 3];
 
-/// All blocks, as an index of levels.
+/// The index of the level of all blocks, behind those of small and of large ones.
 const ALL: usize = 2;
 
 /// Grants and peaks.
@@ -251,7 +251,7 @@ pub(super) struct Peaks {
     engine: Levels,
 }
 
-/// Notes new peaks of a pool, or of all, with all counters settled.
+/// Notes new peaks of a pool, or of all pools. All counters are settled.
 fn raise(levels: &mut Levels) {
     for level in levels {
         for (peak, &current) in level.peak.iter_mut().zip(&level.allowed) {
@@ -362,7 +362,7 @@ impl Peaks {
         self.pools.iter_mut().flatten().chain(&mut self.engine)
     }
 
-    /// The figures of a pool, or of all, with all counters settled: of small, large and all blocks.
+    /// The figures of small, large and all blocks of a pool, or of all pools. All counters are settled.
     fn figures(&mut self, row: Option<usize>) -> [Figures; 3] {
         row.map_or(self.engine, |row| *self.pool(row)).map(|level| level.figures())
     }
@@ -684,8 +684,8 @@ impl State {
         }
     }
 
-    /// Counts a block out that its host has freed. If its place is free at once,
-    /// [`State::count_left_over`] follows, before anything else is counted; else its heap is counted at the end of the call.
+    /// Counts a block out that its host has freed. If its place is free at once, [`State::count_left_over`] follows,
+    /// before anything else is counted; else its heap is counted at the end of the call.
     #[inline(always)]
     pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
         let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
@@ -926,9 +926,10 @@ impl fmt::Display for Statistics {
 
 /// The figures of an engine or of a pool.
 ///
-/// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte,
-/// and `active_bytes` is `allocated_bytes` and what waits. Without suspended pools
-/// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)) `suspended_bytes` is zero.
+/// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte, and
+/// `active_bytes` is `allocated_bytes` and what waits. Without suspended pools
+/// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)) `suspended_bytes`
+/// is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {

@@ -604,9 +604,9 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// Like [`Engine::free`], after [`Engine::record_stream`] where a stream is named, where that waits for no work and for no
-    /// other thread: the block's stream may have it back at once. False, and nothing done, for everything
-    /// else; that is what those are for. For hosts that come with a lock held.
+    /// Like [`Engine::free`], after [`Engine::record_stream`] where a stream is named, where that waits for no work and
+    /// for no other thread: the block's stream may have it back at once. False, and nothing done, for everything else;
+    /// that is what those are for. For hosts that come with a lock held.
     #[inline]
     pub fn free_at_once(&self, block: BlockId, from: Option<StreamHandle>) -> bool {
         let cache = match block.engine == self.0.number {

@@ -1,7 +1,7 @@
 //! What was asked for outside captures lately: captures learn from it ([`layout`](super::layout)).
 //!
-//! Stream caches note requests apart, each with a number: by these all are told in the order of the calls. Requests that
-//! two threads make at the same moment may get one number.
+//! Each stream cache notes its own requests, with a number for each. The numbers put the requests of all stream caches
+//! in the order of the calls. Requests that two threads make at the same moment may get one number.
 
 use std::sync::Arc;
 
@@ -44,10 +44,10 @@ impl Hears {
 #[derive(Debug)]
 pub(super) struct Hearing {
     numbers: Arc<Numbers>,
-    /// In order from `oldest` on, and then from the first on, each with its number.
+    /// A ring of requests with their numbers, in order from `oldest` on.
     asked: Vec<(u64, Demand)>,
     oldest: usize,
-    /// What the next request's number is at least.
+    /// The next request's number is at least this.
     least: u64,
 }
 
@@ -110,8 +110,8 @@ impl Hearing {
 
     fn keep(&mut self, asked: Demand, most: usize) {
         let Numbers { noted, .. } = &*self.numbers;
-        // Read and written apart, which costs a fifth of an addition that no thread can come between: a number that
-        // another thread has taken back is not used again here.
+        // A load and a store cost a fifth of an atomic addition. Another thread may store a lower number in between:
+        // `least` keeps this stream cache from using a number twice.
         let number = noted.load(Ordering::Relaxed).max(self.least);
         self.least = number + 1;
         noted.store(number + 1, Ordering::Relaxed);

@@ -159,8 +159,8 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
     frames.split_off(own)
 }
 
-/// Whether a function may lie between the host's and the one that records the stack: by its name, and where it was inlined,
-/// for it has no crate in its name then, by its file. `sources` is where this library's lie.
+/// Whether a function may lie between the host's and the one that records the stack: by its name, and where it was
+/// inlined, for it has no crate in its name then, by its file. `sources` is where this library's lie.
 #[cfg(feature = "stacks")]
 fn is_inner(HostFrame { filename, name, .. }: &HostFrame, sources: &str) -> bool {
     const CRATES: [&str; 7] = [
@@ -221,7 +221,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// This, with the frames taken out of `self`.
+    /// A copy, with the frames taken out of `self`.
     pub(super) fn take(&mut self) -> Self {
         Self { frames: self.frames.take(), ..*self }
     }
@@ -569,7 +569,8 @@ impl State {
         }
     }
 
-    /// Enters what becomes of a block of a heap, with what was asked for, or with the frames of the host's call.
+    /// Enters what becomes of a block of a heap, with its bytes and stream, and with the frames of the request for it
+    /// or of the host's call now.
     pub(super) fn record_block(
         &mut self,
         action: EventKind,

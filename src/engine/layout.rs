@@ -1,10 +1,10 @@
 //! Serving a capture from a layout, and learning layouts from runs outside captures and from earlier captures
 //! (`design/plans.md`).
 //!
-//! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
-//! markers are proven; a layout that does not fit the capture costs memory, never safety. One that the host has not asked
-//! for is to cost nothing: its arena gets memory in pieces, where a block needs it, and it is given up after
-//! [`GIVEN_UP`] requests in a row that have no place in it, or once blocks lie beside it that take what it saves.
+//! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its markers are proven; a
+//! layout that does not fit the capture costs memory, never safety. One that the host has not asked for is to cost
+//! nothing: its arena gets memory in pieces, where a block needs it, and it is given up after [`GIVEN_UP`] requests in
+//! a row that have no place in it, or once blocks lie beside it that take what it saves.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -345,8 +345,8 @@ impl<D: Driver> Locked<'_, D> {
         placed
     }
 
-    /// Where the layout that a capture follows has a block whose memory comes at the end, from its first address on, and
-    /// what all of the layout takes, in bytes; `None` without such blocks.
+    /// Where a capture that follows a layout by pages is to have a block: how many bytes behind the layout's first
+    /// address, and how many bytes of addresses the whole layout has. `None` without such a layout.
     pub(super) fn foresee_place(
         &mut self,
         slot: CaptureSlot,
@@ -494,10 +494,10 @@ impl<D: Driver> Locked<'_, D> {
         came.unwrap_or(false)
     }
 
-    /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout
-    /// lies, if that is as large; else what is idle at the pool's end and new addresses, which have memory once a block
-    /// needs it, unless the blocks would take less that is new without the layout. What the pool has in vain goes back to
-    /// the driver before, where the host has asked for the layout.
+    /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout lies, if
+    /// that is as large; else what is idle at the pool's end and new addresses, which have memory once a block needs
+    /// it, unless the blocks would take less that is new without the layout. What the pool has in vain goes back to the
+    /// driver before, where the host has asked for the layout.
     fn arena(
         &mut self,
         request: &Request,
@@ -714,7 +714,7 @@ impl<D: Driver> Engine<D> {
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        // What several streams knew of each other is a guess.
+        // What several streams knew of each other is a guess, and `plan:auto` makes none.
         let guesses = self.config.settings.plan == PlanChoice::Learned;
         let run = run.filter(|run| guesses || run.is_of_one_stream());
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
@@ -748,9 +748,9 @@ impl<D: Driver> Plans<'_, D> {
     /// no memory of the device, and does not change the capture.
     ///
     /// May take some seconds where there are many blocks; the engine is not locked meanwhile. With
-    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order of
-    /// its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block that it
-    /// uses: the capture would be refused at its end.
+    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order
+    /// of its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block
+    /// that it uses: the capture would be refused at its end.
     ///
     /// # Errors
     /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
@@ -785,15 +785,14 @@ impl<D: Driver> Plans<'_, D> {
 
     /// Has what a capture under way allocates in its first pool from now on lie where a layout says.
     ///
-    /// At the first such allocation the layout gets its addresses, as one place of the pool that is free, or
-    /// where an earlier capture's lies, or in new memory, after the pool's memory that nothing uses went
-    /// back to the driver. From then on the n-th allocation gets the n-th place, as long as each asks for
-    /// the same bytes on the same stream (by the order of streams' first blocks) and the place is free and proven for it like any
-    /// other. A request for other bytes or another stream gets a place nearby in the order that is for just
-    /// this; where the first request was for fewer bytes than its place has, or three requests in a row found
-    /// none, else the n-th if that has more bytes. A block that cannot have its place gets one that no
-    /// block of the layout is to have while it is expected to be in use; else new memory, or where it
-    /// would have been without a layout. The capture's end tells
+    /// At the first such allocation the layout gets its addresses, as one place of the pool that is free, or where an
+    /// earlier capture's lies, or in new memory, after the pool's memory that nothing uses went back to the driver.
+    /// From then on the n-th allocation gets the n-th place, as long as each asks for the same bytes on the same stream
+    /// (by the order of streams' first blocks) and the place is free and proven for it like any other. A request for
+    /// other bytes or another stream gets a place nearby in the order that is for just this; where the first request
+    /// was for fewer bytes than its place has, or three requests in a row found none, else the n-th if that has more
+    /// bytes. A block that cannot have its place gets one that no block of the layout is to have while it is expected
+    /// to be in use; else new memory, or where it would have been without a layout. The capture's end tells
     /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
     /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less
@@ -824,8 +823,9 @@ impl<D: Driver> Plans<'_, D> {
     /// of the work that is to be captured, from where its capture will begin to where it will end.
     /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
     ///
-    /// With `plan:learned` the latest requests are noted in any case, and a capture follows the last run among them that
-    /// begins as it does; this says where the run begins and ends.
+    /// With `plan:auto` and `plan:learned` the latest requests are noted in any case, and a capture follows the last
+    /// run among them that begins as it does (with `plan:auto` only a run on one stream). This call says where the run
+    /// begins and ends.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
         drop(self.0.caches.hear(Hears::All));
@@ -838,12 +838,12 @@ impl<D: Driver> Plans<'_, D> {
     /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
     /// there were none.
     ///
-    /// The layout is made at the first such capture's first request: in up to some two seconds for up to 6,000 blocks, in
-    /// some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and another capture that
-    /// begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
-    /// [`Plans::learn`] have no place in it. What streams know of each other outside captures is
-    /// guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    /// The layout is made at the first such capture's first request: in up to some two seconds for up to 6,000 blocks,
+    /// in some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and another
+    /// capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that
+    /// were live before [`Plans::learn`] have no place in it. What streams know of each other outside captures is
+    /// guessed from the blocks that are recorded for more than one of them ([`Engine::record_stream`]); a wrong guess
+    /// costs memory.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
@@ -937,8 +937,8 @@ impl Lesson {
         Self { pattern, run: Arc::new(run), layout: LessonLayout::Unmade }
     }
 
-    /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a capture
-    /// tells what its streams have waited for, and one that captures have begun to follow has a layout.
+    /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a
+    /// capture tells what its streams have waited for, and one that captures have begun to follow has a layout.
     fn is_better_than_heard(&self, bytes: u64) -> bool {
         let made = matches!(self.layout, LessonLayout::Made(_));
         self.pattern.first() == bytes && (made || self.run.basis() != Basis::Heard)

@@ -1,5 +1,5 @@
-//! Memory of graphs for work outside captures, between their launches (`design/sleep-and-lend.md`); [`Spare`] says who may
-//! have what is free in a pool: the driver, other pools, or the pool alone.
+//! Memory of graphs for work outside captures, between their launches (`design/sleep-and-lend.md`); [`Spare`] says who
+//! may have what is free in a pool: the driver, other pools, or the pool alone.
 
 use std::fmt;
 use std::sync::Arc;

@@ -114,7 +114,7 @@ pub(super) struct LiveBlock {
     pub(super) site: BlockSite,
     /// What it occupies, in bytes.
     pub(super) bytes: u64,
-    /// A stream cache that has it on lease knows better what was asked for, and by whom.
+    /// What was asked for. Of a leased block only the stream is right: its stream cache has the bytes and the frames.
     pub(super) asked: Asked,
     pub(super) origin: Origin,
     pub(super) tenure: Tenure,
@@ -124,7 +124,7 @@ pub(super) struct LiveBlock {
     pub(super) uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
     pub(super) gone: Option<Box<Position>>,
-    /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
+    /// Whether a stream cache has it on lease; the stream cache then knows which other streams use it.
     pub(super) leased: bool,
 }
 
@@ -376,8 +376,8 @@ impl Blocks {
         self.rows.get_mut(row as usize)?.block.as_mut()
     }
 
-    /// Notes that a capture of this age has a block in a row. False where it was the last to have one there: the capture
-    /// lists the row, and need not list it again.
+    /// Notes that a capture of this age has a block in a row. False where it was the last to have one there: the
+    /// capture lists the row, and need not list it again.
     #[inline]
     pub(super) fn note(&mut self, row: u32, age: u64) -> bool {
         std::mem::replace(&mut self.rows[row as usize].noted, age) != age

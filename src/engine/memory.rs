@@ -1,5 +1,6 @@
 //! Memory as a whole: limits, figures, leaks, and getting it back from stream caches, from streams whose work has
-//! completed, and to the driver.
+//! completed, and to the driver. Pools end here too: one (`destroy_pool`), those whose owners are gone
+//! (`destroy_leaving`), and all that nothing uses when the engine is dropped (`close`).
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -511,7 +512,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
-    /// Takes back what stream caches have cached of a pool, which they hand nothing of out again.
+    /// Takes back what stream caches have cached of a pool. They hand out nothing of it again.
     pub(super) fn bar(&mut self, pool: PoolId) {
         let mut leases = Leases::new();
         let caches = Arc::clone(&self.state.caches);
@@ -578,8 +579,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Gives memory of one pool, or of all, that is wholly free back to the driver, what was unused longest first: at
-    /// least `most` bytes, if there are as many. `needs` is the pool that it is for, which has no use for what it keeps
-    /// then. Returns how much went. Nothing is waited for. What the driver refuses to take stays.
+    /// least `most` bytes, if there are as many. `needs` is the pool that the memory is for: what that pool keeps goes
+    /// too. Returns how much went. Nothing is waited for. What the driver refuses to take stays.
     pub(super) fn give_back(
         &mut self,
         pool: Option<PoolId>,
@@ -686,7 +687,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Destroys those pools whose owners are gone, and that nothing uses any more.
     pub(super) fn destroy_leaving(&mut self) {
         for pool in self.state.pools.leaving() {
-            // Blocks of stream caches that were freed count until they are taken back: it is tried again then.
+            // A freed block keeps its pool as long as a stream cache has it: this is tried again later.
             let _ = self.destroy_pool(pool);
         }
     }
@@ -696,7 +697,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn close(&mut self) {
         self.state.timelines.assign_all();
         for pool in self.state.pools.ids() {
-            // A pool in use stays, as the comment above says; there is no caller for the driver's errors.
+            // A pool in use stays, as this function's comment says; there is no caller for the driver's errors.
             let _ = self.destroy_pool(pool);
         }
         self.state.timelines.close(self.driver);

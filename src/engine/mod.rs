@@ -1,11 +1,11 @@
 //! The allocator: pools, blocks, captures. `design/architecture.md` follows one block through these files.
 //!
 //! The state behind the lock (`State`) is in parts, each with private fields in a file of its own; `Locked` has the
-//! order of calls. What takes long is left until the lock is released (`oom::Errands`).
-//! `allocate`, `free` and `end` follow these calls; `pools`, `live_blocks`, `captures`, `waits`, `streams`,
-//! `stream_cache` and `figures` the tables; `planned`, `layout` and `heard` say where blocks of captures are to lie.
-//! `sharing` is about memory that other processes and devices map, `suspend` and `checkpoints` about whole pools, `memory`
-//! about all memory, `lending` about who may have what is free; `report`, `snapshot` and `history` tell.
+//! order of calls. What takes long is left until the lock is released (`oom::Errands`). `allocate`, `free` and `end`
+//! follow these calls; `pools`, `live_blocks`, `captures`, `waits`, `streams`, `stream_cache` and `figures` the tables;
+//! `planned`, `layout` and `heard` say where blocks of captures are to lie. `sharing` is about memory that other
+//! processes and devices map, `suspend` and `checkpoints` about whole pools, `memory` about all memory and the end of
+//! pools, `lending` about who may have what is free; `report`, `snapshot` and `history` tell.
 
 mod allocate;
 mod captures;

@@ -1,9 +1,9 @@
 //! What is tried before a request fails for want of memory, and the report of one that failed. Nothing is
 //! counted and no observer told before a request has failed in the end ([`Engine::request`]).
 //!
-//! *Errands* are what a call leaves to be done once the engine's lock is released: waits for the device, and plans. A call
-//! that can go on only after that is made again from its beginning, at most [`ROUNDS`] times in all: captures, pools
-//! and memory may have changed in between, so nothing that it had found out before counts.
+//! *Errands* are what a call leaves to be done once the engine's lock is released: waits for the device, and plans. A
+//! call that can go on only after that is made again from its beginning, at most [`ROUNDS`] times in all: captures,
+//! pools and memory may have changed in between, so nothing that it had found out before counts.
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -4,8 +4,9 @@
 //! made from its journal, the checker judges the capture with what the plan puts where, and only then
 //! is memory mapped: a plan that was not judged hands nothing out.
 //!
-//! Premapped memory goes, or is kept, before a capture of its pool ends, before work outside captures is handed a place in
-//! its pool, and before a use of such a block outside its capture is recorded (`design/safety.md`, "Exchanged pieces").
+//! Premapped memory goes, or is kept, before a capture of its pool ends, before work outside captures is handed a place
+//! in its pool, and before a use of such a block outside its capture is recorded (`design/safety.md`, "Exchanged
+//! pieces").
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -204,7 +205,9 @@ impl<D: Driver> Locked<'_, D> {
         let asker = Asker::new(stream, share, proof, order);
         let row = pools.planned_mut(heap);
         let mut placed = match foreseen {
-            Some(Ok(spot)) => row.place_laid(driver, capture, asker, (spot, bytes), limit),
+            Some(Ok((offset, span))) => {
+                row.place_laid(driver, capture, asker, ((offset, span), bytes), limit)
+            }
             _ => Ok(None),
         };
         let there = matches!(placed, Ok(Some(_)));

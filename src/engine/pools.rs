@@ -58,7 +58,7 @@ const GONE: &str = "heaps live as long as their pool, and rows name them";
 #[derive(Debug)]
 pub(super) struct PoolRow {
     id: PoolId,
-    /// With the bounds of plans that the settings have, if it has none of its own.
+    /// As the host gave it, but with the settings' bounds of plans where it had none.
     config: PoolConfig,
     /// Of blocks that get their memory at the end of their capture, once there was one.
     planned: Option<Box<PlannedHeap>>,
@@ -318,7 +318,7 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
-    /// Those whose owners are gone, in the order in which they went.
+    /// Pools whose owners are gone, in the order in which the owners went.
     leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
@@ -514,7 +514,8 @@ impl Pools {
         }
     }
 
-    /// Whether copies may read or write a pool's memory, of which nothing goes meanwhile but by who copies it.
+    /// Whether copies may read or write a pool's memory. Until they are done only the movement that copies gives memory
+    /// back.
     pub(super) fn is_moving(&self, id: PoolId) -> bool {
         self.get(id).is_some_and(|pool| pool.moving)
     }
@@ -827,9 +828,9 @@ impl<D: Driver> Engine<D> {
     /// Gives all memory of a pool back to the driver.
     ///
     /// # Errors
-    /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of
-    /// it exists, work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's, when
-    /// the pool is gone but some of its memory may not have been given back.
+    /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of it exists, work
+    /// may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's, when the
+    /// pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| locked.destroy_pool(pool))
     }

@@ -87,7 +87,9 @@ impl<D: Driver> Sharing<'_, D> {
     ///
     /// # Errors
     /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
-    /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool) ([`Engine::allocate_fixed`](super::Engine::allocate_fixed) gives such captures memory that stays), or where there is none now; [`Error::ZeroBytes`].
+    /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool)
+    /// ([`Engine::allocate_fixed`](super::Engine::allocate_fixed) gives such captures memory that stays), or where
+    /// there is none now; [`Error::ZeroBytes`].
     pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
         self.0.change(|locked| {
             if bytes == 0 {

@@ -50,7 +50,7 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "explain";
         self.change(|locked| {
             locked.state.pool(pool, CALL)?;
-            // As a request would, so that one that follows finds what this says.
+            // A request does this first as well, so the next one finds what is told here.
             locked.take_back(Some(pool), |_| true);
             locked.poll_waits(POLLED);
             let asks = match locked.capture_of(stream, CALL)? {
@@ -357,8 +357,8 @@ struct HeapRows {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Every range of a pool that is in no block, by address, with the reason why the stream may not take it: `None` is one
-    /// of a capture that has not asked for anything yet.
+    /// Every range of a pool that is in no block, by address, with the reason why `asks` may not take it. `asks` is
+    /// `None` for a capture that has not asked for anything yet.
     pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();

@@ -72,7 +72,7 @@ enum RowState {
     Live,
     /// Live, and not to be handed out again from here: its pool was suspended.
     Barred,
-    /// Likewise: its stream was retired, and the key names it no more.
+    /// Live, and not to be handed out again from here: its stream was retired, and the key may name another one.
     Retired,
 }
 
@@ -93,7 +93,7 @@ impl LeaseRow {
     }
 }
 
-/// A lease, and what happens under it.
+/// A lease, with what was asked for under it and which streams use that.
 #[derive(Debug)]
 pub(super) struct CacheLease {
     /// The engine's row of the block.

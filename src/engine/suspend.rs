@@ -196,10 +196,11 @@ impl<D: Driver> Engine<D> {
         Some((state.pools.reserved(pool), state.missing(&heaps)))
     }
 
-    /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as it
-    /// was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of those
-    /// pools all of whose memory is there. `None`, and nothing has changed, where another pool of the regions has memory
-    /// that is not asleep. After an error ([`HostCalls::suspend_discarding_all`] names them) nothing has changed.
+    /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as
+    /// it was, and nothing of it goes, until [`Movement::leave`]. Returns with that what live blocks and graphs hold of
+    /// those pools all of whose memory is there. `None`, and nothing has changed, where another pool of the regions has
+    /// memory that is not asleep. After an error ([`HostCalls::suspend_discarding_all`] names them) nothing has
+    /// changed.
     ///
     /// All work that uses the pools must have completed.
     pub(crate) fn shut_pools<'a>(
@@ -342,11 +343,12 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.suspend(pool, false, By::name("suspend_discarding_outputs"))
     }
 
-    /// Like [`HostCalls::suspend_discarding_outputs`], but what live blocks hold is lost too, and they stay live: at the
-    /// same addresses, and with any contents once the pool is resumed.
+    /// Like [`HostCalls::suspend_discarding_outputs`], but what live blocks hold is lost too, and they stay live: at
+    /// the same addresses, and with any contents once the pool is resumed.
     ///
     /// # Errors
-    /// As [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to other pools.
+    /// As [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to
+    /// other pools.
     pub fn suspend_discarding_all(&self, pool: PoolId) -> Result<u64, Error> {
         self.0.suspend(pool, true, By::name("suspend_discarding_all"))
     }
@@ -403,16 +405,16 @@ impl<D: Driver> HostCalls<'_, D> {
     /// hold; where none lives, contents are lost. Nothing is waited for.
     ///
     /// No graph of the pool may be running, or be launched before this has returned; the rest is as for
-    /// [`HostCalls::suspend_discarding_outputs`], but for live blocks, whose work may go on. A [`graphs::Pool`](crate::graphs::Pool) is
-    /// compacted by its own call alone, which waits for its graphs. Graphs of captures that were under way beside each
-    /// other keep their memory as it is.
+    /// [`HostCalls::suspend_discarding_outputs`], but for live blocks, whose work may go on. A
+    /// [`graphs::Pool`](crate::graphs::Pool) is compacted by its own call alone, which waits for its graphs. Graphs of
+    /// captures that were under way beside each other keep their memory as it is.
     ///
     /// Contents of outputs that were freed are lost like all that does not live, and so is what only the run of a
-    /// capture wrote to blocks that it freed. Graphs that read
-    /// such an output find it again once the graph that writes it has been launched, if the graphs of the
-    /// pool are launched in the order of their captures, as before. Graphs none of whose outputs were freed
-    /// overwrite no output of others that they did not overwrite before: a graph that is launched again may write where a
-    /// later capture's output lies, which may be a temporary block's place of its own.
+    /// capture wrote to blocks that it freed. Graphs that read such an output find it again once the graph that writes
+    /// it has been launched, if the graphs of the pool are launched in the order of their captures, as before. Graphs
+    /// none of whose outputs were freed overwrite no output of others that they did not overwrite before: a graph that
+    /// is launched again may write where a later capture's output lies, which may be a temporary block's place of its
+    /// own.
     ///
     /// The checker judges what is to change before anything does.
     ///
@@ -749,7 +751,7 @@ impl<D: Driver> Locked<'_, D> {
     fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         /// How often events are asked about: one that is recorded on an idle stream takes the device a moment.
         const LOOKS: usize = 256;
-        // First of all: what comes back to a stream cache meanwhile could be handed out from there else.
+        // First of all: otherwise a stream cache could hand out again what comes back to it meanwhile.
         self.bar(pool);
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
@@ -868,7 +870,8 @@ impl Held {
 }
 
 /// Pools that are shut while their memory goes to the host, or comes back: nothing is handed out of them, and none is
-/// destroyed, but blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them so.
+/// destroyed, but blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them
+/// so.
 #[must_use = "the pools stay shut"]
 pub(crate) struct Movement<'a, D: Driver> {
     engine: &'a Engine<D>,
@@ -884,8 +887,8 @@ pub(crate) struct Movement<'a, D: Driver> {
 }
 
 impl<D: Driver> Movement<'_, D> {
-    /// Opens the pools again whose memory is whole, with their regions: they do not sleep. Copies are waited for; where they
-    /// cannot be, they may be under way, and the pools stay shut: they can be woken, or put to sleep again.
+    /// Opens the pools again whose memory is whole, with their regions: they do not sleep. Copies are waited for; where
+    /// they cannot be, they may be under way, and the pools stay shut: they can be woken, or put to sleep again.
     pub(crate) fn cancel(self, contents: &mut dyn Contents) {
         if contents.finish().is_err() {
             return;
@@ -898,9 +901,9 @@ impl<D: Driver> Movement<'_, D> {
         });
     }
 
-    /// Gives the memory of the pools back to the driver, as soon as `contents` has what is to be kept, some pieces in each
-    /// hold of the engine's lock. Returns how many bytes went. After the driver's error what had gone by then is gone: pools
-    /// of which anything has are asleep in part, and the others are open.
+    /// Gives the memory of the pools back to the driver, as soon as `contents` has what is to be kept, some pieces in
+    /// each hold of the engine's lock. Returns how many bytes went. After the driver's error what had gone by then is
+    /// gone: pools of which anything has are asleep in part, and the others are open.
     pub(crate) fn leave(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         for &pool in &self.pools {
             if let Err(error) = self.give_away(pool, contents) {
@@ -920,8 +923,8 @@ impl<D: Driver> Movement<'_, D> {
         })
     }
 
-    /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's lock:
-    /// of all, or of none. Returns how many bytes came; fails as [`HostCalls::resume_pool`] does.
+    /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's
+    /// lock: of all, or of none. Returns how many bytes came; fails as [`HostCalls::resume_pool`] does.
     pub(crate) fn come(self, contents: &mut dyn Contents) -> Result<u64, Error> {
         let came = self.get_back(contents);
         let finished = contents.finish();

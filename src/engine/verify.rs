@@ -1,8 +1,9 @@
 //! What holds of an engine's state between calls: the page to read before any of its tables is changed.
 //!
-//! Each function below says what holds of one of them, and finds what does not; a table with private fields is checked in
-//! its own file, and said here. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at the cost of a
-//! look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not hold to it.
+//! Each function below says what holds of one of them, and finds what does not; a table with private fields is checked
+//! in its own file, and said here. [`HostCalls::verify`](crate::engine::HostCalls::verify) runs all of it at the cost
+//! of a look at each row. An engine without one of its safety rules ([`Flaw`](super::config::Flaw)) need not hold to
+//! it.
 //!
 //! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
 //! of them instead. All are taken here.
@@ -58,8 +59,8 @@ pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
 }
 
 impl Page<'_> {
-    /// A row of the table has a pool and its two heaps, or is vacant; those that lend are listed. Each heap keeps to its
-    /// own page.
+    /// A row of the table has a pool and its two heaps, or is vacant; those that lend are listed. Each heap keeps to
+    /// its own page.
     fn pools_and_heaps(&self) -> Verdict {
         let pools = &self.state.pools;
         pools.verify()?;
@@ -144,9 +145,9 @@ impl Page<'_> {
 
     /// A stream in use has one timeline, and what is remembered of lately is that. Positions complete in the order in
     /// which they were closed: `completed`, then the fences, then the one that is open. A timeline that has a fence, or
-    /// owes one, or has something parked that is due, is looked at. A mark, wherever one is kept, is reached or will be:
-    /// a fence behind it is there, or owed, or asked for. A range may be ordered by a
-    /// position of a timeline whose stream is gone: that is completed. What a pool waits for names each timeline once.
+    /// owes one, or has something parked that is due, is looked at. A mark, wherever one is kept, is reached or will
+    /// be: a fence behind it is there, or owed, or asked for. A range may be ordered by a position of a timeline whose
+    /// stream is gone: that is completed. What a pool waits for names each timeline once.
     fn timelines(&self) -> Verdict {
         let State { timelines, pools, waiting, blocks, captures, .. } = self.state;
         timelines.verify()?;
@@ -171,9 +172,9 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What waits is looked at in turn, or parked at the one mark that it waits for, or held by one capture under way; it
-    /// waits for something. It is a
-    /// range of its pool's, and of the captures that are known to use it each is under way.
+    /// What waits is looked at in turn, or parked at the one mark that it waits for, or held by one capture under way;
+    /// it waits for something. It is a range of its pool's, and of the captures that are known to use it each is under
+    /// way.
     fn what_waits(&self) -> Verdict {
         let State { timelines, pools, waiting, captures, .. } = self.state;
         waiting.verify(timelines.parked(), captures)?;
@@ -317,8 +318,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that knows
-    /// of it; else it is over.
+    /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that
+    /// knows of it; else it is over.
     fn planned_captures(&self) -> Verdict {
         let State { pools, captures, .. } = self.state;
         for pool in pools.iter() {

@@ -30,7 +30,8 @@ pub(super) struct Wait {
     pub(super) positions: SmallVec<[Position; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
-    /// The capture that it was freed in and that cannot prove it free, and why. It is not looked at before that ends.
+    /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
+    /// capture ends.
     held: Option<(CaptureSlot, WaitReason)>,
     /// Eager, graphs' memory, or memory of graphs that was lent.
     pub(super) users: Users,
@@ -163,7 +164,7 @@ impl Wait {
         }
     }
 
-    /// It is where a capture that was never announced may have used memory.
+    /// Notes that a capture which was never announced may have used its memory.
     pub(super) fn set_unannounced(&mut self) {
         (self.users, self.unannounced) = (Users::Eager, Unannounced::Yes);
     }
@@ -215,7 +216,7 @@ impl WaitTable {
         self.polled.push_back(number);
     }
 
-    /// Takes one in that a capture holds, until [`WaitTable::let_go`].
+    /// Adds a row that a capture holds until [`WaitTable::let_go`].
     pub(super) fn hold(&mut self, wait: Wait, by: CaptureSlot, why: WaitReason) {
         self.insert(Wait { held: Some((by, why)), ..wait });
     }

@@ -19,10 +19,10 @@ use crate::heap::enter_row;
 pub struct ExecutableOptions {
     /// The most that they may take together, in bytes; `None` means as much as the device gives. Default: `None`.
     pub budget: Option<u64>,
-    /// Which graphs share one: those of one shape ([`GraphShape::is_like`]) with the same functions, or with any; `None`
-    /// means that each graph has its own. Default: `None`. Libraries choose kernels by the sizes of their inputs, so graphs
-    /// of one model for many sizes have few shapes with [`Functions::Any`], and about as many as graphs with
-    /// [`Functions::Same`].
+    /// Which graphs share one: those of one shape ([`GraphShape::is_like`]) with the same functions, or with any;
+    /// `None` means that each graph has its own. Default: `None`. Libraries choose kernels by the sizes of their
+    /// inputs, so graphs of one model for many sizes have few shapes with [`Functions::Any`], and about as many as
+    /// graphs with [`Functions::Same`].
     pub sharing: Option<Functions>,
 }
 
@@ -43,8 +43,8 @@ pub struct ExecutableFigures {
     pub graphs: usize,
     /// Nodes of them.
     pub graph_nodes: usize,
-    /// What their executables would take if each had its own, in bytes, as the driver foresees it. 0 for graphs of pools
-    /// without [`Pool::keep_executables`](super::Pool::keep_executables).
+    /// What their executables would take if each had its own, in bytes, as the driver foresees it. 0 for graphs of
+    /// pools without [`Pool::keep_executables`](super::Pool::keep_executables).
     pub graph_bytes: u64,
     /// Executables that there are.
     pub executables: usize,
@@ -198,8 +198,8 @@ pub struct Executables {
     places: Vec<Option<Executable>>,
     /// Counts graphs, and requests for executables.
     clock: u64,
-    /// What the driver was measured to take for executables in all, in bytes: it gives nothing back, and uses again what
-    /// one that went has left.
+    /// What the driver was measured to take for executables in all, in bytes: it gives nothing back, and uses again
+    /// what one that went has left.
     taken: u64,
     /// The most that was foreseen for executables that were there at one time, in bytes.
     peak: u64,

@@ -266,9 +266,9 @@ impl Heap {
         idle - idle % unit
     }
 
-    /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), from what is idle at the end of the
-    /// segment that grows, or in a new one: there is no memory behind new addresses yet. Returns where they begin. `None`
-    /// where memory comes in whole segments. After an error of the driver's the heap is as it was.
+    /// Reserves addresses for places that come into use one by one ([`Heap::fill`]), from what is idle at the end of
+    /// the segment that grows, or in a new one: there is no memory behind new addresses yet. Returns where they begin.
+    /// `None` where memory comes in whole segments. After an error of the driver's the heap is as it was.
     pub(crate) fn open_arena(
         &mut self,
         driver: &impl Driver,
@@ -491,7 +491,7 @@ impl Heap {
                     self.note_change(mapping(address, 0));
                     self.note_change(Change { address: address + used, bytes: premapped, ..gone });
                 }
-                Err((bytes, held, error)) => {
+                Err(LostPiece { bytes, held, error }) => {
                     result = result.and(Err(error));
                     self.note_change(gone);
                     match held {
@@ -522,6 +522,14 @@ impl Heap {
 /// By segment: what is to be exchanged for the piece that ends in premapped memory, and its size in bytes.
 type Replacements = Vec<Option<(u64, MemoryHandle)>>;
 
+/// What stands for a piece that the device cannot use any more: it is not mapped, or without access.
+struct LostPiece {
+    bytes: u64,
+    /// Whether it has memory.
+    held: bool,
+    error: DriverError,
+}
+
 /// A piece that was mapped into a segment.
 pub(super) fn mapping(address: u64, bytes: u64) -> Change {
     Change { mapped: true, whole: false, address, bytes, pieces: 1 }
@@ -541,14 +549,13 @@ impl HeapSegment {
     }
 
     /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
-    /// both, and returns whether it did: where not, the piece is as it was. Where it is lost (not mapped, or without
-    /// access), the size of what stands for it, whether that has memory, and why.
+    /// both, and returns whether it did: where not, the piece is as it was, unless it is lost.
     fn exchange(
         &mut self,
         driver: &impl Driver,
         holding: &mut Holding,
         replacement: Option<MemoryHandle>,
-    ) -> Result<bool, (u64, bool, DriverError)> {
+    ) -> Result<bool, LostPiece> {
         let Some((address, bytes, used)) = self.premapped_piece() else { return Ok(false) };
         let old = self.pieces.get(&address).and_then(Piece::memory);
         let Some(old) = old.filter(|_| driver.unmap(address, bytes).is_ok()) else {
@@ -563,33 +570,32 @@ impl HeapSegment {
             return self.put(driver, address, (used, None)).map(|()| true);
         };
         let new = self.put(driver, address, (used, Some(memory)));
-        let Err((used, held, error)) = new else {
+        let Err(lost) = new else {
             holding.release(driver, old);
             return Ok(true);
         };
         let is_mapped = self.pieces.get(&address).is_some_and(Piece::is_mapped);
         if is_mapped && driver.unmap(address, used).is_err() {
             holding.release(driver, old);
-            return Err((used, held, error));
+            return Err(lost);
         }
         holding.release(driver, memory);
         // The first error is the one to report.
         let back = self.put(driver, address, (bytes, Some(old)));
-        back.map(|()| false).map_err(|(bytes, held, _)| (bytes, held, error))
+        back.map(|()| false).map_err(|it| LostPiece { error: lost.error, ..it })
     }
 
-    /// Maps a piece at addresses at which none lies; memory is made for it where it has none. Where the driver refuses:
-    /// the piece's size, whether it has memory, and why.
+    /// Maps a piece at addresses at which none lies; memory is made for it where it has none.
     fn put(
         &mut self,
         driver: &impl Driver,
         address: u64,
         (bytes, memory): (u64, Option<MemoryHandle>),
-    ) -> Result<(), (u64, bool, DriverError)> {
+    ) -> Result<(), LostPiece> {
         let mut piece = Piece::new(bytes, memory.map(|it| (it, Access::Unmapped)));
         let done = piece.raise((driver, self.is_exportable()), address, &mut Vec::new());
         let held = piece.memory().is_some();
         self.pieces.insert(address, piece);
-        done.map_err(|error| (bytes, held, error))
+        done.map_err(|error| LostPiece { bytes, held, error })
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks at places that are given: one that a layout has chosen, those that blocks had at a checkpoint.
 //!
-//! Where blocks lay at a checkpoint the engine has remembered; that what used the places meanwhile comes before what uses
-//! them now its host has promised (`HostCalls::restore`). So nothing is proven here, and each free or waiting
+//! Where blocks lay at a checkpoint the engine has remembered; that what used the places meanwhile comes before what
+//! uses them now its host has promised (`HostCalls::restore`). So nothing is proven here, and each free or waiting
 //! range of the heap may be taken. What is in a block, or has no memory, never is.
 
 use super::place::{Placed, Requester};
@@ -59,8 +59,8 @@ impl Heap {
         segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
     }
 
-    /// The lowest address at which [`Heap::place_at`] would put a block and it lies over none of these addresses (begins
-    /// and ends, by their begins). Costs a look at each of them and each free range.
+    /// The lowest address at which [`Heap::place_at`] would put a block and it lies over none of these addresses
+    /// (begins and ends, by their begins). Costs a look at each of them and each free range.
     pub(crate) fn find_place(
         &self,
         busy: &[(u64, u64)],

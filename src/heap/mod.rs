@@ -120,8 +120,8 @@ pub(crate) struct Heap {
     holding: Holding,
     /// Bytes that are mapped and lie in no range; counted as reserved.
     premapped: u64,
-    /// What captures under way made the heap grow by in steps, in bytes. Without it growth maps nothing ahead until a
-    /// capture ends: what it had was wanted elsewhere.
+    /// How many bytes growth in steps has mapped for captures under way. `None` where premapped memory went back, since
+    /// it was wanted elsewhere: growth maps nothing ahead then until a capture ends.
     grown: Option<u64>,
     in_blocks: u64,
     /// Counts placements, to tell old from new.
@@ -328,9 +328,9 @@ impl Heap {
         self.plan.supply == Supply::Uncached
     }
 
-    /// Frees an allocated range of a capture, of the stream that had the block and of those whose memory it was before,
-    /// for streams that prove its markers: the given ones, nodes of the capture, or else those that it had asked for
-    /// when it was placed. Without any it is free for all streams; says whether it is.
+    /// Frees an allocated range of a capture for streams that prove its markers, nodes of the capture: the given ones,
+    /// or else those that the block's place had asked for. `owner` is the stream that had the block, and `users` says
+    /// whose memory the range was before. Returns whether there are no markers: the range is free for all streams then.
     #[inline]
     pub(crate) fn free_pending(
         &mut self,

@@ -382,8 +382,8 @@ impl Heap {
         self.plan.splitting.is_none_or(|(most, _)| bytes < most)
     }
 
-    /// The free ranges that the requester may take from one on, each the `step` of the one before: the last of them, and
-    /// how much they hold, at most `bytes`.
+    /// The free ranges that the requester may take from one on, each the `step` of the one before: the last of them,
+    /// and how much they hold, at most `bytes`.
     pub(super) fn usable(
         &self,
         from: Option<RangeId>,
@@ -474,8 +474,8 @@ impl Heap {
         !done.is_empty()
     }
 
-    /// What timelines have ordered: each range with its timeline, what that must have completed, and whose it is (eager,
-    /// or lent). Costs a look at each free range, where there is any.
+    /// What timelines have ordered: each range with its timeline, what that must have completed, and whose it is
+    /// (eager, or lent). Costs a look at each free range, where there is any.
     fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, (TimelineId, u64), Users)> + '_ {
         let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
         ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {

@@ -54,7 +54,7 @@ enum SegmentKind {
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) bytes: u64,
-    /// Its memory; none while the driver has it.
+    /// Its memory, and how far that is usable; none while the driver has it.
     held: Option<(MemoryHandle, Access)>,
     /// What other processes were shown of it.
     export: Option<Arc<Export>>,
@@ -75,7 +75,7 @@ impl Piece {
         Self { bytes, held, export: None, stays: false }
     }
 
-    /// What is held for it.
+    /// Its memory; none while the driver has it.
     pub(super) fn memory(&self) -> Option<MemoryHandle> {
         self.held.map(|(memory, _)| memory)
     }
@@ -100,7 +100,8 @@ impl Piece {
         Ok(())
     }
 
-    /// Gets memory for it, and enters it into `got` where the driver had it.
+    /// Makes it open, from where an earlier attempt has stopped. Where the driver had its memory, `got` gets its
+    /// address and size.
     pub(super) fn raise(
         &mut self,
         (driver, exportable): (&impl Driver, bool),
@@ -185,8 +186,8 @@ impl HeapSegment {
         Self { address, bytes, ..Self::default() }
     }
 
-    /// A segment that can hold at least `bytes`. One that can grow is empty at first; without virtual memory management it
-    /// is had whole.
+    /// A segment that can hold at least `bytes`. One that can grow is empty at first; without virtual memory management
+    /// it is had whole.
     pub(crate) fn open(
         driver: &impl Driver,
         bytes: u64,

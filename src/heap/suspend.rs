@@ -123,8 +123,8 @@ impl Holding {
     }
 }
 
-/// Keeps what pieces of memory hold while they are away, and divides a long movement into calls. A piece is an address and a size
-/// in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
+/// Keeps what pieces of memory hold while they are away, and divides a long movement into calls. A piece is an address
+/// and a size in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
 pub(crate) trait Keeper {
     /// Whether another piece may go or come in the same call; where not, another call goes on.
     fn goes_on(&mut self) -> bool;
@@ -302,8 +302,8 @@ impl Heap {
         Ok(true)
     }
 
-    /// Every range that memory can be given back from, in no promised order: how many placements ago it became idle, its
-    /// address, and itself. None of a heap that is shut.
+    /// Every range that memory can be given back from, in no promised order: how many placements ago it became idle,
+    /// its address, and itself. None of a heap that is shut.
     pub(crate) fn surplus(&self) -> Vec<(u64, u64, RangeId)> {
         let mut ids = match self.is_shut() {
             true => Vec::new(),

@@ -65,8 +65,8 @@ impl Heap {
         segments.filter_map(|(number, segment)| Some((number, segment.as_ref()?)))
     }
 
-    /// Ranges lie one behind the other from a segment's begin to where memory is in use, in multiples of 512 bytes; each
-    /// is linked with its neighbours both ways, and the segment knows the last.
+    /// Ranges lie one behind the other from a segment's begin to where memory is in use, in multiples of 512 bytes;
+    /// each is linked with its neighbours both ways, and the segment knows the last.
     fn ranges_tile_segments(&self) -> Verdict {
         let mut met = 0;
         for (number, segment) in self.each_segment_there() {

@@ -171,14 +171,15 @@ settings! {
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] what was asked for outside captures lately, and each capture that keeps a record,
-    /// teaches the next captures that begin with a request for as many bytes, or for fewer (a smaller batch): their blocks
-    /// lie by a layout that a short search makes at their first request, if it takes less than they are expected to take
-    /// without. What several streams knew of each other outside captures is guessed: a capture may take more by such a
-    /// run than without, and with [`PlanChoice::Auto`] none is followed. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). More
-    /// blocks have the place of one that was freed then: what only the run of the capture wrote to a block that it frees
-    /// is overwritten sooner. With [`PlanChoice::None`] each block goes where it fits, and captures of the same work may
-    /// take more.
+    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] what was asked for outside captures lately, and each
+    /// capture that keeps a record, teaches the next captures that begin with a request for as many bytes, or for fewer
+    /// (a smaller batch). Their blocks lie by a layout that a short search makes at their first request, if it takes
+    /// less than they are expected to take without. What several streams knew of each other outside captures is
+    /// guessed, and by a wrong guess a capture takes more than without: [`PlanChoice::Auto`] follows no run on several
+    /// streams. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). By a layout
+    /// more blocks have the place of one that was freed: what only the run of the capture wrote to a block that it
+    /// frees is overwritten sooner. With [`PlanChoice::None`] captures follow marked runs alone; else each block goes
+    /// where it fits, and captures of the same work may take more.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, auto, learned or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.

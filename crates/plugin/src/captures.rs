@@ -106,9 +106,9 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
-    /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's
-    /// memory from before may be used again in it. See
-    /// [`HostCalls::expect_capture`](regraph::engine::HostCalls::expect_capture), which also says what the host promises.
+    /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's memory from
+    /// before may be used again in it. See [`HostCalls::expect_capture`](regraph::engine::HostCalls::expect_capture),
+    /// which also says what the host promises.
     ///
     /// What the thread asks for lies in no region until [`Plugin::begin_pool`] or [`Plugin::capture_failed`].
     ///
@@ -131,7 +131,7 @@ impl<D: Transfer> Plugin<D> {
     /// do, before its end is told ([`Plugin::capture_ending`]), and that nothing else touches it or
     /// launches the graph. It may map memory ahead then
     /// ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes it
-    /// faster, or get its memory at its end ([`Settings::plan`](regraph::settings::Settings::plan)).
+    /// faster, or get its memory at its end ([`PlanChoice::Exact`](regraph::settings::PlanChoice::Exact)).
     ///
     /// `route` is the one that the host has begun for this capture ([`Plugin::begin_pool`]), so that no
     /// other route is taken for it, even if that one's filter takes the stream. Returns the capture's ID,
@@ -156,7 +156,7 @@ impl<D: Transfer> Plugin<D> {
         let mut pools = device.pools();
         let private = pools.private.get(&key);
         let releases = private.map_or(0, |private| private.releases);
-        // A checkpoint names addresses, which share memory where a capture had a plan.
+        // A checkpoint names addresses, which share memory where captures get theirs at their end.
         let checkpointed = private.is_some_and(|private| private.checkpointed);
         let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
         let announced = Announced { key, serial, capture, releases, ending: None };

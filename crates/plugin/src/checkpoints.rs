@@ -20,12 +20,12 @@ pub struct Restored {
 }
 
 impl<D: Transfer> Plugin<D> {
-    /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at
-    /// their end nor map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
+    /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at their end nor
+    /// map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
     ///
     /// # Errors
     /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a
-    /// pool with a capture that had a plan among them.
+    /// pool with a capture that got its memory at its end among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
         let pool = self.settled_pool(device, key, "checkpoint")?;
         let checkpoint = self.device(device)?.engine.host().checkpoint(pool)?;

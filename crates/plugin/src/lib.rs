@@ -76,14 +76,14 @@ type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Transfer> {
     connect: Connect<D>,
-    /// Without growth ahead and plans: these are for captures whose end is told in time. Its settings are
+    /// Without growth ahead and `plan:exact`: these are for captures whose end is told in time. Its settings are
     /// those that it began with.
     config: Config,
     /// The settings by now.
     settings: Mutex<Settings>,
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
-    /// What their plans may come to, where they get their memory at their end.
+    /// The bounds of their plans, where they get their memory at their end (`plan:exact`).
     plan: Option<plan::Options>,
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
@@ -158,11 +158,12 @@ impl<D: Transfer> Plugin<D> {
         self.device(device)?.allocate(bytes, stream)
     }
 
-    /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there is
-    /// not free for the stream. See [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at).
+    /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there
+    /// is not free for the stream. See [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at).
     ///
     /// # Errors
-    /// Those of [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at); [`Error::Driver`] where a device cannot be had.
+    /// Those of [`HostCalls::allocate_at`](regraph::engine::HostCalls::allocate_at); [`Error::Driver`] where a device
+    /// cannot be had.
     pub fn allocate_at(
         &self,
         bytes: u64,
@@ -249,12 +250,13 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
-    /// their end, as [`Settings::plan`](regraph::settings::Settings::plan) has it.
+    /// their end: [`PlanChoice::Exact`].
     pub fn plans_captures(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Notes from now on what is asked for outside captures of a device: [`Plans::learn`](regraph::engine::Plans::learn).
+    /// Notes from now on what is asked for outside captures of a device:
+    /// [`Plans::learn`](regraph::engine::Plans::learn).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::learn`](regraph::engine::Plans::learn).
@@ -262,7 +264,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.plans().learn()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted: [`Plans::learned`](regraph::engine::Plans::learned).
+    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted:
+    /// [`Plans::learned`](regraph::engine::Plans::learned).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::learned`](regraph::engine::Plans::learned).
@@ -270,7 +273,8 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.plans().learned()?)
     }
 
-    /// Ends what [`Plugin::learn`] began, and keeps nothing of it: [`Plans::forget_run`](regraph::engine::Plans::forget_run).
+    /// Ends what [`Plugin::learn`] began, and keeps nothing of it:
+    /// [`Plans::forget_run`](regraph::engine::Plans::forget_run).
     ///
     /// # Errors
     /// Those of [`Plugin::engine`] and [`Plans::forget_run`](regraph::engine::Plans::forget_run).
@@ -287,7 +291,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     /// Sets whether captures that are announced as alone from now on have addresses without memory of their
-    /// own, as with [`Settings::plan`](regraph::settings::Settings::plan). Their host ends them by
+    /// own, as with [`PlanChoice::Exact`]. Their host ends them by
     /// [`Plugin::capture_shown`] and [`Plugin::capture_failed`]: they get no memory then.
     pub fn estimate(&self, on: bool) {
         self.estimates.store(on, Ordering::Relaxed);

@@ -33,8 +33,7 @@ pub struct CaptureSummary {
     /// The least that its own blocks need by what its graph proves of their order
     /// ([`CaptureReport::minimum`]); `None` where too little was recorded.
     pub minimum: Option<u64>,
-    /// How often memory was mapped for it at its end; `None` where it had its memory before
-    /// ([`Settings::plan`](regraph::settings::Settings::plan)).
+    /// How often memory was mapped for it at its end; `None` where it had its memory before.
     pub mappings: Option<usize>,
     /// How much longer it took for that, in percent of its time until then
     /// ([`PlanReport::share_percent`](regraph::engine::PlanReport::share_percent)).

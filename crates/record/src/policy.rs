@@ -46,8 +46,8 @@ pub enum PlanChoice {
     /// As they ask for it, close together where a run outside captures or an earlier capture has asked for the same
     /// and that takes less (`regraph::engine::Plans::follow_layout`).
     Learned,
-    /// As [`Learned`](Self::Learned), but not by a run outside captures on several streams: what these knew of each other
-    /// is guessed, and where a guess is wrong a capture takes more.
+    /// As [`Learned`](Self::Learned), but not by a run outside captures on several streams: what these knew of each
+    /// other is guessed, and where a guess is wrong a capture takes more.
     Auto,
 }
 

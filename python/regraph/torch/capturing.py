@@ -332,7 +332,7 @@ class _Calls:
         return not all(begun.alone for begun in list(self.under_way.values()))
 
     def is_alone(self) -> bool:
-        """Whether a capture's memory may be remapped; warns once if a plan would need that."""
+        """Whether a capture's memory may be remapped; warns once if `plan:exact` would need that."""
         if not self.registering.may_happen():
             return True
         if not self.warned and _native.plans_captures():

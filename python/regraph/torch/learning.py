@@ -38,9 +38,11 @@ def learn(device: "Device" = None) -> Iterator[None]:
     More of the capture's tensors have the place of one that was freed then: what only the run of the capture
     wrote to a tensor that it frees, by work that was not captured, is overwritten sooner.
 
+    Without a mark captures follow warm-ups on one stream and earlier captures (`plan:auto`, the default). A marked
+    run begins and ends where the program says, it may use several streams, and its layout is searched for longer.
+
     Streams that wait for each other are known to do so by `Tensor.record_stream` only. With
-    `plan:exact` captures do without this. All threads' requests on the device count, and each takes a
-    lock meanwhile.
+    `plan:exact` captures do without this. All threads' requests on the device count.
 
     Args:
         device: The device; `None` is the current one.
@@ -72,7 +74,8 @@ def learn(device: "Device" = None) -> Iterator[None]:
 
 
 def forget_learned(device: "Device" = None) -> None:
-    """Forgets all that was learned on a device, from runs and with `plan:learned` from captures.
+    """Forgets all that was learned on a device, from marked runs, and with `plan:auto` and `plan:learned`
+    from warm-ups and captures.
 
     Captures that follow it already go on.
 

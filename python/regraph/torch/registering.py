@@ -1,7 +1,7 @@
 """Whether a communication library may register a capture's memory while it is captured.
 
 Such a library takes the physical memory behind addresses from the driver. Memory that is exchanged
-afterwards, by growth ahead or by a plan, would leave the library on the old one.
+afterwards, by growth ahead or by `plan:exact`, would leave the library on the old one.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ class Capture(NamedTuple):
     """How often memory was mapped for it at its end; `None` where it had its memory before."""
     plan_share_percent: int | None = None
     """How much longer it took for its plan, in percent of its time until then, to plan and to map; `None`
-    without a plan."""
+    without `plan:exact`."""
     mappings_within_share: int | None = None
     """With how many mappings that would be 15 percent: a value for the setting `plan_max_mappings` with which the
     same capture may take more memory. `None` where it is no more; 0 where planning alone takes longer."""
@@ -45,7 +45,7 @@ class Capture(NamedTuple):
 
     @property
     def planned(self) -> bool:
-        """Whether it got its memory at its end (the setting `plan`)."""
+        """Whether it got its memory at its end (`plan:exact`)."""
         return self.mappings is not None
 
 

@@ -19,9 +19,9 @@ use crate::plan::{Compacted, Held, Plan, Used, User};
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     plan: Plan,
-    /// The row of each, unless it is new, and its number.
+    /// Of each piece of the plan: its row, unless the piece is new, and its number.
     pieces: Vec<(Option<usize>, u64)>,
-    /// How many plans there were with it.
+    /// How many plans the heap has had, this one included.
     moment: u64,
 }
 
@@ -43,7 +43,7 @@ impl PlannedHeap {
     }
 
     /// Pieces that graphs of the pool use and that hold nothing which must last: their rows, and what plans are told.
-    /// What lasts may lie on those that no graph overwrites but graphs whose output there the host has freed.
+    /// What lasts may lie on a piece if the host has freed an output there of each graph that overwrites the piece.
     pub(crate) fn sharable(&self) -> (Vec<usize>, Vec<Held>) {
         let mut sharable = (Vec::new(), Vec::new());
         let mut lasts = vec![false; self.pieces.len()];
@@ -83,7 +83,7 @@ impl PlannedHeap {
     }
 
     /// What a capture's record is to say: where the plan puts what, and what other captures and graphs have in the
-    /// pieces. The numbers of memory begin with that of the heap.
+    /// pieces. Each heap numbers its own pieces, so in the record the heap's number stands above the lower 40 bits.
     pub(crate) fn entries(
         &self,
         capture: CaptureId,
@@ -132,8 +132,8 @@ impl PlannedHeap {
     }
 
     /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture is its graph's.
-    /// Nothing was entered since the plan was [prepared](PlannedHeap::prepare). `beside` tells whether other captures were
-    /// under way meanwhile. After an error of the driver's the blocks have no memory.
+    /// Nothing was entered since the plan was [prepared](PlannedHeap::prepare). `beside` tells whether other captures
+    /// were under way meanwhile. After an error of the driver's the blocks have no memory.
     pub(crate) fn bind(
         &mut self,
         driver: &impl Driver,
@@ -232,8 +232,8 @@ impl PlannedHeap {
         }
     }
 
-    /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of one
-    /// that is not.
+    /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
+    /// one that is not.
     fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
         let row = self.captures.iter().position(|planned| planned.capture == capture);
         let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };

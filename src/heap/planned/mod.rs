@@ -32,11 +32,11 @@ use space::{Scratch, Space};
 pub(crate) struct PlannedHeap {
     /// Blocks that are live or wait.
     ranges: Ranges,
-    /// Those with blocks here.
+    /// The captures and graphs with blocks here.
     captures: Vec<PlannedCapture>,
     /// The memory behind them. Rows are used again.
     pieces: Vec<Option<Physical>>,
-    /// Numbers of pieces, to tell them apart for good.
+    /// The number of the next new piece. No number is used again in this heap.
     next: u64,
     /// How many plans there have been.
     moment: u64,
@@ -50,7 +50,7 @@ struct Physical {
     bytes: u64,
     /// `None` while the driver has it.
     memory: Option<MemoryHandle>,
-    /// Of one that is one block's alone for as long as it is mapped.
+    /// Of a piece that is one block's alone for as long as it is mapped.
     fixed: Option<Fixed>,
 }
 
@@ -94,7 +94,7 @@ struct NewAddresses {
 /// How a block is given back.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    /// Behind these.
+    /// Its addresses are for streams that prove these.
     Markers(Markers),
     /// Nothing can have used it.
     Unused,
@@ -125,16 +125,17 @@ enum BlockLife {
 struct PlannedCapture {
     capture: CaptureId,
     owner: Owner,
-    /// Reserved addresses. Of the last what was given out counts as mapped.
+    /// Reserved addresses. Here a segment's `mapped` counts the bytes of addresses that were given out, from the front,
+    /// with memory behind them or not. Only the last segment gives out more.
     segments: Vec<HeapSegment>,
-    /// By stream.
+    /// The new addresses of each stream.
     runs: Vec<NewAddresses>,
     space: Space,
-    /// Those where a layout says what lies where.
+    /// The addresses at which a layout says what lies where.
     laid: Option<Laid>,
     /// By address.
     blocks: BTreeMap<u64, PlannedBlock>,
-    /// How many bytes of them are not free yet, and the most that there have been.
+    /// How many bytes of its blocks are not free yet, and the most that there have been.
     held: u64,
     peak: u64,
     scratch: Scratch,
@@ -283,7 +284,7 @@ impl PlannedHeap {
 }
 
 impl PlannedBlock {
-    /// The first plan that was made after the host had freed it, of an output.
+    /// Of an output that the host has freed: the first plan that was made after that.
     fn freed(&self) -> Option<u64> {
         match self.life {
             BlockLife::Freed(moment) => Some(moment),
@@ -311,7 +312,7 @@ impl PlannedCapture {
         }
     }
 
-    /// It is over: nothing more gets addresses.
+    /// Its capture is over: no more blocks get addresses here.
     fn owned_by(&mut self, owner: Owner) {
         self.owner = owner;
         self.runs.clear();
@@ -329,7 +330,7 @@ impl PlannedCapture {
         self.segments.last().map_or((0, 0), |it| (it.address + it.mapped, it.room()))
     }
 
-    /// So many bytes from there on are given out.
+    /// Gives out so many bytes from [`next_place`](Self::next_place) on.
     fn take(&mut self, bytes: u64) {
         self.segments.last_mut().into_iter().for_each(|segment| segment.mapped += bytes);
     }
@@ -341,13 +342,13 @@ impl PlannedCapture {
         &mut self.runs[stream.index()]
     }
 
-    /// What is free among the addresses that one is of.
+    /// What is free among the addresses that this one belongs to: those of its layout, or all others.
     fn space_of(&mut self, address: u64) -> &mut Space {
         let laid = self.laid.as_mut().and_then(|laid| laid.space_of(address));
         laid.unwrap_or(&mut self.space)
     }
 
-    /// Those that are not free yet.
+    /// The blocks that are not free yet: addresses and sizes.
     fn live(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let live = self.blocks.iter().filter(|(_, block)| block.freed().is_none());
         live.map(|(&address, block)| (address, block.bytes))

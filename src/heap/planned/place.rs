@@ -204,10 +204,11 @@ impl PlannedHeap {
         Ok(self.capture_of(capture).next_place().0)
     }
 
-    /// The addresses that a layout has for a block, mapped to scratch memory, with `limit` bytes more of it at most: from
-    /// the layout's first address on by `offset` bytes, of `span` in whole pages.
-    /// `None` where the limit allows none, and where what lay there is not proven to be done with. After an error
-    /// nothing has changed but that more addresses may be reserved or mapped.
+    /// A block of `bytes` at the addresses that a layout has for it: `offset` bytes behind the layout's first address,
+    /// where the whole layout has `span` bytes of addresses, in whole pages. They are mapped to scratch memory, of
+    /// which the driver is asked for `limit` bytes more at most. `None` where the limit allows none, and where what lay
+    /// there is not proven to be done with. After an error nothing has changed but that more addresses may be reserved
+    /// or mapped.
     pub(crate) fn place_laid(
         &mut self,
         driver: &impl Driver,
@@ -301,7 +302,7 @@ impl Part {
 }
 
 impl Stretch {
-    /// Without a live block; who has it must have `given` proven.
+    /// Addresses without a live block: a stream that gets them must have proven `given`.
     pub(super) fn idle(
         (start, end): (u64, u64),
         owner: Option<StreamIndex>,

@@ -79,7 +79,7 @@ pub(super) struct Space {
     /// The most pages that ever had live blocks.
     most_used: u64,
     learners: Learners,
-    /// Up to which moment changes of proofs are known.
+    /// Changes of proofs are known up to this moment.
     seen: Moment,
 }
 
@@ -659,7 +659,8 @@ pub(super) struct OtherStreams<'a> {
 }
 
 impl<'a> OtherStreams<'a> {
-    /// A stream makes a request; changes of proofs were seen up to a moment before. Takes a step for each stream.
+    /// All streams but the one that makes a request. `seen`, up to which changes of proofs were known, becomes now.
+    /// Takes a step for each stream.
     fn new(&Asker { order, stream: but, .. }: &Asker<'a>, seen: &mut Moment) -> Self {
         let since = std::mem::replace(seen, order.moment());
         let streams = order.streams().filter(|stream| *stream != but);

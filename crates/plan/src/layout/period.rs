@@ -2,16 +2,18 @@
 //!
 //! A host runs its work a few times before it captures it, and nothing tells where a run begins and ends. Two ways find
 //! the last run:
-//! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the last;
+//! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the
+//!   last;
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
-//!   same sizes on the same streams: libraries ask for a workspace in the first run, and hosts free at other moments from
-//!   run to run. Where there are several, one is taken behind which no block from before is soon freed: within a run a
-//!   layer passes its result on to the next.
+//!   same sizes on the same streams: libraries ask for a workspace in the first run, and hosts free at other moments
+//!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
+//!   run a layer passes its result on to the next.
 //!
-//! The first is taken, unless it comes twice within the second: then it may be a layer of the work. Requests of which half
-//! the bytes or more stay in use are a model's weights, and no run.
+//! The first is taken, unless it comes twice within the second: then it may be a layer of the work. Requests of which
+//! half the bytes or more stay in use are a model's weights, and no run.
 //!
-//! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are tried.
+//! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
+//! tried.
 
 use std::ops::Range;
 
@@ -37,8 +39,8 @@ const MOST_SKIPPED_BEFORE: usize = 256;
 const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
-    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that has
-    /// ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
+    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
+    /// has ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
     pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
         let steps = self.steps();
         let begins = |on: Option<usize>| -> Vec<usize> {
@@ -61,9 +63,9 @@ impl Requests {
         (fits && run.frees_most()).then_some(run)
     }
 
-    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same streams:
-    /// since the start where the two differ the least for their length, of those over which no block is passed on, if any.
-    /// No more than `left` comparisons are made.
+    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same
+    /// streams: since the start where the two differ the least for their length, of those over which no block is passed
+    /// on, if any. No more than `left` comparisons are made.
     fn alike(&self, starts: &[usize], mut left: usize) -> Option<Range<usize>> {
         let (mut places, mut asked, mut freed) = (Vec::new(), Vec::new(), Vec::new());
         for (at, request) in self.all().iter().enumerate() {
@@ -171,14 +173,14 @@ fn missing(requests: usize) -> usize {
     SOME_MISSING.max(requests / ONE_MISSING_OF)
 }
 
-/// How many requests a run and the one before it have in common, in order, where a few may be skipped at a time. Counts no
-/// further once too many of the run's are missing before, or once `left` comparisons are made.
+/// How many requests a run and the one before it have in common, in order, where a few may be skipped at a time. Counts
+/// no further once too many of the run's are missing before, or once `left` comparisons are made.
 fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) -> usize {
     let (mut here, mut there, mut common) = (0, 0, 0);
     let missing = missing(run.len());
     while here < before.len() && there < run.len() && there - common <= missing && *left > 0 {
-        // The fewest to skip so that the next two sizes are equal, with one more in the earlier run between them or not:
-        // each stream may ask for a workspace there.
+        // The fewest to skip so that the next two sizes are equal, with one more in the earlier run between them or
+        // not: each stream may ask for a workspace there.
         let meets = |&(here, there): &(usize, usize)| {
             let second = run.get(there + 1);
             before.get(here) == run.get(there)

@@ -247,8 +247,8 @@ impl Heard {
         &self.requests
     }
 
-    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that has
-    /// ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
+    /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
+    /// has ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
     pub fn last_run(&self, bytes: u64, stream: StreamHandle) -> Option<Requests> {
         self.requests.last_run(bytes, self.streams.get(&stream).copied())
     }
