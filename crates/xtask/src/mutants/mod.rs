@@ -129,7 +129,8 @@ pub struct Trial<'a> {
 /// A mutant that no test noticed or that cannot be built; a test that fails without a mutant.
 pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
     let chosen = choose(trial)?;
-    let copy = Copy::new(trial.root, &trial.folder.join("source"))?;
+    let names: Vec<&str> = chosen.iter().map(|it| it.1.test).collect();
+    let copy = Copy::new(trial.root, &trial.folder.join("source"), &names)?;
     let begin = Instant::now();
     let target = trial.folder.join("target");
     // This program lies where the workspace is built.
