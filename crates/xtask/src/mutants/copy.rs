@@ -8,6 +8,9 @@ use std::process::Command;
 
 use super::{switch, table};
 
+/// The root of the program that all mutants' tests are in.
+const PROGRAM: &str = "tests/all.rs";
+
 /// A folder with the files of a workspace: those that git has, and those that it does not ignore. All mutants are in
 /// them, behind switches.
 pub(super) struct Copy {
@@ -18,8 +21,9 @@ pub(super) struct Copy {
 
 impl Copy {
     /// Copies a workspace. A folder with a copy is brought up to date: files that are the same keep their times, so
-    /// that they are not built again.
-    pub fn new(root: &Path, folder: &Path) -> Result<Self, Box<dyn Error>> {
+    /// that they are not built again. Of the tests' modules it has those that tests are in which are to run, and those
+    /// that others use.
+    pub fn new(root: &Path, folder: &Path, tests: &[&str]) -> Result<Self, Box<dyn Error>> {
         let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
         let roots: HashSet<PathBuf> = table::all().map(|it| root_of(it.file)).collect();
         let mut files = HashMap::new();
@@ -33,6 +37,8 @@ impl Copy {
             }
             files.insert(folder.join(file), contents);
         }
+        let program = with_modules(&files, &folder.join(PROGRAM), tests)?;
+        files.insert(folder.join(PROGRAM), program.into_bytes());
         fs::create_dir_all(folder)?;
         let copy = Self { folder: folder.to_owned(), files };
         copy.restore()?;
@@ -72,6 +78,28 @@ pub(super) fn switched(file: &Path, source: &str) -> Result<String, String> {
         }
     }
     switch::switched(source, &edits).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The root of a program of tests with the modules alone that have the named tests, or that a file uses.
+fn with_modules(
+    files: &HashMap<PathBuf, Vec<u8>>,
+    program: &Path,
+    tests: &[&str],
+) -> Result<String, Box<dyn Error>> {
+    let source =
+        String::from_utf8(files.get(program).ok_or("there is no program of tests")?.clone())?;
+    let beside = program.parent();
+    let others = files.iter().filter(|it| beside.is_some_and(|folder| it.0.starts_with(folder)));
+    let others: Vec<_> = others.map(|it| String::from_utf8_lossy(it.1)).collect();
+    let is_needed = |line: &&str| {
+        let module = line.strip_prefix("mod ").and_then(|it| it.strip_suffix(';'));
+        module.is_none_or(|module| {
+            let (inner, used) = (format!("{module}::"), format!("crate::{module}::"));
+            tests.iter().any(|it| it.starts_with(&inner))
+                || others.iter().any(|it| it.contains(&used))
+        })
+    };
+    Ok(source.lines().filter(is_needed).flat_map(|line| [line, "\n"]).collect())
 }
 
 /// The root of the crate that has a file.

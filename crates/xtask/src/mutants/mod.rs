@@ -2,6 +2,7 @@
 //! project to fail each time. The copy is built once, with a switch for each rule.
 
 mod copy;
+mod share;
 mod switch;
 mod table;
 
@@ -128,9 +129,15 @@ pub struct Trial<'a> {
 /// A mutant that no test noticed or that cannot be built; a test that fails without a mutant.
 pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
     let chosen = choose(trial)?;
-    let copy = Copy::new(trial.root, &trial.folder.join("source"))?;
+    let names: Vec<&str> = chosen.iter().map(|it| it.1.test).collect();
+    let copy = Copy::new(trial.root, &trial.folder.join("source"), &names)?;
     let begin = Instant::now();
-    let tests = Tests::build(&copy.folder, &trial.folder.join("target"))?;
+    let target = trial.folder.join("target");
+    // This program lies where the workspace is built.
+    if let Some(built) = std::env::current_exe()?.parent().filter(|_| !target.exists()) {
+        share::share(trial.root, built, &target.join("debug"))?;
+    }
+    let tests = Tests::build(&copy.folder, &target)?;
     println!("all mutants are built {:>35.1} s", begin.elapsed().as_secs_f64());
     let begin = Instant::now();
     tests.must_pass(&chosen)?;

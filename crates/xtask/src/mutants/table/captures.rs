@@ -27,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "verdict",
         rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
         file: "src/engine/end.rs",
-        edits: &[("match (evidence, thread) {", "match return Ok(report) {")],
+        edits: &[("judging.join().unwrap_or_else(|panic| resume_unwind(panic))", "return Ok(report)")],
         test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {

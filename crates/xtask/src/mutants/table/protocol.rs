@@ -98,8 +98,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A sleep keeps what live blocks hold.",
         file: "src/engine/suspend.rs",
         edits: &[(
-            "live.extend(self.blocks.of(pool).map(",
-            "live.extend(self.blocks.of(pool).take(0).map(",
+            "live.extend(self.blocks.of(pool).map(|block| self.pools.place(block.site)));",
+            "();",
         )],
         test: "protocol::the_engine_answers_as_the_model_does",
     },
