@@ -750,19 +750,18 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let offers =
-            |pool: &PoolRow| matches!(pool.spare, Spare::Offered | Spare::OfferedWhenShort);
-        let leaves = |pool: &PoolRow| matches!(pool.owner, Some(None));
-        let lists: [(&[PoolId], &dyn Fn(&PoolRow) -> bool); 2] =
-            [(&self.offering, &offers), (&self.leaving, &leaves)];
-        for (listed, is_of) in lists {
-            let mut listed = listed.to_vec();
+        let listed = |list: &[PoolId], is_of: &dyn Fn(&PoolRow) -> bool| {
+            let mut listed = list.to_vec();
             let mut all: Vec<PoolId> =
                 self.iter().filter(|it| is_of(it)).map(|pool| pool.id).collect();
             all.sort_unstable();
             listed.sort_unstable();
-            holds!(all == listed, "{all:?} offer what is free, or leave; {listed:?} are listed");
-        }
+            all == listed
+        };
+        let offers = |it: &PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
+        holds!(listed(&self.offering, &offers), "{:?} are listed as offering", self.offering);
+        let leaves = |it: &PoolRow| matches!(it.owner, Some(None));
+        holds!(listed(&self.leaving, &leaves), "{:?} are listed as leaving", self.leaving);
         Ok(())
     }
 

@@ -349,6 +349,7 @@ impl PlannedCapture {
     }
 
     /// The blocks that are not free yet: addresses and sizes.
+    #[cfg(debug_assertions)]
     fn live(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let live = self.blocks.iter().filter(|(_, block)| block.freed().is_none());
         live.map(|(&address, block)| (address, block.bytes))
