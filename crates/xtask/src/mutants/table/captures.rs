@@ -25,9 +25,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "verdict",
-        rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
+        rule: "A capture that is closed and judged then is accepted only where its verdict says so.",
         file: "src/engine/end.rs",
-        edits: &[("judging.join().unwrap_or_else(|panic| resume_unwind(panic))", "return Ok(report)")],
+        edits: &[(
+            "let Some((verdict, record, took)) = judged else {",
+            "let Some((verdict, record, took)) = judged.map(|it| (it.0.or(Ok(())), it.1, it.2)) else {",
+        )],
         test: "captures::two_steps::the_verdict_is_that_of_one_step",
     },
     Mutant {

@@ -28,6 +28,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },
     Mutant {
+        name: "heard-guesses",
+        rule: "With plan:auto no capture follows a run on several streams, whose waits are guessed.",
+        file: "src/engine/layout.rs",
+        edits: &[("guesses || run.is_of_one_stream()", "guesses || true")],
+        test: "plans::heard::without_guesses_captures_follow_runs_of_one_stream_and_other_captures",
+    },
+    Mutant {
         name: "heard-forgotten",
         rule: "What was asked for outside captures is forgotten with what was learned.",
         file: "src/engine/layout.rs",
