@@ -110,8 +110,8 @@ impl Hearing {
 
     fn keep(&mut self, asked: Demand, most: usize) {
         let Numbers { noted, .. } = &*self.numbers;
-        // A load and a store cost a fifth of an atomic addition. Another thread may store a lower number in between:
-        // `least` keeps this stream cache from using a number twice.
+        // A load and a store, since an atomic addition keeps other threads waiting. Another thread may store a lower
+        // number in between: `least` keeps this stream cache from using a number twice.
         let number = noted.load(Ordering::Relaxed).max(self.least);
         self.least = number + 1;
         noted.store(number + 1, Ordering::Relaxed);

@@ -431,7 +431,8 @@ impl HeapSegment {
         let start = first.ok_or(Unshared::Absent)?;
         let (mut reached, mut pieces) = (start, Vec::new());
         for (&at, piece) in self.pieces.range_mut(start..end) {
-            let Some(memory) = piece.memory().filter(|_| at == reached) else { break };
+            let open = piece.memory().filter(|_| piece.is_open() && at == reached);
+            let Some(memory) = open else { break };
             let export = match &piece.export {
                 Some(export) => Arc::clone(export),
                 None => {
@@ -450,12 +451,13 @@ impl HeapSegment {
         Ok(Shared::Pieces { offset: address - start, pieces })
     }
 
-    /// Has the pieces that a place lies on stay behind their addresses. False where a part of it has no piece.
+    /// Has the pieces that a place lies on stay behind their addresses. False where the device may not use all of it.
     pub(super) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
         let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
-        let mut here = self.pieces.range(first..address + bytes).map(|(&at, it)| (at, it.bytes));
         let reached =
-            here.try_fold(address, |reached, (at, more)| (at <= reached).then_some(at + more));
+            self.pieces.range(first..address + bytes).try_fold(address, |reached, (&at, piece)| {
+                (piece.is_open() && at <= reached).then_some(at + piece.bytes)
+            });
         let whole = reached.is_some_and(|reached| reached >= address + bytes);
         let here = self.pieces.range_mut(first..address + bytes).filter(|_| whole);
         here.for_each(|(_, piece)| piece.stays = true);
