@@ -519,46 +519,44 @@ impl<D: Driver> Locked<'_, D> {
         }
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
+        let driver = self.driver;
         let free = self.with_proof(requester, |pools, proof| {
-            let find = |heap: u32| {
-                Some((heap, pools.heap(heap).find_place(&[], bytes, requester, proof)?))
-            };
-            find(homes.first).or_else(|| homes.second.and_then(find))
+            let mut each = [Some(homes.first), homes.second].into_iter().flatten();
+            let find = |heap: u32| pools.heap(heap).find_place(&[], bytes, requester, proof);
+            let found = each.clone().find_map(|heap| Some((heap, find(heap)?)));
+            found.or_else(|| {
+                each.find_map(|heap| {
+                    let row = pools.heap_mut(heap);
+                    Some((heap, row.open_place(driver, bytes, requester, proof)?))
+                })
+            })
         });
         if let Some((heap, address)) = free {
             return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
         }
-        let found = match self.place(requester, homes, bytes) {
-            None => {
-                let holds = |arena: &Arena| {
-                    let heap = self.state.pools.heap(arena.heap);
-                    arena.bytes >= bytes && heap.holds(arena.address, bytes)
-                };
-                if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
-                    return Ok((heap, address));
-                }
-                let heap = homes.first;
-                let following = self.state.captures.get(slot).following.as_ref();
-                if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
-                    let following = self.state.capture(slot).following.iter_mut();
-                    following.for_each(|it| it.way = Way::Nowhere);
-                    return Err(Why::NoLess);
-                }
-                let driver = self.driver;
-                let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
-                match opened.map_err(|_| Why::NoMemory)? {
-                    Some(address) => {
-                        return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
-                    }
-                    None if asked_for => {
-                        let asked = Asked { requested: bytes, ..request.asked.clone() };
-                        self.find(&Request { bytes, asked, ..request.clone() }, homes, requester)
-                    }
-                    None => Ok(None),
-                }
-            }
-            placed => Ok(placed),
+        let holds = |arena: &Arena| {
+            let heap = self.state.pools.heap(arena.heap);
+            arena.bytes >= bytes && heap.holds(arena.address, bytes)
         };
+        if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
+            return Ok((heap, address));
+        }
+        let heap = homes.first;
+        let following = self.state.captures.get(slot).following.as_ref();
+        if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
+            let following = self.state.capture(slot).following.iter_mut();
+            following.for_each(|it| it.way = Way::Nowhere);
+            return Err(Why::NoLess);
+        }
+        let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
+        if let Some(address) = opened.map_err(|_| Why::NoMemory)? {
+            return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
+        }
+        if !asked_for {
+            return Err(Why::NoMemory);
+        }
+        let asked = Asked { requested: bytes, ..request.asked.clone() };
+        let found = self.find(&Request { bytes, asked, ..request.clone() }, homes, requester);
         let Ok(Some((heap, placed))) = found else {
             return Err(Why::NoMemory);
         };

@@ -14,7 +14,8 @@ use crate::shown::shown;
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
-/// through it has finished, that goes to no work but the graphs of the same pools.
+/// through it has finished, that goes to no work but the graphs of the same pools. Where graphs of
+/// other pools read what this one leaves there, the host waits for their launches before it drops the lease.
 ///
 /// For hosts that instantiate and launch a graph themselves; [`Graph`](super::Graph) has one inside.
 pub struct Lease<D: HostApi> {

@@ -132,6 +132,36 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
+        let Opening { first, .. } = self.open_site(driver, bytes, requester, proof)?;
+        Some(self.carve(first, bytes))
+    }
+
+    /// Opens closed memory as [`Heap::open`] does. The address at which [`Heap::place_at`] finds so many bytes then.
+    pub(crate) fn open_place(
+        &mut self,
+        driver: &impl Driver,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<u64> {
+        let Opening { first, .. } = self.open_site(driver, bytes, requester, proof)?;
+        let address = self.ranges[first].address;
+        // What was opened lies beside what was idle.
+        for id in self.ids_where(|state| matches!(state, RangeState::Idle { .. })) {
+            if let RangeState::Idle { .. } = self.ranges[id].state {
+                self.merge(id);
+            }
+        }
+        Some(address)
+    }
+
+    fn open_site(
+        &mut self,
+        driver: &impl Driver,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<Opening> {
         let Requester::Capture { .. } = requester else { return None };
         if self.is_shut() || !self.has_closed {
             return None;
@@ -140,7 +170,7 @@ impl Heap {
         let sites = seeds.filter_map(|id| self.opening(id, bytes, requester, proof));
         let site = sites.min_by_key(|site| (site.missing, site.address))?;
         self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
-        Some(self.carve(site.first, bytes))
+        Some(site)
     }
 
     /// The site that begins at a closed range, if it is the first of its neighbours and they hold enough.

@@ -233,6 +233,34 @@ fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
     leave(&bench, [report]);
 }
 
+/// An arena lies over memory of an earlier graph and over memory that no graph uses; the capture has blocks in a part of
+/// it, and the rest is no graph's.
+#[test]
+fn what_a_capture_leaves_of_its_arena_is_no_graphs() {
+    let bench = bench_on(device(SUPPORTS[0]), learning());
+    let streams: [StreamHandle; 1] = bench.streams();
+    let Bench { engine, driver, pool, .. } = &bench;
+    let first = [Step::Allocate(0, 2 * MIB, 0), Step::Launch(0, false), Step::Free(0)];
+    let first = capture(&bench, &streams, &first);
+    let block = engine.allocate(*pool, 38 * MIB, streams[0]).unwrap();
+    engine.free(block.id).unwrap();
+    driver.complete_all();
+    // It is idle when the capture begins.
+    assert_eq!(engine.trim(u64::MAX).unwrap().waiting, 0);
+
+    warm_up(&bench, &streams, &fragmenting(), 2);
+    // The lesson's first block alone.
+    let mut part = fragmenting()[..2].to_vec();
+    part.push(Step::Free(0));
+    let second = capture(&bench, &streams, &part);
+    assert_eq!(followed(&second).followed, 1);
+    let held = bench.reserved();
+    let block = engine.allocate(*pool, 30 * MIB, streams[0]).unwrap();
+    assert_eq!(bench.reserved(), held, "the block has memory of its own beside what no graph uses");
+    engine.free(block.id).unwrap();
+    leave(&bench, [first, second]);
+}
+
 #[test]
 fn an_arena_takes_no_more_than_the_pool_may_hold() {
     let mut bench = bench_on(device(SUPPORTS[0]), learning());

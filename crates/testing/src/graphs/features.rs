@@ -43,6 +43,8 @@ pub struct Features {
     pub(super) plans: Option<u8>,
     /// Of how many captures one belongs to the second pool.
     pub(super) second: u8,
+    /// Whether captures of some programs follow what was asked for before them.
+    pub(super) follows: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
     /// Graphs and blocks of work outside captures at once, at most.
@@ -62,6 +64,7 @@ impl Features {
         ]),
         plans: None,
         second: 4,
+        follows: false,
         scarce: true,
         most: 6,
         longest: 160,
@@ -76,6 +79,7 @@ impl Features {
         ]),
         plans: Some(10),
         second: u8::MAX,
+        follows: false,
         scarce: false,
         most: 16,
         longest: 60,
@@ -92,6 +96,7 @@ impl Features {
         ]),
         plans: Some(3),
         second: 2,
+        follows: true,
         scarce: true,
         most: 8,
         longest: 160,

@@ -350,6 +350,10 @@ impl<P: Program> World<'_, P> {
 
     /// Drops a graph with its readers.
     pub(super) fn release(&mut self, number: u64) {
+        if self.crossed {
+            // Its memory may go at once, and its pool knows of no launch of another pool's graph that reads it.
+            self.judge_device();
+        }
         let mut outputs = Vec::new();
         self.drop_graph(number, &mut outputs);
         self.settle();

@@ -24,6 +24,7 @@ use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, S
 use regraph::engine::{Config, Engine, Lent, PoolConfig};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
+use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -146,7 +147,12 @@ pub fn graphs(data: &[u8], features: Features) {
         }
         _ => None,
     };
-    World::new(&driver, features, plan, hooks).run(u);
+    let learned = [PlanChoice::None, PlanChoice::Auto, PlanChoice::Learned];
+    let follows = match features.follows {
+        true => learned[usize::from(u.arbitrary::<u8>().unwrap_or_default() % 3)],
+        false => PlanChoice::None,
+    };
+    World::new(&driver, features, (plan, follows), hooks).run(u);
 }
 
 /// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
@@ -156,7 +162,8 @@ pub fn graphs(data: &[u8], features: Features) {
 /// Where the engine is wrong.
 pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
     let hooks = Hooks { progress, fail: &|_| {}, used: &|| None };
-    World::new(driver, Features::LOANS, None, hooks).run(Unstructured::new(data));
+    World::new(driver, Features::LOANS, (None, PlanChoice::None), hooks)
+        .run(Unstructured::new(data));
 }
 
 fn overlap((low, high): (u64, u64), (other_low, other_high): (u64, u64)) -> bool {
@@ -168,8 +175,14 @@ fn ends(place: &Tagged) -> (u64, u64) {
 }
 
 impl<'a, P: Program> World<'a, P> {
-    fn new(driver: &Arc<P>, features: Features, plan: Option<Options>, hooks: Hooks<'a>) -> Self {
+    fn new(
+        driver: &Arc<P>,
+        features: Features,
+        (plan, follows): (Option<Options>, PlanChoice),
+        hooks: Hooks<'a>,
+    ) -> Self {
         let config = Config::default().report_leaks(false);
+        let config = config.settings(Settings::default().plan(follows));
         let engine = Arc::new(Engine::new(driver.clone(), config));
         let plans = plan.is_some();
         let mut configs = [plan, None].map(|plan| match plan {
@@ -310,7 +323,8 @@ impl<'a, P: Program> World<'a, P> {
                 if let (Some(row), true) = (self.any_graph(u)?, u.ratio(1, 2)?) {
                     // While a stream captures the host cannot wait for what fills inputs and reads outputs.
                     let filled = self.graphs.iter().any(|it| !it.inputs.is_empty());
-                    if self.open.is_none() || !filled && self.graphs[row].outputs.is_empty() {
+                    let waits = filled || self.crossed || !self.graphs[row].outputs.is_empty();
+                    if self.open.is_none() || !waits {
                         self.release(self.graphs[row].number);
                     }
                 }
