@@ -1,8 +1,6 @@
 //! Handing out memory. [`Engine::allocate`] asks the stream's cache first. What that has not goes through
 //! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives ([`oom`](super::oom)).
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::config::Flaw;
@@ -413,12 +411,12 @@ impl<D: Driver> Locked<'_, D> {
             self.state.caches.note(stream, Demand::Allocate { block: number, bytes, stream });
             return id;
         }
-        let caches = Arc::clone(&self.state.caches);
+        let State { caches, accounts, .. } = &mut *self.state;
         let mut cache = caches.of(stream);
         caches.set_used(cache.number());
         let lease = CacheLease { row: id.slot, asked: asked.clone(), uses: SmallVec::new() };
         let (id, within) = cache.enroll(lease, pool, (address, bytes));
-        self.state.keep_cache_within(&mut cache, pool.row(), within);
+        accounts.keep_within(caches, &mut cache, (pool.row(), within));
         id
     }
 }
@@ -466,7 +464,7 @@ impl<D: Driver> Engine<D> {
         let mut request = self.ask(pool, bytes, stream)?;
         request.fixed = fixed;
         match self.take_cached(&mut request) {
-            Some(taken) => taken,
+            Some(block) => Ok(block),
             None => self.allocate_locked(&request, last_resort),
         }
     }
@@ -524,17 +522,18 @@ impl<D: Driver> Engine<D> {
 
     /// What the stream's cache has for a request outside captures.
     #[inline]
-    fn take_cached(&self, request: &mut Request) -> Option<Result<Block, Error>> {
+    fn take_cached(&self, request: &mut Request) -> Option<Block> {
         if !self.caches_blocks() {
             return None;
         }
         let mut cache = self.caches.outside(request.asked.stream)?;
         let sizes = (request.pool, request.bytes);
         let (block, over) = cache.take(&self.driver, sizes, &mut request.asked, false)?;
-        Some(match over {
-            Some(row) => self.raise_allowance(cache, row).map(|()| block),
-            None => Ok(block),
-        })
+        if let Some(row) = over {
+            // The engine's lock tells the host what this fails with.
+            self.raise_allowance(cache, row).ok()?;
+        }
+        Some(block)
     }
 
     /// Whether stream caches may have blocks to hand out. A poisoned engine hands nothing out.
@@ -610,8 +609,8 @@ impl<D: Driver> HostCalls<'_, D> {
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Option<Block>, Error> {
         let mut request = self.0.ask(outside, bytes, stream.as_stream())?;
-        if let Some(taken) = self.0.take_cached(&mut request) {
-            return taken.map(Some);
+        if let Some(block) = self.0.take_cached(&mut request) {
+            return Ok(Some(block));
         }
         self.0.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
     }

@@ -320,7 +320,7 @@ impl<D: Driver> Locked<'_, D> {
             // Under one lock: what another thread takes or frees just then is in one of the two.
             let (live, within) = cache.give_up_live(pool);
             leases.extend(live);
-            self.state.keep_cache_within(&mut cache, pool.row(), within);
+            self.state.accounts.keep_within(&caches, &mut cache, (pool.row(), within));
             cache.drain(Some(pool), |_, _| true, &mut cached);
         }
         for (id, lease) in leases {

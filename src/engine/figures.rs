@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::pools::Pools;
-use super::stream_cache::StreamCache;
+use super::stream_cache::{StreamCache, StreamCaches};
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
@@ -181,7 +181,7 @@ impl Counter {
 
     /// A stream cache gives up so many blocks that it had cached.
     #[inline]
-    pub(super) fn drop_cached(&mut self, class: usize, count: u64) {
+    pub(super) fn drop_cached(&mut self, class: usize, count: usize) {
         self.take_from(class, [(SPLIT, count as i64)]);
     }
 
@@ -522,6 +522,19 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
+    /// Asks for what one of the stream caches is missing of its allowance for a pool, if it is not within it.
+    #[inline]
+    pub(super) fn keep_within(
+        &mut self,
+        caches: &StreamCaches,
+        cache: &mut StreamCache,
+        (row, within): (usize, bool),
+    ) {
+        if !within {
+            self.may_have_peaked |= !cache.counters().allow(row, &mut caches.peaks());
+        }
+    }
+
     /// What happened, to be counted.
     pub(super) fn counts(&mut self) -> &mut Counts {
         &mut self.counts
@@ -556,7 +569,7 @@ impl State {
         let mut within = self.accounts.counters.rise(row).raise(class, live(bytes, requested));
         match self.pools.find_heap(heap) {
             Some(it) => {
-                let leased = self.blocks.leased_bytes(heap);
+                let leased = self.blocks.leased_bytes(row, class);
                 let counter = self.accounts.counters.rise(row);
                 within &= counter.set_left_over(class, left_over(it), leased);
             }
@@ -581,7 +594,7 @@ impl State {
     pub(super) fn count_left_over(&mut self, heap: u32, ended: Option<u64>) {
         let (row, class) = self.counter(heap);
         let Some(it) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
-        let leased = self.blocks.leased_bytes(heap);
+        let leased = self.blocks.leased_bytes(row, class);
         let counter = self.accounts.counters.change(row);
         if let Some(bytes) = ended {
             counter.take_from(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
@@ -624,7 +637,6 @@ impl State {
             true => (row.small(), None),
             false => (row.large(), row.planned_heap()),
         };
-        let leased = self.blocks.leased_bytes(first);
         let first = self.pools.heap(first);
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let left_over = left_over(first);
@@ -639,6 +651,7 @@ impl State {
             memory[2] += planned.holding().suspended();
         }
         let (row, class) = self.counter(heap);
+        let leased = self.blocks.leased_bytes(row, class);
         let counter = self.accounts.counters.change(row);
         // Live blocks are counted as they come and go.
         let within = counter.set_left_over(class, left_over, leased)
@@ -669,15 +682,6 @@ impl State {
         if !within {
             let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
             *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
-        }
-    }
-
-    /// Asks for what a stream cache is missing of its allowance for a pool, if it is not within it.
-    #[inline]
-    pub(super) fn keep_cache_within(&mut self, cache: &mut StreamCache, row: usize, within: bool) {
-        if !within {
-            let allowed = cache.counters().allow(row, &mut self.caches.peaks());
-            self.accounts.may_have_peaked |= !allowed;
         }
     }
 

@@ -4,8 +4,6 @@
 //! that the capture may take for its own. All others are freed outside captures, behind the work of their
 //! streams.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::captures::CaptureState;
@@ -276,12 +274,12 @@ impl<D: Driver> Locked<'_, D> {
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
-        let caches = Arc::clone(&self.state.caches);
+        let State { caches, blocks, accounts, .. } = &mut *self.state;
         let mut cache = caches.get(id.cache).ok_or_else(unknown)?;
         let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
-        let block = self.state.blocks.end_lease(lease.row);
+        let block = blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
-        self.state.keep_cache_within(&mut cache, Pools::row(block.site.heap), within);
+        accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);
         block.asked = lease.asked;
         block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();

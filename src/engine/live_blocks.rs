@@ -303,11 +303,10 @@ impl Blocks {
         of_pool.map_or(0, |it| if it.overlap { u64::MAX } else { it.bytes })
     }
 
-    /// What live blocks occupy in a heap that stream caches have on lease, in bytes.
+    /// What those blocks of a pool's class occupy that stream caches have on lease, in bytes.
     #[inline]
-    pub(super) fn leased_bytes(&self, heap: u32) -> i64 {
-        let of_pool = self.by_pool.get(Pools::row(heap));
-        of_pool.map_or(0, |it| it.leased[class(Pools::is_small(heap))] as i64)
+    pub(super) fn leased_bytes(&self, pool: usize, class: usize) -> i64 {
+        self.by_pool.get(pool).map_or(0, |it| it.leased[class] as i64)
     }
 
     /// The rows of a pool's live blocks.

@@ -361,7 +361,8 @@ impl StreamCache {
         let within = self.counted.change(pool.row()).leave(class, bytes, requested);
         let (number, retired) = (row.bucket, row.state == RowState::Retired);
         self.hearing.note(Demand::Free { block: id.number() });
-        let row = self.drop_row(id.slot);
+        let row = vacate(&mut self.rows, &mut self.vacant, id.slot);
+        self.buckets[number as usize].members -= 1;
         let CacheLease { asked, uses, .. } = &mut self.rows[id.slot as usize].lease;
         let lease = CacheLease { row, asked: asked.take(), uses: std::mem::take(uses) };
         if retired && self.buckets[number as usize].members == 0 {
@@ -426,10 +427,10 @@ impl StreamCache {
                 return true;
             }
             bucket.touched = false;
-            let cached = bucket.cached.len() as u64;
-            self.counted.change(row).drop_cached(bucket.class, cached);
-            while let Some(slot) = self.buckets[number as usize].cached.pop() {
-                leases.push(self.drop_row(slot));
+            bucket.members -= bucket.cached.len();
+            self.counted.change(row).drop_cached(bucket.class, bucket.cached.len());
+            for slot in bucket.cached.drain(..).rev() {
+                leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
             }
             false
         });
@@ -535,15 +536,15 @@ impl StreamCache {
         let (engine, cache) = (self.engine, self.number);
         BlockId { engine, cache, slot, number: name(cache, number) }
     }
+}
 
-    /// Lets a row be another block's. Returns the engine's row of the one that it had.
-    fn drop_row(&mut self, slot: u32) -> u32 {
-        let row = &mut self.rows[slot as usize];
-        row.state = RowState::Vacant;
-        self.vacant.push(slot);
-        self.buckets[row.bucket as usize].members -= 1;
-        row.lease.row
-    }
+/// Lets a row be another block's. Returns the engine's row of the one that it had.
+#[inline]
+fn vacate(rows: &mut [LeaseRow], vacant: &mut Vec<u32>, slot: u32) -> u32 {
+    let row = &mut rows[slot as usize];
+    row.state = RowState::Vacant;
+    vacant.push(slot);
+    row.lease.row
 }
 
 #[cfg(debug_assertions)]

@@ -410,7 +410,7 @@ impl Page<'_> {
         let mut expected = Amounts::default();
         let (split, free) = heap.free_pieces();
         (expected[SPLIT], expected[SPLIT_BYTES]) = (split as i64, free as i64);
-        expected[SPLIT_BYTES] += blocks.leased_bytes(first);
+        expected[SPLIT_BYTES] += blocks.leased_bytes(pool.label().id.row(), class(small));
         [expected[ALLOCATIONS], expected[ALLOCATED], expected[REQUESTED]] = live;
         for heap in [Some(first), planned].into_iter().flatten() {
             with_heap!(pools, heap, |heap| {
