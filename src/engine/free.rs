@@ -554,21 +554,18 @@ impl<D: Driver> Engine<D> {
         if block.engine != self.number || block.cache == NO_CACHE {
             return self.free_locked(block, false);
         }
-        let given = self.caches.get(block.cache).map(|mut cache| {
-            let given = cache.give(&self.driver, block, None, false);
-            (given, cache)
-        });
-        match given {
-            Some((Given::Done { over: None }, _)) => Ok(()),
-            Some((Given::Done { over: Some(row) }, cache)) => self.raise_allowance(cache, row),
-            Some((Given::Undecided, cache)) => {
-                drop(cache);
-                self.free_locked(block, true)
-            }
-            Some((Given::Unknown, _)) | None => {
-                Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
+        if let Some(mut cache) = self.caches.get(block.cache) {
+            match cache.give(&self.driver, block, None, false) {
+                Given::Done { over: None } => return Ok(()),
+                Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
+                Given::Undecided => {
+                    drop(cache);
+                    return self.free_locked(block, true);
+                }
+                Given::Unknown => {}
             }
         }
+        Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
     }
 
     /// Frees a block that no stream cache may keep, and that one may have on lease.

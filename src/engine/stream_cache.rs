@@ -429,7 +429,7 @@ impl StreamCache {
             bucket.touched = false;
             bucket.members -= bucket.cached.len();
             self.counted.change(row).drop_cached(bucket.class, bucket.cached.len());
-            for slot in bucket.cached.drain(..).rev() {
+            while let Some(slot) = bucket.cached.pop() {
                 leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
             }
             false

@@ -53,7 +53,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "cached-stranger",
         rule: "A use of a stream cache's block is noted in that cache.",
         file: "src/engine/free.rs",
-        edits: &[("block.engine != self.number || block.cache == NO_CACHE", "true")],
+        edits: &[(
+            "if block.engine != self.number || block.cache == NO_CACHE {
+            return Ok(false);",
+            "if true {
+            return Ok(false);",
+        )],
         test: "blocks::eager::a_retired_streams_block_can_be_used_by_the_next_of_that_name",
     },
     Mutant {
