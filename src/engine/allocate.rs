@@ -1,8 +1,6 @@
 //! Handing out memory. [`Engine::allocate`] asks the stream's cache first. What that has not goes through
 //! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives ([`oom`](super::oom)).
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::config::Flaw;
@@ -13,7 +11,7 @@ use super::names::{BlockId, PoolId};
 use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
-use super::stream_cache::CacheLease;
+use super::stream_cache::{CacheLease, StreamCache};
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, StreamRefusal};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
@@ -22,6 +20,7 @@ use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
 use crate::settings::Rounding;
+use crate::sync::MutexGuard;
 
 const CALL: &str = "allocate";
 
@@ -371,8 +370,7 @@ impl<D: Driver> Locked<'_, D> {
                     _ if pool != request.pool => Tenure::Offered(request.pool),
                     _ => Tenure::Own(users),
                 };
-                let block = LiveBlock::new(site, bytes, asked.clone(), Origin::Outside);
-                self.hand_out_outside(pool, LiveBlock { tenure, ..block }, address)
+                self.hand_out_outside(pool, (site, tenure), (address, bytes), asked)
             }
         };
         if self.state.history.is_some() {
@@ -381,24 +379,31 @@ impl<D: Driver> Locked<'_, D> {
         Block { id, address, bytes: requested }
     }
 
-    /// Enters a block that work outside captures gets.
-    fn hand_out_outside(&mut self, pool: PoolId, mut block: LiveBlock, address: u64) -> BlockId {
-        let LiveBlock { site: BlockSite { number, heap, .. }, bytes, tenure, .. } = block;
-        let Asked { requested, stream, .. } = block.asked;
+    /// Enters a block that work outside captures gets, at an address and of so many bytes.
+    fn hand_out_outside(
+        &mut self,
+        pool: PoolId,
+        (site, tenure): (BlockSite, Tenure),
+        (address, bytes): (u64, u64),
+        asked: &Asked,
+    ) -> BlockId {
+        let BlockSite { number, heap, .. } = site;
+        let &Asked { requested, stream, ref frames } = asked;
         let row = self.state.pools.get_mut(pool).expect("found before");
         if let Tenure::Lent(_) = tenure {
             row.add_lent(bytes);
         }
         let caches = self.config.settings.caching && row.config().may_cache();
-        let may_lease = matches!(tenure, Tenure::Own(_));
-        let leased = caches && may_lease;
+        let leased = caches && matches!(tenure, Tenure::Own(_));
+        let known = if leased { None } else { frames.clone() };
+        let known = Asked { requested, stream, frames: known };
+        let block = LiveBlock::new(site, bytes, known, Origin::Outside);
+        let id = self.state.blocks.insert(LiveBlock { tenure, leased, ..block });
         // A stream cache counts what it leases, and knows who asked.
         match leased {
             true => self.state.count_left_over(heap, None),
             false => self.state.count_in(heap, bytes, requested),
         }
-        let frames = if leased { block.asked.frames.take() } else { None };
-        let id = self.state.blocks.insert(LiveBlock { leased, ..block });
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
         }
@@ -406,13 +411,12 @@ impl<D: Driver> Locked<'_, D> {
             self.state.caches.note(stream, Demand::Allocate { block: number, bytes, stream });
             return id;
         }
-        let caches = Arc::clone(&self.state.caches);
+        let State { caches, accounts, .. } = &mut *self.state;
         let mut cache = caches.of(stream);
         caches.set_used(cache.number());
-        let asked = Asked { requested, stream, frames };
-        let lease = CacheLease { row: id.slot, asked, uses: SmallVec::new() };
-        let id = cache.enroll(lease, pool, (address, bytes));
-        self.state.accounts.heard(cache.allow(&mut caches.peaks()));
+        let lease = CacheLease { row: id.slot, asked: asked.clone(), uses: SmallVec::new() };
+        let (id, within) = cache.enroll(lease, pool, (address, bytes));
+        accounts.keep_within(caches, &mut cache, (pool.row(), within));
         id
     }
 }
@@ -459,10 +463,20 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Block, Error> {
         let mut request = self.ask(pool, bytes, stream)?;
         request.fixed = fixed;
-        match self.take_cached(&request)? {
+        match self.take_cached(&mut request) {
             Some(block) => Ok(block),
-            None => self.request(|locked| locked.allocate(&request), last_resort),
+            None => self.allocate_locked(&request, last_resort),
         }
+    }
+
+    /// Hands a block out that no stream cache has.
+    #[inline(never)]
+    fn allocate_locked(
+        &self,
+        request: &Request,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        self.request(|locked| locked.allocate(request), last_resort)
     }
 
     /// Like [`Engine::allocate`], or [`Engine::allocate_fixed`] with `fixed`, for a stream of a capture and no other
@@ -508,21 +522,38 @@ impl<D: Driver> Engine<D> {
 
     /// What the stream's cache has for a request outside captures.
     #[inline]
-    fn take_cached(&self, request: &Request) -> Result<Option<Block>, Error> {
-        let &Request { pool, bytes, asked: Asked { requested, stream, ref frames }, .. } = request;
-        if self.state.is_poisoned() {
-            return Err(Error::Poisoned);
+    fn take_cached(&self, request: &mut Request) -> Option<Block> {
+        if !self.caches_blocks() {
+            return None;
         }
-        let cache = self.caches.outside(stream).filter(|_| self.config.settings.caching);
-        let Some(mut cache) = cache else { return Ok(None) };
-        let sizes = (bytes, requested);
-        let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone(), false);
-        let Some((block, may_peak)) = taken else { return Ok(None) };
-        if may_peak && !cache.allow(&mut self.caches.peaks()) {
+        let mut cache = self.caches.outside(request.asked.stream)?;
+        let sizes = (request.pool, request.bytes);
+        let (block, over) = cache.take(&self.driver, sizes, &mut request.asked, false)?;
+        if let Some(row) = over {
+            // The engine's lock tells the host what this fails with.
+            self.raise_allowance(cache, row).ok()?;
+        }
+        Some(block)
+    }
+
+    /// Whether stream caches may have blocks to hand out. A poisoned engine hands nothing out.
+    #[inline]
+    fn caches_blocks(&self) -> bool {
+        self.config.settings.caching && !self.state.is_poisoned()
+    }
+
+    /// Asks for what a stream cache is missing of its allowance for a pool, or notes a new peak.
+    #[cold]
+    pub(super) fn raise_allowance(
+        &self,
+        mut cache: MutexGuard<'_, StreamCache>,
+        row: usize,
+    ) -> Result<(), Error> {
+        if !cache.counters().allow(row, &mut self.caches.peaks()) {
             drop(cache);
             self.lock()?.sum_up();
         }
-        Ok(Some(block))
+        Ok(())
     }
 }
 
@@ -578,7 +609,7 @@ impl<D: Driver> HostCalls<'_, D> {
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Option<Block>, Error> {
         let mut request = self.0.ask(outside, bytes, stream.as_stream())?;
-        if let Some(block) = self.0.take_cached(&request)? {
+        if let Some(block) = self.0.take_cached(&mut request) {
             return Ok(Some(block));
         }
         self.0.request(|locked| locked.allocate_by_capture(outside, &mut request), last_resort)
@@ -594,14 +625,12 @@ impl<D: Driver> HostCalls<'_, D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Option<Block> {
-        let Request { pool, bytes, asked, .. } =
+        let Request { pool, bytes, mut asked, .. } =
             self.0.ask(pool, bytes, stream.as_stream()).ok()?;
-        let Asked { requested, stream, frames } = asked;
-        if self.0.state.is_poisoned() || !self.0.config.settings.caching {
+        if !self.0.caches_blocks() {
             return None;
         }
-        let mut cache = self.0.caches.outside_at_once(stream)?;
-        let sizes = (bytes, requested);
-        cache.take(&self.0.driver, (pool, stream), sizes, frames, true).map(|(block, _)| block)
+        let mut cache = self.0.caches.outside_at_once(asked.stream)?;
+        cache.take(&self.0.driver, (pool, bytes), &mut asked, true).map(|(block, _)| block)
     }
 }

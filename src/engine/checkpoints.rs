@@ -318,7 +318,9 @@ impl<D: Driver> Locked<'_, D> {
         let (mut leases, mut cached) = (Vec::new(), Leases::new());
         for mut cache in caches.used() {
             // Under one lock: what another thread takes or frees just then is in one of the two.
-            leases.extend(cache.give_up_live(pool));
+            let (live, within) = cache.give_up_live(pool);
+            leases.extend(live);
+            self.state.accounts.keep_within(&caches, &mut cache, (pool.row(), within));
             cache.drain(Some(pool), |_, _| true, &mut cached);
         }
         for (id, lease) in leases {

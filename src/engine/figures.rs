@@ -15,17 +15,19 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::pools::Pools;
+use super::stream_cache::{StreamCache, StreamCaches};
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
+use crate::heap::Heap;
 use crate::size::Size;
 
-/// The figures that are counted.
+/// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
 pub(super) const ALLOCATIONS: usize = 0;
 pub(super) const ALLOCATED: usize = 1;
 pub(super) const REQUESTED: usize = 2;
-pub(super) const ACTIVE: usize = 3;
-pub(super) const ACTIVE_BYTES: usize = 4;
+pub(super) const WAITING: usize = 3;
+pub(super) const WAITING_BYTES: usize = 4;
 pub(super) const SPLIT: usize = 5;
 pub(super) const SPLIT_BYTES: usize = 6;
 pub(super) const SEGMENTS: usize = 7;
@@ -34,133 +36,202 @@ pub(super) const SUSPENDED: usize = 9;
 const KINDS: usize = 10;
 
 /// One of each figure.
-pub(super) type Amounts = [u64; KINDS];
+pub(super) type Amounts = [i64; KINDS];
 
-/// What one place counts of one pool's small or large blocks.
+/// Small blocks, large blocks, all blocks.
+type Levels<T> = [T; 3];
+
+/// The index of the level of all blocks, behind those of small and of large ones.
+const ALL: usize = 2;
+
+/// The index of a level, or class, of small or of large blocks.
+#[inline]
+pub(super) fn class(small: bool) -> usize {
+    usize::from(!small)
+}
+
+/// What there is of each figure, of what is counted.
+fn figures(counted: &Amounts) -> Amounts {
+    let mut figures = *counted;
+    figures[WAITING] += counted[ALLOCATIONS];
+    figures[WAITING_BYTES] += counted[ALLOCATED];
+    figures
+}
+
+/// What one place counts of one pool's blocks.
+///
+/// What is left over in bytes is counted so that it stays as it is when a block passes from one place to another: the
+/// engine counts what is free in heaps and what stream caches have on lease, and a stream cache takes its live blocks
+/// from that. So what a stream cache counts of it is below zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counter {
-    current: Amounts,
-    allowed: Amounts,
-    /// By how much each figure has risen since the counter was settled.
-    risen: Amounts,
+    allowed: Levels<Amounts>,
+    /// What is left of that: so much less is counted, or more where it is below zero.
+    left: Levels<Amounts>,
+    /// By how much each figure of small and of large blocks has risen since the counter was settled.
+    risen: [Amounts; 2],
+    /// What was free in the heaps of small and of large blocks when that was last counted, in bytes.
+    free: [i64; 2],
 }
 
 impl Counter {
-    /// Takes some new figures. Says whether they are no more than was allowed.
+    /// Adds to some figures of a class, and of all blocks. Says whether they are no more than was allowed.
     #[inline]
-    pub(super) fn set<const N: usize>(&mut self, figures: [(usize, u64); N]) -> bool {
+    fn add<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
         let mut within = true;
-        for (kind, value) in figures {
-            self.risen[kind] += value.saturating_sub(self.current[kind]);
-            self.current[kind] = value;
-            within &= value <= self.allowed[kind];
+        for level in [class, ALL] {
+            let left = &mut self.left[level];
+            for (kind, amount) in amounts {
+                left[kind] -= amount;
+                within &= left[kind] >= 0;
+            }
         }
         within
     }
 
-    /// Adds to some figures. Says whether they are no more than was allowed.
+    /// Takes from some figures of a class, and of all blocks.
     #[inline]
-    pub(super) fn add<const N: usize>(&mut self, amounts: [(usize, u64); N]) -> bool {
-        let mut within = true;
-        for (kind, amount) in amounts {
-            self.risen[kind] += amount;
-            self.current[kind] += amount;
-            within &= self.current[kind] <= self.allowed[kind];
-        }
-        within
-    }
-
-    /// Takes from some figures.
-    #[inline]
-    pub(super) fn take<const N: usize>(&mut self, amounts: [(usize, u64); N]) {
-        for (kind, amount) in amounts {
-            self.current[kind] -= amount;
+    fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
+        for level in [class, ALL] {
+            for (kind, amount) in amounts {
+                self.left[level][kind] += amount;
+            }
         }
     }
-}
 
-/// A counter of one pool's small or large blocks.
-pub(super) trait Counting: Default {
+    /// What is counted.
+    #[inline]
+    fn now(&self, level: usize, kind: usize) -> i64 {
+        self.allowed[level][kind] - self.left[level][kind]
+    }
+
+    /// Adds to some figures by which they rise in all. Says whether they are no more than was allowed.
+    #[inline]
+    fn raise<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
+        for (kind, amount) in amounts {
+            self.risen[class][kind] += amount;
+        }
+        self.add(class, amounts)
+    }
+
+    /// Takes some new figures of a class. Says whether they are no more than was allowed.
+    #[inline]
+    fn set<const N: usize>(&mut self, class: usize, figures: [(usize, i64); N]) -> bool {
+        figures.into_iter().fold(true, |within, (kind, value)| {
+            let more = value - self.now(class, kind);
+            self.risen[class][kind] += more.max(0);
+            within & self.add(class, [(kind, more)])
+        })
+    }
+
+    /// Takes what is left over in a heap, pieces and bytes, and the bytes there that stream caches have on lease. Says
+    /// whether that is no more than was allowed.
+    #[inline]
+    fn set_left_over(&mut self, class: usize, (pieces, free): (i64, i64), leased: i64) -> bool {
+        self.risen[class][SPLIT_BYTES] += (free - self.free[class]).max(0);
+        self.free[class] = free;
+        let more = free + leased - self.now(class, SPLIT_BYTES);
+        self.set(class, [(SPLIT, pieces)]) & self.add(class, [(SPLIT_BYTES, more)])
+    }
+
+    /// A stream cache hands out a block that it had cached. False where there may be a new peak.
+    #[inline]
+    pub(super) fn take(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
+        self.take_from(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)]);
+        self.raise(class, live(bytes, requested))
+    }
+
+    /// Whether a stream cache can hand such a block out without a new peak.
+    #[inline]
+    pub(super) fn can_take(&self, class: usize, bytes: u64, requested: u64) -> bool {
+        self.can_add(class, live(bytes, requested))
+    }
+
+    /// A stream cache caches a block that was live. False where there may be a new peak of what is left over.
+    #[inline]
+    pub(super) fn give(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
+        self.take_from(class, live(bytes, requested));
+        self.raise(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
+    }
+
+    /// Whether a stream cache can cache such a block without a new peak of what is left over.
+    #[inline]
+    pub(super) fn can_give(&self, class: usize, bytes: u64) -> bool {
+        self.can_add(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
+    }
+
+    #[inline]
+    fn can_add<const N: usize>(&self, class: usize, amounts: [(usize, i64); N]) -> bool {
+        let fits = |level: usize| amounts.iter().all(|&(kind, it)| it <= self.left[level][kind]);
+        fits(class) && fits(ALL)
+    }
+
+    /// A stream cache takes a place on lease and hands it out. False where there may be a new peak.
+    #[inline]
+    pub(super) fn enter(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
+        self.take_from(class, [(SPLIT_BYTES, bytes as i64)]);
+        self.raise(class, live(bytes, requested))
+    }
+
+    /// A stream cache gives a live block up. False where it counts more than it is allowed.
+    pub(super) fn leave(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
+        self.take_from(class, live(bytes, requested));
+        self.add(class, [(SPLIT_BYTES, bytes as i64)])
+    }
+
+    /// A stream cache gives up so many blocks that it had cached.
+    #[inline]
+    pub(super) fn drop_cached(&mut self, class: usize, count: usize) {
+        self.take_from(class, [(SPLIT, count as i64)]);
+    }
+
     /// Whether it counts no more than it is allowed.
-    fn is_within(&self) -> bool;
-
-    /// Lets the peak statistics see, and change, what is counted and allowed.
-    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R;
-
-    /// Sets the allowance of the counter to what it counts.
-    fn settle(&mut self, peaks: &mut Peaks, row: usize);
-
-    /// What is counted, as far as it is counted by kinds, and what is allowed.
-    #[cfg(debug_assertions)]
-    fn amounts(&self) -> (Amounts, Amounts);
-}
-
-impl Counting for Counter {
     fn is_within(&self) -> bool {
-        self.current.iter().zip(&self.allowed).all(|(current, allowed)| current <= allowed)
-    }
-
-    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
-        change(self)
-    }
-
-    fn settle(&mut self, peaks: &mut Peaks, row: usize) {
-        peaks.settle(row, self);
-    }
-
-    #[cfg(debug_assertions)]
-    fn amounts(&self) -> (Amounts, Amounts) {
-        (self.current, self.allowed)
+        self.left.iter().flatten().all(|&left| left >= 0)
     }
 }
 
-/// The counters of one place, by pool and class.
+/// A live block, its bytes, and its bytes as asked for.
+#[inline]
+fn live(bytes: u64, requested: u64) -> [(usize, i64); 3] {
+    [(ALLOCATIONS, 1), (ALLOCATED, bytes as i64), (REQUESTED, requested as i64)]
+}
+
+/// The counters of one place, by the rows of the pools.
 ///
 /// Of a counter that is not listed as changed the allowance is what it counts. So what is counted first after
 /// that exceeds its allowance if it is a rise, and [`Counters::allow`] lists it: only what may fall first
 /// needs [`Counters::change`].
-#[derive(Debug)]
-pub(super) struct Counters<C> {
-    rows: Vec<(C, bool)>,
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    rows: Vec<(Counter, bool)>,
     /// Those that may have changed since they were settled; each is marked too.
     changed: Vec<u32>,
 }
 
-impl<C> Default for Counters<C> {
-    fn default() -> Self {
-        Self { rows: Vec::new(), changed: Vec::new() }
-    }
-}
-
-/// The row of a pool's small or large blocks.
-#[inline]
-pub(super) fn row(pool: PoolId, small: bool) -> usize {
-    2 * pool.row() + usize::from(!small)
-}
-
-impl<C: Counting> Counters<C> {
+impl Counters {
     /// Makes a row, if there is none.
     #[inline]
     pub(super) fn reach(&mut self, row: usize) {
         if self.rows.len() <= row {
-            self.rows.resize_with((row | 1) + 1, Default::default);
+            self.rows.resize_with(row + 1, Default::default);
         }
     }
 
     /// A counter that is there, in which nothing falls before something has risen.
     #[inline]
-    pub(super) fn rise(&mut self, row: usize) -> &mut C {
+    pub(super) fn rise(&mut self, row: usize) -> &mut Counter {
         &mut self.rows[row].0
     }
 
     #[inline]
-    pub(super) fn get(&self, row: usize) -> &C {
+    pub(super) fn get(&self, row: usize) -> &Counter {
         &self.rows[row].0
     }
 
     /// A counter that is there and about to change.
     #[inline]
-    pub(super) fn change(&mut self, row: usize) -> &mut C {
+    pub(super) fn change(&mut self, row: usize) -> &mut Counter {
         let (counter, changed) = &mut self.rows[row];
         if !*changed {
             *changed = true;
@@ -172,64 +243,49 @@ impl<C: Counting> Counters<C> {
     /// Asks for what a counter is missing of its allowance, and for more where there is any, so that it seldom
     /// has to. False where there may be a new peak.
     pub(super) fn allow(&mut self, row: usize, peaks: &mut Peaks) -> bool {
-        let ask = |counter: &mut C, peaks: &mut Peaks| {
-            counter.is_within() || counter.with_counter(|counter| peaks.allow_ahead(row, counter))
-        };
-        if ask(self.change(row), peaks) {
+        if peaks.allow(row, self.change(row)) {
             return true;
         }
-        /// To settle a counter costs more than to take back what it has left over.
-        const FEW: usize = 8;
-        // One class may be allowed too much where the other lacks something: after blocks of one size come
-        // blocks of another, for instance. What is settled here is not met again before it changes.
+        // One pool's counter may be allowed too much where another's lacks something.
         let Self { rows, changed } = self;
-        let few = changed.len() <= FEW;
         changed.retain(|&row| {
-            let row = row as usize;
-            let (counter, changed) = &mut rows[row];
-            *changed = few || !counter.is_within();
-            match *changed {
-                true => counter.with_counter(|counter| peaks.take_surplus(row, counter)),
-                false => counter.settle(peaks, row),
-            }
+            let (counter, changed) = &mut rows[row as usize];
+            peaks.settle(row as usize, counter, |left| left.max(0));
+            *changed = !counter.is_within();
             *changed
         });
-        ask(&mut rows[row].0, peaks)
+        peaks.allow(row, &mut rows[row].0)
     }
 
     /// Settles what has changed. With all places settled, [`Counters::raise`] notes the peaks.
-    pub(super) fn settle(&mut self, peaks: &mut Peaks) {
+    fn settle(&mut self, peaks: &mut Peaks) {
         for &row in &self.changed {
-            self.rows[row as usize].0.settle(peaks, row as usize);
+            peaks.settle(row as usize, &mut self.rows[row as usize].0, |left| left);
         }
     }
 
     /// Notes new peaks of the pools that have changed, after all counters of all places were settled.
-    pub(super) fn raise(&mut self, peaks: &mut Peaks) {
+    fn raise(&mut self, peaks: &mut Peaks) {
         for row in self.changed.drain(..) {
             self.rows[row as usize].1 = false;
-            raise(peaks.pool(row as usize / 2));
+            raise(peaks.pool(row as usize));
         }
     }
 
-    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over all pools.
-    pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
-        for row in [row(pool, true), row(pool, false)] {
-            let Some((counter, _)) = self.rows.get_mut(row) else { continue };
-            counter.with_counter(|counter| {
-                counter.current = Amounts::default();
-                peaks.settle(row, counter);
-            });
-            // It stays listed where it is.
-            *counter = C::default();
-        }
+    /// Counts a pool out that is gone: its row will be another's. What rose in it stays in the sums over all pools.
+    pub(super) fn forget_pool(&mut self, row: usize, peaks: &mut Peaks) {
+        let Some((counter, _)) = self.rows.get_mut(row) else { return };
+        counter.left = counter.allowed;
+        peaks.settle(row, counter, |left| left);
+        // It stays listed where it is.
+        *counter = Counter::default();
     }
 }
 
 /// Sums over some of the memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
-    /// Of all allowances: the figures, once all counters are settled.
+    /// Of all allowances: what is counted, once all counters are settled.
     allowed: Amounts,
     peak: Amounts,
     /// By how much each figure had risen when the counters were settled, since sums over time were reset.
@@ -238,123 +294,99 @@ struct Level {
     reset_current: Amounts,
 }
 
-/// Small blocks, large blocks, all blocks.
-type Levels = [Level; 3];
-
-/// The index of the level of all blocks, behind those of small and of large ones.
-const ALL: usize = 2;
-
 /// Grants and peaks.
 #[derive(Debug, Default)]
 pub(super) struct Peaks {
-    pools: Vec<Levels>,
-    engine: Levels,
+    pools: Vec<Levels<Level>>,
+    engine: Levels<Level>,
 }
 
 /// Notes new peaks of a pool, or of all pools. All counters are settled.
-fn raise(levels: &mut Levels) {
+fn raise(levels: &mut Levels<Level>) {
     for level in levels {
-        for (peak, &current) in level.peak.iter_mut().zip(&level.allowed) {
+        for (peak, current) in level.peak.iter_mut().zip(figures(&level.allowed)) {
             *peak = current.max(*peak);
         }
     }
 }
 
 impl Peaks {
-    fn pool(&mut self, row: usize) -> &mut Levels {
+    fn pool(&mut self, row: usize) -> &mut Levels<Level> {
         if self.pools.len() <= row {
             self.pools.resize_with(row + 1, Default::default);
         }
         &mut self.pools[row]
     }
 
-    /// What a counter's row is a part of, the pool's sums and those over all, and which of its levels.
-    fn of(&mut self, row: usize) -> ([&mut Levels; 2], usize) {
-        self.pool(row / 2);
-        ([&mut self.pools[row / 2], &mut self.engine], row % 2)
+    /// The sums that a counter of a pool is a part of.
+    fn of(&mut self, row: usize) -> [&mut Levels<Level>; 2] {
+        self.pool(row);
+        [&mut self.pools[row], &mut self.engine]
     }
 
     /// Lets a row be another pool's.
     pub(super) fn forget_pool(&mut self, row: usize) {
         if let Some(levels) = self.pools.get_mut(row) {
-            *levels = Levels::default();
+            *levels = Default::default();
         }
     }
 
     /// Grants a counter what it is missing, figure by figure, if there can be no new peak by that; a
     /// figure that is missing something gets half of what else is left for all too, so that it need
-    /// not ask again soon. False where there may be a new peak; the allowance then stays as it is.
-    fn allow_ahead(&mut self, row: usize, counter: &mut Counter) -> bool {
-        let (mut levels, class) = self.of(row);
+    /// not ask again soon. False where there may be a new peak.
+    fn allow(&mut self, row: usize, counter: &mut Counter) -> bool {
+        let mut sums = self.of(row);
         let mut fits = true;
-        for kind in 0..KINDS {
-            let Counter { current, allowed, .. } = counter;
-            if current[kind] <= allowed[kind] {
-                continue;
-            }
-            let missing = current[kind] - allowed[kind];
-            let mut left = u64::MAX;
-            for levels in &levels {
-                for level in [&levels[class], &levels[ALL]] {
-                    left = left.min(level.peak[kind].saturating_sub(level.allowed[kind]));
+        for level in 0..=ALL {
+            let of_level = counter.left[level].iter_mut().zip(&mut counter.allowed[level]);
+            for (kind, (own, allowed)) in of_level.enumerate().filter(|(_, (own, _))| **own < 0) {
+                let missing = -*own;
+                let left = sums.iter().map(|sums| sums[level].left(kind)).fold(i64::MAX, i64::min);
+                if left < missing {
+                    fits = false;
+                    continue;
                 }
+                let more = missing + (left - missing) / 2;
+                sums.iter_mut().for_each(|sums| sums[level].allowed[kind] += more);
+                *own += more;
+                *allowed += more;
             }
-            if left < missing {
-                fits = false;
-                continue;
-            }
-            let more = missing + (left - missing) / 2;
-            for levels in &mut levels {
-                levels[class].allowed[kind] += more;
-                levels[ALL].allowed[kind] += more;
-            }
-            allowed[kind] += more;
         }
         fits
     }
 
-    /// Takes back what a counter is allowed beyond what it counts.
-    fn take_surplus(&mut self, row: usize, counter: &mut Counter) {
-        let (levels, class) = self.of(row);
-        for levels in levels {
-            for kind in 0..KINDS {
-                let surplus = counter.allowed[kind].saturating_sub(counter.current[kind]);
-                levels[class].allowed[kind] -= surplus;
-                levels[ALL].allowed[kind] -= surplus;
-            }
-        }
-        for (allowed, &current) in counter.allowed.iter_mut().zip(&counter.current) {
-            *allowed = current.min(*allowed);
-        }
-    }
-
-    /// Makes the allowance of a counter what it counts, and takes in by how much its figures have risen.
-    fn settle(&mut self, row: usize, counter: &mut Counter) {
-        let (levels, class) = self.of(row);
-        for levels in levels {
-            for part in [class, ALL] {
-                let level = &mut levels[part];
+    /// Takes `part` of what is left of a counter's allowance back, figure by figure, and takes in by how much its figures
+    /// have risen.
+    fn settle(&mut self, row: usize, counter: &mut Counter, part: impl Fn(i64) -> i64) {
+        let Counter { allowed, left, risen, .. } = counter;
+        for sums in self.of(row) {
+            for (level, sum) in sums.iter_mut().enumerate() {
                 for kind in 0..KINDS {
-                    // The counter's allowance is a part of the sum.
-                    level.allowed[kind] -= counter.allowed[kind];
-                    level.allowed[kind] += counter.current[kind];
-                    level.risen[kind] += counter.risen[kind];
+                    sum.allowed[kind] -= part(left[level][kind]);
+                    sum.risen[kind] += match level {
+                        ALL => risen[0][kind] + risen[1][kind],
+                        class => risen[class][kind],
+                    };
                 }
             }
         }
-        counter.allowed = counter.current;
-        counter.risen = Amounts::default();
+        for (allowed, left) in allowed.iter_mut().flatten().zip(left.iter_mut().flatten()) {
+            let part = part(*left);
+            *allowed -= part;
+            *left -= part;
+        }
+        *risen = Default::default();
     }
 
     /// Makes the present figures the highest, with all counters settled.
     pub(super) fn reset_peaks(&mut self) {
-        self.levels().for_each(|level| level.peak = level.allowed);
+        self.levels().for_each(|level| level.peak = figures(&level.allowed));
     }
 
     /// Makes sums over time begin now, with all counters settled.
     pub(super) fn reset_accumulated(&mut self) {
         self.levels().for_each(|level| {
-            (level.risen, level.reset_current) = (Amounts::default(), level.allowed);
+            (level.risen, level.reset_current) = (Amounts::default(), figures(&level.allowed));
         });
     }
 
@@ -369,18 +401,30 @@ impl Peaks {
 }
 
 impl Level {
+    /// How much more of a figure may be allowed without a new peak.
+    fn left(&self, kind: usize) -> i64 {
+        let figures = figures(&self.allowed);
+        let left = |kind: usize| self.peak[kind] - figures[kind];
+        match kind {
+            ALLOCATIONS => left(ALLOCATIONS).min(left(WAITING)),
+            ALLOCATED => left(ALLOCATED).min(left(WAITING_BYTES)),
+            _ => left(kind),
+        }
+    }
+
     fn figures(&self) -> Figures {
+        let (current, risen) = (figures(&self.allowed), figures(&self.risen));
         let figure = |kind: usize| {
-            let (current, allocated) = (self.allowed[kind], self.risen[kind]);
-            let freed = (allocated + self.reset_current[kind]) - current;
-            Figure { current, peak: self.peak[kind], allocated, freed }
+            let [current, peak, allocated, base] =
+                [current, self.peak, risen, self.reset_current].map(|it| it[kind] as u64);
+            Figure { current, peak, allocated, freed: (allocated + base) - current }
         };
         Figures {
             allocation: figure(ALLOCATIONS),
             allocated_bytes: figure(ALLOCATED),
             requested_bytes: figure(REQUESTED),
-            active: figure(ACTIVE),
-            active_bytes: figure(ACTIVE_BYTES),
+            active: figure(WAITING),
+            active_bytes: figure(WAITING_BYTES),
             inactive_split: figure(SPLIT),
             inactive_split_bytes: figure(SPLIT_BYTES),
             segment: figure(SEGMENTS),
@@ -390,247 +434,86 @@ impl Level {
     }
 }
 
-/// How many blocks, their bytes, and their bytes as asked for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    count: u64,
-    bytes: u64,
-    requested: u64,
-}
-
-impl Tally {
-    #[inline]
-    fn add(&mut self, bytes: u64, requested: u64) {
-        self.count += 1;
-        self.bytes += bytes;
-        self.requested += requested;
+#[cfg(debug_assertions)]
+impl Counter {
+    /// Live blocks, their bytes, and their bytes as asked for, of a class; and what is left over, in pieces and bytes.
+    pub(super) fn live_and_left_over(&self, class: usize) -> [i64; 5] {
+        let kinds = [ALLOCATIONS, ALLOCATED, REQUESTED, SPLIT, SPLIT_BYTES];
+        kinds.map(|kind| self.now(class, kind))
     }
 
-    #[inline]
-    fn subtract(&mut self, bytes: u64, requested: u64) {
-        self.count -= 1;
-        self.bytes -= bytes;
-        self.requested -= requested;
-    }
-
-    #[inline]
-    fn is_within(&self, bound: &Self) -> bool {
-        self.count <= bound.count && self.bytes <= bound.bytes && self.requested <= bound.requested
-    }
-}
-
-/// What a stream cache counts of one pool's small or large blocks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CacheCounter {
-    live: Tally,
-    /// Those that were live when the counter was settled.
-    settled: Tally,
-    /// All that were handed out since then.
-    risen: Tally,
-    /// What live ones may rise to, and fall to, without a new peak.
-    ceiling: Tally,
-    floor: Tally,
-    /// Leased places, live or cached.
-    leased: Tally,
-    /// Live ones that were given up since the counter was settled: they were never cached.
-    given_up: Tally,
-    counter: Counter,
-}
-
-impl CacheCounter {
-    /// A cached block is handed out. False where there may be a new peak.
-    #[inline]
-    pub(super) fn take(&mut self, bytes: u64, requested: u64) -> bool {
-        self.live.add(bytes, requested);
-        self.risen.add(bytes, requested);
-        self.live.is_within(&self.ceiling)
-    }
-
-    /// Whether such a block can be handed out without a new peak.
-    #[inline]
-    pub(super) fn can_take(&self, bytes: u64, requested: u64) -> bool {
-        let mut live = self.live;
-        live.add(bytes, requested);
-        live.is_within(&self.ceiling)
-    }
-
-    /// Whether such a block can be cached without a new peak of what is.
-    #[inline]
-    pub(super) fn can_give(&self, bytes: u64) -> bool {
-        let mut floor = self.floor;
-        floor.add(bytes, 0);
-        floor.is_within(&self.live)
-    }
-
-    /// A block is cached. False where there may be a new peak of what is.
-    #[inline]
-    pub(super) fn give(&mut self, bytes: u64, requested: u64) -> bool {
-        self.live.subtract(bytes, requested);
-        self.floor.is_within(&self.live)
-    }
-
-    fn set_floor(&mut self) {
-        let Self { leased, counter: Counter { allowed, .. }, .. } = self;
-        self.floor.count = leased.count.saturating_sub(allowed[SPLIT]);
-        self.floor.bytes = leased.bytes.saturating_sub(allowed[SPLIT_BYTES]);
-    }
-
-    /// A place is leased and handed out.
-    pub(super) fn enter(&mut self, bytes: u64, requested: u64) {
-        self.leased.add(bytes, 0);
-        self.set_floor();
-        self.live.add(bytes, requested);
-        self.risen.add(bytes, requested);
-    }
-
-    /// A live block is given up.
-    pub(super) fn leave(&mut self, bytes: u64, requested: u64) {
-        self.leased.subtract(bytes, 0);
-        self.set_floor();
-        self.live.subtract(bytes, requested);
-        self.given_up.add(bytes, 0);
-    }
-
-    /// Cached blocks are given up.
-    pub(super) fn drop_cached(&mut self, count: u64, bytes: u64) {
-        self.leased.count -= count;
-        self.leased.bytes -= count * bytes;
-        self.set_floor();
-    }
-}
-
-impl Counting for CacheCounter {
-    fn is_within(&self) -> bool {
-        self.floor.is_within(&self.live) && self.live.is_within(&self.ceiling)
-    }
-
-    fn settle(&mut self, peaks: &mut Peaks, row: usize) {
-        self.with_counter(|counter| peaks.settle(row, counter));
-        (self.settled, self.risen, self.given_up) = (self.live, Tally::default(), Tally::default());
-    }
-
-    #[cfg(debug_assertions)]
-    fn amounts(&self) -> (Amounts, Amounts) {
-        let Self { live, leased, .. } = self;
-        let mut current = Amounts::default();
-        current[ALLOCATIONS] = live.count;
-        current[ALLOCATED] = live.bytes;
-        current[REQUESTED] = live.requested;
-        (current[ACTIVE], current[ACTIVE_BYTES]) = (live.count, live.bytes);
-        current[SPLIT] = leased.count - live.count;
-        current[SPLIT_BYTES] = leased.bytes - live.bytes;
-        (current, self.counter.allowed)
-    }
-
-    /// Lets the peak statistics see, and change, what is counted and allowed.
-    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
-        let Self { live, settled, risen, leased, given_up, counter, .. } = self;
-        let split = |leased: u64, live: u64| leased - live;
-        // What was live or was handed out, and is neither live nor given up, was cached.
-        let cached = |all: u64, live: u64, given_up: u64| all - live - given_up;
-        for (kind, current, all) in [
-            (ALLOCATIONS, live.count, risen.count),
-            (ALLOCATED, live.bytes, risen.bytes),
-            (REQUESTED, live.requested, risen.requested),
-            (ACTIVE, live.count, risen.count),
-            (ACTIVE_BYTES, live.bytes, risen.bytes),
-            (
-                SPLIT,
-                split(leased.count, live.count),
-                cached(settled.count + risen.count, live.count, given_up.count),
-            ),
-            (
-                SPLIT_BYTES,
-                split(leased.bytes, live.bytes),
-                cached(settled.bytes + risen.bytes, live.bytes, given_up.bytes),
-            ),
-        ] {
-            counter.current[kind] = current;
-            counter.risen[kind] = all;
-        }
-        let result = change(counter);
-        let allowed = &self.counter.allowed;
-        self.ceiling = Tally {
-            count: allowed[ALLOCATIONS].min(allowed[ACTIVE]),
-            bytes: allowed[ALLOCATED].min(allowed[ACTIVE_BYTES]),
-            requested: allowed[REQUESTED],
-        };
-        self.set_floor();
-        result
+    fn amounts(&self, level: usize) -> Amounts {
+        std::array::from_fn(|kind| self.now(level, kind))
     }
 }
 
 #[cfg(debug_assertions)]
-impl<C: Counting> Counters<C> {
-    /// What a row counts.
-    pub(super) fn amounts(&self, row: usize) -> Amounts {
-        self.rows.get(row).map(|(counter, _)| counter.amounts().0).unwrap_or_default()
+impl Counters {
+    /// What a row counts of a class.
+    pub(super) fn amounts(&self, row: usize, class: usize) -> Amounts {
+        self.rows.get(row).map(|(counter, _)| counter.amounts(class)).unwrap_or_default()
     }
 
-    /// Of a counter that is not listed as changed the allowance is what it counts. Adds all allowances to `sums`.
-    pub(super) fn verify(&self, sums: &mut Vec<Amounts>) -> Verdict {
+    /// Of a counter that is not listed as changed the allowance is what it counts, and of all blocks it counts what it
+    /// counts of small and of large ones. Adds all allowances to `sums`.
+    pub(super) fn verify(&self, sums: &mut Vec<Levels<Amounts>>) -> Verdict {
         let listed = times(self.changed.iter().map(|&row| row as usize), self.rows.len())?;
         for (row, ((counter, changed), listed)) in self.rows.iter().zip(listed).enumerate() {
-            let (current, allowed) = counter.amounts();
+            let Counter { allowed, left, .. } = counter;
             holds!(listed == usize::from(*changed), "counter {row} is listed {listed} times");
-            let settled = *changed || current == allowed;
-            holds!(settled, "counter {row} may count {allowed:?} and counts {current:?}");
+            let settled = *changed || left.iter().flatten().all(|&left| left == 0);
+            holds!(settled, "counter {row} may count {allowed:?}, of which is left {left:?}");
+            let [small, large, all] = [0, 1, ALL].map(|level| counter.amounts(level));
+            holds!(all == plus(small, large), "counter {row} counts {small:?}, {large:?}, {all:?}");
             if sums.len() <= row {
-                sums.resize((row | 1) + 1, Amounts::default());
+                sums.resize(row + 1, Default::default());
             }
-            sums[row].iter_mut().zip(allowed).for_each(|(sum, allowed)| *sum += allowed);
+            for (sum, &allowed) in sums[row].iter_mut().zip(allowed) {
+                *sum = plus(*sum, allowed);
+            }
         }
         Ok(())
     }
 }
 
 #[cfg(debug_assertions)]
+fn plus(one: Amounts, other: Amounts) -> Amounts {
+    std::array::from_fn(|kind| one[kind] + other[kind])
+}
+
+#[cfg(debug_assertions)]
 impl Peaks {
     /// The sums that pools and the engine are allowed are those of the counters, by class, and not above the peaks.
-    pub(super) fn verify(&self, sums: &[Amounts]) -> Verdict {
-        let plus = |a: Amounts, b: Amounts| std::array::from_fn(|kind| a[kind] + b[kind]);
-        let mut engine = [Amounts::default(); 2];
-        let none = [Amounts::default(); 2];
-        for row in 0..self.pools.len().max(sums.len() / 2) {
-            let of_pool = sums.get(2 * row..2 * row + 2).unwrap_or(&none);
-            engine = [plus(engine[0], of_pool[0]), plus(engine[1], of_pool[1])];
+    pub(super) fn verify(&self, sums: &[Levels<Amounts>]) -> Verdict {
+        let mut engine = Levels::default();
+        for row in 0..self.pools.len().max(sums.len()) {
+            let of_pool = sums.get(row).copied().unwrap_or_default();
+            for (sum, of_pool) in engine.iter_mut().zip(of_pool) {
+                *sum = plus(*sum, of_pool);
+            }
             let levels = self.pools.get(row).copied().unwrap_or_default();
-            check_levels(&levels, [of_pool[0], of_pool[1]], plus)
-                .map_err(|what| format!("row {row} of pools: {what}"))?;
+            check_levels(&levels, of_pool).map_err(|what| format!("row {row} of pools: {what}"))?;
         }
-        check_levels(&self.engine, engine, plus).map_err(|what| format!("all pools: {what}"))
+        check_levels(&self.engine, engine).map_err(|what| format!("all pools: {what}"))
     }
 }
 
 #[cfg(debug_assertions)]
-fn check_levels(
-    levels: &Levels,
-    [small, large]: [Amounts; 2],
-    plus: impl Fn(Amounts, Amounts) -> Amounts,
-) -> Verdict {
-    for (level, sum) in levels.iter().zip([small, large, plus(small, large)]) {
+fn check_levels(levels: &Levels<Level>, sums: Levels<Amounts>) -> Verdict {
+    for (level, sum) in levels.iter().zip(sums) {
         let Level { allowed, peak, .. } = level;
         holds!(*allowed == sum, "counters may count {sum:?}, and the sum is {allowed:?}");
-        let within = allowed.iter().zip(peak).all(|(allowed, peak)| allowed <= peak);
+        let within = figures(allowed).iter().zip(peak).all(|(allowed, peak)| allowed <= peak);
         holds!(within, "counters may count {allowed:?}, and the peak is {peak:?}");
     }
     Ok(())
-}
-
-#[cfg(debug_assertions)]
-impl CacheCounter {
-    /// Live blocks, their bytes, and their bytes as asked for; leased places and their bytes.
-    pub(super) fn figures(&self) -> [u64; 5] {
-        let Self { live, leased, .. } = self;
-        [live.count, live.bytes, live.requested, leased.count, leased.bytes]
-    }
 }
 
 /// What is counted behind the engine's lock.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     /// What is counted here and not by a stream cache.
-    counters: Counters<Counter>,
+    counters: Counters,
     /// Whether a stream cache's figures may have exceeded their allowance.
     may_have_peaked: bool,
     counts: Counts,
@@ -639,10 +522,17 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Notes that a stream cache stayed within its allowance, or that there may be a new peak.
+    /// Asks for what one of the stream caches is missing of its allowance for a pool, if it is not within it.
     #[inline]
-    pub(super) fn heard(&mut self, within: bool) {
-        self.may_have_peaked |= !within;
+    pub(super) fn keep_within(
+        &mut self,
+        caches: &StreamCaches,
+        cache: &mut StreamCache,
+        (row, within): (usize, bool),
+    ) {
+        if !within {
+            self.may_have_peaked |= !cache.counters().allow(row, &mut caches.peaks());
+        }
     }
 
     /// What happened, to be counted.
@@ -659,54 +549,58 @@ impl Accounts {
 #[cfg(debug_assertions)]
 impl Accounts {
     /// What is counted here.
-    pub(super) fn counters(&self) -> &Counters<Counter> {
+    pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+/// What is left over in a heap, in pieces and bytes.
+#[inline]
+fn left_over(heap: &Heap) -> (i64, i64) {
+    let (pieces, bytes) = heap.free_pieces();
+    (pieces as i64, bytes as i64)
 }
 
 impl State {
     /// Counts a block into the heap in which it lies, and what is left over there.
     #[inline(always)]
     pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
-        let at = self.counter(heap);
-        let live = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
-        let Some(row) = self.pools.find_heap(heap) else {
-            self.accounts.counters.change(at).add(live);
-            return self.pools.change(heap);
-        };
-        let (pieces, free) = row.free_pieces();
-        let counter = self.accounts.counters.rise(at);
-        let within = counter.add(live)
-            & counter.add([(ACTIVE, 1), (ACTIVE_BYTES, bytes)])
-            & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
-        if !within {
-            self.ask_for_allowance(at);
+        let (row, class) = self.counter(heap);
+        let mut within = self.accounts.counters.rise(row).raise(class, live(bytes, requested));
+        match self.pools.find_heap(heap) {
+            Some(it) => {
+                let leased = self.blocks.leased_bytes(row, class);
+                let counter = self.accounts.counters.rise(row);
+                within &= counter.set_left_over(class, left_over(it), leased);
+            }
+            None => self.pools.change(heap),
         }
+        self.keep_within(row, within);
     }
 
-    /// Counts a block out that its host has freed. If its place is free at once, [`State::count_left_over`] follows,
-    /// before anything else is counted; else its heap is counted at the end of the call.
+    /// Counts a block out that its host has freed: it waits. If its place is free at once, [`State::count_left_over`]
+    /// follows, before anything else is counted; else its heap is counted at the end of the call.
     #[inline(always)]
     pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
-        let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
-        let at = self.counter(heap);
-        self.accounts.counters.change(at).take(amounts);
+        let (row, class) = self.counter(heap);
+        let counter = self.accounts.counters.change(row);
+        counter.take_from(class, live(bytes, requested));
+        counter.add(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
     }
 
     /// Counts what is left over in a heap, where nothing else has changed that is counted here but that a block of
     /// `ended` bytes is used no more: none if a stream cache counted it.
     #[inline(always)]
     pub(super) fn count_left_over(&mut self, heap: u32, ended: Option<u64>) {
-        let Some(row) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
-        let (pieces, free) = row.free_pieces();
-        let at = self.counter(heap);
-        let counter = self.accounts.counters.change(at);
+        let (row, class) = self.counter(heap);
+        let Some(it) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
+        let leased = self.blocks.leased_bytes(row, class);
+        let counter = self.accounts.counters.change(row);
         if let Some(bytes) = ended {
-            counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
+            counter.take_from(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
         }
-        if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
-            self.ask_for_allowance(at);
-        }
+        let within = counter.set_left_over(class, left_over(it), leased);
+        self.keep_within(row, within);
     }
 
     /// Counts what has changed. Every call that changes anything ends with this.
@@ -744,9 +638,9 @@ impl State {
             false => (row.large(), row.planned_heap()),
         };
         let first = self.pools.heap(first);
-        let mut waiting = first.holding().waiting();
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
-        let (pieces, free) = first.free_pieces();
+        let left_over = left_over(first);
+        let mut waiting = first.holding().waiting();
         let mut memory =
             [first.holding().pieces() as u64, first.reserved(), first.holding().suspended()];
         if let Some(planned) = planned {
@@ -756,35 +650,39 @@ impl State {
             memory[1] += planned.reserved();
             memory[2] += planned.holding().suspended();
         }
-        let at = self.counter(heap);
-        let counter = self.accounts.counters.change(at);
+        let (row, class) = self.counter(heap);
+        let leased = self.blocks.leased_bytes(row, class);
+        let counter = self.accounts.counters.change(row);
         // Live blocks are counted as they come and go.
-        counter.set([
-            (SEGMENTS, memory[0]),
-            (RESERVED, memory[1]),
-            (SUSPENDED, memory[2]),
-            (ACTIVE, counter.current[ALLOCATIONS] + waiting.0 as u64),
-            (ACTIVE_BYTES, counter.current[ALLOCATED] + waiting.1),
-            (SPLIT, pieces as u64),
-            (SPLIT_BYTES, free),
-        ]);
-        if !counter.is_within() {
-            self.ask_for_allowance(at);
-        }
+        let within = counter.set_left_over(class, left_over, leased)
+            & counter.set(
+                class,
+                [
+                    (SEGMENTS, memory[0] as i64),
+                    (RESERVED, memory[1] as i64),
+                    (SUSPENDED, memory[2] as i64),
+                    (WAITING, waiting.0 as i64),
+                    (WAITING_BYTES, waiting.1 as i64),
+                ],
+            );
+        self.keep_within(row, within);
     }
 
-    /// The row of the counter of a heap's blocks, which is there.
+    /// The row of the counter of a heap's blocks, which is there, and their class.
     #[inline]
-    fn counter(&mut self, heap: u32) -> usize {
-        let at = 2 * Pools::row(heap) + usize::from(!Pools::is_small(heap));
-        self.accounts.counters.reach(at);
-        at
+    fn counter(&mut self, heap: u32) -> (usize, usize) {
+        let row = Pools::row(heap);
+        self.accounts.counters.reach(row);
+        (row, class(Pools::is_small(heap)))
     }
 
-    /// Asks for what a counter is missing of its allowance.
-    fn ask_for_allowance(&mut self, row: usize) {
-        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-        *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
+    /// Asks for what the engine's counter is missing of its allowance, if it is not within it.
+    #[inline]
+    fn keep_within(&mut self, row: usize, within: bool) {
+        if !within {
+            let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+            *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
+        }
     }
 
     /// Counts a pool that is gone out everywhere: its row will be another's. What rose in it stays in the sums.
@@ -794,7 +692,7 @@ impl State {
             cache.forget_pool(pool, || caches.peaks());
         }
         let mut peaks = caches.peaks();
-        self.accounts.counters.forget_pool(pool, &mut peaks);
+        self.accounts.counters.forget_pool(pool.row(), &mut peaks);
         peaks.forget_pool(pool.row());
     }
 

@@ -4,8 +4,6 @@
 //! that the capture may take for its own. All others are freed outside captures, behind the work of their
 //! streams.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::captures::CaptureState;
@@ -14,7 +12,7 @@ use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
 use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, NO_CACHE};
-use super::pools::PoolRow;
+use super::pools::{PoolRow, Pools};
 use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
@@ -276,11 +274,13 @@ impl<D: Driver> Locked<'_, D> {
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
-        let caches = Arc::clone(&self.state.caches);
-        let lease = caches.get(id.cache).and_then(|mut cache| cache.give_up(id));
-        let lease = lease.ok_or_else(unknown)?;
-        let block = self.state.blocks.end_lease(lease.row);
+        let State { caches, blocks, accounts, .. } = &mut *self.state;
+        let mut cache = caches.get(id.cache).ok_or_else(unknown)?;
+        let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
+        let block = blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
+        accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
+        drop(cache);
         block.asked = lease.asked;
         block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();
         self.state.tell_gone(block.site, block.origin);
@@ -551,35 +551,27 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
-        if block.engine == self.number && block.cache != NO_CACHE {
-            if let Some(done) = self.free_in_cache(block) {
-                return done;
-            }
-            return self.change(|locked| locked.free_leased(block));
+        if block.engine != self.number || block.cache == NO_CACHE {
+            return self.free_locked(block, false);
         }
-        self.change(|locked| locked.free(block))
+        if let Some(mut cache) = self.caches.get(block.cache) {
+            match cache.give(&self.driver, block, None, false) {
+                Given::Done { over: None } => return Ok(()),
+                Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
+                Given::Undecided => {
+                    drop(cache);
+                    return self.free_locked(block, true);
+                }
+                Given::Unknown => {}
+            }
+        }
+        Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
     }
 
-    /// Frees a block that a stream cache handed out, if the stream cache may keep it; else it is not freed.
-    #[inline]
-    fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
-        // Made where it is needed: to drop an error costs more than the rest of this.
-        let unknown =
-            || Some(Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) }));
-        let Some(mut cache) = self.caches.get(block.cache) else { return unknown() };
-        match cache.give(&self.driver, block, None, false) {
-            Given::Done { may_peak } => {
-                if may_peak && !cache.allow(&mut self.caches.peaks()) {
-                    drop(cache);
-                    return Some(self.lock().map(|mut state| {
-                        state.sum_up();
-                    }));
-                }
-                Some(Ok(()))
-            }
-            Given::Undecided => None,
-            Given::Unknown => unknown(),
-        }
+    /// Frees a block that no stream cache may keep, and that one may have on lease.
+    #[inline(never)]
+    fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
+        self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
     }
 
     /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use super::figures::class;
 use super::free::LastUse;
 use super::history::Asked;
 use super::names::{BlockId, PoolId, NO_CACHE};
@@ -198,6 +199,8 @@ struct PoolBlocks {
     by_address: BTreeMap<u64, (u64, u32)>,
     /// What they occupy in the heaps of small and large blocks, in bytes.
     bytes: u64,
+    /// What those occupy in each of these heaps that stream caches have on lease, in bytes.
+    leased: [u64; 2],
     /// Whether two of them were found to overlap.
     overlap: bool,
 }
@@ -246,6 +249,9 @@ impl Blocks {
         row.listing = Listing::Recent(of_pool.recent.len() as u32);
         of_pool.recent.push(slot);
         of_pool.bytes += listed_bytes(heap, block.bytes);
+        if block.leased {
+            of_pool.leased[class(Pools::is_small(heap))] += block.bytes;
+        }
         row.number = number;
         row.block = Some(block);
         BlockId { engine: self.engine, cache: NO_CACHE, slot, number }
@@ -253,7 +259,7 @@ impl Blocks {
 
     /// Takes a row whose block is gone out of the lists.
     #[inline]
-    fn unlist(&mut self, slot: u32, heap: u32, bytes: u64) {
+    fn unlist(&mut self, slot: u32, heap: u32, bytes: u64, leased: bool) {
         let listing = std::mem::replace(&mut self.rows[slot as usize].listing, Listing::Nowhere);
         let of_pool = &mut self.by_pool[Pools::row(heap)];
         match listing {
@@ -267,12 +273,15 @@ impl Blocks {
             Listing::At(address) => drop(of_pool.by_address.remove(&address)),
         }
         of_pool.bytes -= listed_bytes(heap, bytes);
+        if leased {
+            of_pool.leased[class(Pools::is_small(heap))] -= bytes;
+        }
     }
 
     /// Leaves a block out of the lists: never, outside tests.
     pub(super) fn forget_listing(&mut self, id: BlockId) {
-        let Some(&LiveBlock { site, bytes, .. }) = self.get(id) else { return };
-        self.unlist(id.slot, site.heap, bytes);
+        let Some(&LiveBlock { site, bytes, leased, .. }) = self.get(id) else { return };
+        self.unlist(id.slot, site.heap, bytes, leased);
     }
 
     /// Forgets a pool that is gone: its row will be another's.
@@ -292,6 +301,12 @@ impl Blocks {
     pub(super) fn bytes_of(&self, pool: PoolId) -> u64 {
         let of_pool = self.by_pool.get(pool.row());
         of_pool.map_or(0, |it| if it.overlap { u64::MAX } else { it.bytes })
+    }
+
+    /// What those blocks of a pool's class occupy that stream caches have on lease, in bytes.
+    #[inline]
+    pub(super) fn leased_bytes(&self, pool: usize, class: usize) -> i64 {
+        self.by_pool.get(pool).map_or(0, |it| it.leased[class] as i64)
     }
 
     /// The rows of a pool's live blocks.
@@ -392,29 +407,29 @@ impl Blocks {
         self.rows.get(row as usize)?.block.as_ref()
     }
 
-    /// Takes back what a stream cache had cached.
-    pub(super) fn end_cached(&mut self, row: u32) -> Option<BlockSite> {
+    /// Takes back what a stream cache had cached, of the stream that it returns.
+    pub(super) fn end_cached(&mut self, row: u32) -> Option<(BlockSite, StreamHandle)> {
         let block = &mut self.rows.get_mut(row as usize)?.block;
-        let &LiveBlock { site, bytes, .. } = block.as_ref()?;
+        let &LiveBlock { site, bytes, asked: Asked { stream, .. }, .. } = block.as_ref()?;
         // A copy of the whole block would cost more than the rest.
         *block = None;
-        self.unlist(row, site.heap, bytes);
+        self.unlist(row, site.heap, bytes, true);
         self.vacant.push(row);
-        Some(site)
+        Some((site, stream))
     }
 
     /// Takes back what a stream cache had on lease.
     pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
         let block = self.rows.get_mut(row as usize)?.block.take()?;
-        self.unlist(row, block.site.heap, block.bytes);
+        self.unlist(row, block.site.heap, block.bytes, true);
         self.vacant.push(row);
         Some(block)
     }
 
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
-        let &LiveBlock { site, bytes, .. } = self.get(id)?;
-        self.unlist(id.slot, site.heap, bytes);
+        let &LiveBlock { site, bytes, leased, .. } = self.get(id)?;
+        self.unlist(id.slot, site.heap, bytes, leased);
         self.vacant.push(id.slot);
         // In the end, so that the block is copied once.
         self.rows[id.slot as usize].block.take()
@@ -456,7 +471,7 @@ fn listed_bytes(heap: u32, bytes: u64) -> u64 {
 impl Blocks {
     /// What [`verify`](super::verify) says of the table itself. `extent` says where a block lies, and its bytes.
     pub(super) fn verify(&self, extent: impl Fn(&LiveBlock) -> (u64, u64)) -> Verdict {
-        let mut of_pools = vec![(0, 0); self.by_pool.len()];
+        let mut of_pools = vec![(0, 0, [0; 2]); self.by_pool.len()];
         let vacant = times(self.vacant.iter().map(|&row| row as usize), self.rows.len())?;
         for ((slot, row), vacant) in self.rows.iter().enumerate().zip(vacant) {
             let Some(block) = &row.block else {
@@ -485,11 +500,14 @@ impl Blocks {
                 "row {pool} of pools does not list, of {placed} bytes, {row:?}"
             );
             let counted = &mut of_pools[pool];
-            *counted = (counted.0 + 1, counted.1 + listed_bytes(heap, bytes));
+            *counted = (counted.0 + 1, counted.1 + listed_bytes(heap, bytes), counted.2);
+            if block.leased {
+                counted.2[class(Pools::is_small(heap))] += bytes;
+            }
         }
-        for (row, (it, (count, bytes))) in self.by_pool.iter().zip(of_pools).enumerate() {
+        for (row, (it, (count, bytes, leased))) in self.by_pool.iter().zip(of_pools).enumerate() {
             let listed = it.recent.len() + it.by_address.len();
-            let right = (listed, it.bytes, it.overlap) == (count, bytes, false);
+            let right = (listed, it.bytes, it.leased, it.overlap) == (count, bytes, leased, false);
             holds!(right, "row {row} of pools has {count} blocks of {bytes} bytes: {it:?}");
             let mut ends = it.by_address.iter().zip(it.by_address.keys().skip(1));
             let apart = ends.all(|((_, &(end, _)), &next)| end <= next);

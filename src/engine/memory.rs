@@ -534,13 +534,12 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Takes back what a stream cache has given up of what it had cached.
     pub(super) fn end_leases(&mut self, leases: Leases) -> bool {
-        let any = !leases.is_empty();
-        for lease in leases {
-            let Some(site) = self.state.blocks.end_cached(lease.row) else { continue };
+        for &row in &leases {
+            let Some((site, stream)) = self.state.blocks.end_cached(row) else { continue };
             self.state.tell_gone(site, Origin::Outside);
-            self.free_cached(site, lease.asked.stream);
+            self.free_cached(site, stream);
         }
-        any
+        !leases.is_empty()
     }
 
     /// Asks every stream that has ordered something where it stands, without waiting, and frees for everyone what is

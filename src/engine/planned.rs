@@ -459,6 +459,10 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
     /// cannot go is kept as idle memory. After the driver's error memory of the pool is lost: it is suspended now.
     pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        // Captures alone map ahead, and leave nothing of it.
+        if self.state.pools.get(pool).is_none_or(|pool| pool.captures() == 0) {
+            return Ok(());
+        }
         if self.state.may_drop_premapped(pool, None) {
             self.drop_premapped(pool)?;
         }

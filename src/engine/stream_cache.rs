@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 #[cfg(debug_assertions)]
 use super::figures::Amounts;
-use super::figures::{row, CacheCounter, Counters, Peaks};
+use super::figures::{class, Counters, Peaks};
 use super::heard::{Hearing, Hears, Numbers};
 use super::history::{Asked, EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
@@ -42,8 +42,8 @@ struct Key {
 struct Bucket {
     key: Key,
     pool: PoolId,
-    /// The row that it is counted in.
-    count: usize,
+    /// The class that it is counted in.
+    class: usize,
     /// Rows that can be handed out.
     cached: Vec<u32>,
     /// How many rows are of this key.
@@ -120,7 +120,7 @@ pub(super) struct StreamCache {
     by_pool: Vec<PoolBuckets>,
     /// The bucket that was used last.
     latest: u32,
-    counted: Counters<CacheCounter>,
+    counted: Counters,
     next: u64,
     hearing: Hearing,
     pub(super) history: Option<Box<Ring>>,
@@ -129,16 +129,16 @@ pub(super) struct StreamCache {
 /// What became of a block that was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// It can be handed out again; `may_peak` says that the allowance is exceeded.
-    Done { may_peak: bool },
+    /// It can be handed out again; of a pool with this row the allowance is exceeded, if of any.
+    Done { over: Option<usize> },
     /// It is not for the stream cache to decide.
     Undecided,
     /// There is no such live block.
     Unknown,
 }
 
-/// What a stream cache gives up at a time: mostly one block.
-pub(super) type Leases = SmallVec<[CacheLease; 2]>;
+/// What a stream cache gives up at a time of what it had cached, by the engine's rows: mostly one block.
+pub(super) type Leases = SmallVec<[u32; 4]>;
 
 impl StreamCache {
     fn new(engine: u32, number: u32, hearing: Hearing) -> Self {
@@ -164,17 +164,17 @@ impl StreamCache {
         self.number
     }
 
-    /// Hands out a block that the stream gave back, if there is one of this size, and says whether there may be a new
-    /// peak by that. With `within` only what is no new peak.
+    /// Hands out a block of so many bytes that the stream gave back, if there is one. Says of a pool with which row the
+    /// allowance is exceeded by that, if of any. With `within` only what exceeds none.
     #[inline]
     pub(super) fn take<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        (pool, stream): (PoolId, StreamHandle),
-        (bytes, requested): (u64, u64),
-        frames: Option<Arc<Frames>>,
+        (pool, bytes): (PoolId, u64),
+        asked: &mut Asked,
         within: bool,
-    ) -> Option<(Block, bool)> {
+    ) -> Option<(Block, Option<usize>)> {
+        let Asked { requested, stream, .. } = *asked;
         let number = self.bucket(Key { stream, pool: pool.name(), bytes })?;
         let bucket = &mut self.buckets[number as usize];
         let slot = *bucket.cached.last()?;
@@ -182,8 +182,8 @@ impl StreamCache {
             // The engine is to learn that the stream has passed to another thread.
             return None;
         }
-        let count = bucket.count;
-        if within && !self.counted.get(count).can_take(bytes, requested) {
+        let class = bucket.class;
+        if within && !self.counted.get(pool.row()).can_take(class, bytes, requested) {
             return None;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -196,15 +196,15 @@ impl StreamCache {
         debug_assert!(row.state == RowState::Cached && row.lease.uses.is_empty());
         row.state = RowState::Live;
         row.number = self.next;
-        row.lease.asked.requested = requested;
-        row.lease.asked.frames = frames;
+        row.lease.asked = asked.take();
         let block = Block { id, address: row.address, bytes: requested };
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         if let Some(history) = &mut self.history {
             let place = (block.address, requested);
             history.push(EventKind::Allocate, place, stream, pool, row.lease.asked.frames.clone());
         }
-        Some((block, !self.counted.rise(count).take(bytes, requested)))
+        let within = self.counted.rise(pool.row()).take(class, bytes, requested);
+        Some((block, (!within).then(|| pool.row())))
     }
 
     /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
@@ -230,8 +230,8 @@ impl StreamCache {
         if from.is_some_and(|from| from != stream) {
             return Given::Undecided;
         }
-        let count = bucket.count;
-        if within && !self.counted.get(count).can_give(bytes) {
+        let (pool, class) = (bucket.pool.row(), bucket.class);
+        if within && !self.counted.get(pool).can_give(class, bytes) {
             return Given::Undecided;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -243,7 +243,7 @@ impl StreamCache {
         bucket.cached.push(id.slot);
         if !bucket.touched {
             bucket.touched = true;
-            self.by_pool[bucket.pool.row()].touched.push(row.bucket);
+            self.by_pool[pool].touched.push(row.bucket);
         }
         self.latest = row.bucket;
         self.hearing.note(Demand::Free { block: id.number() });
@@ -251,8 +251,8 @@ impl StreamCache {
             let (place, frames) = ((row.address, requested), Frames::given_or(frames));
             history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let within = self.counted.rise(count).give(bytes, requested);
-        Given::Done { may_peak: !within }
+        let within = self.counted.rise(pool).give(class, bytes, requested);
+        Given::Done { over: (!within).then_some(pool) }
     }
 
     /// Records a stream for a block, with `last` for the last time. `None` where there is no such live block.
@@ -292,13 +292,14 @@ impl StreamCache {
         (named && row.is_live()).then_some(&row.lease)
     }
 
-    /// Takes a place on lease, for a block that is handed out now, and names it.
+    /// Takes a place on lease, for a block that is handed out now, and names it. Says whether it still counts no more
+    /// than it is allowed.
     pub(super) fn enroll(
         &mut self,
         lease: CacheLease,
         pool: PoolId,
         (address, bytes): (u64, u64),
-    ) -> BlockId {
+    ) -> (BlockId, bool) {
         let Asked { requested, stream, .. } = lease.asked;
         let key = Key { stream, pool: pool.name(), bytes };
         let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key, pool));
@@ -316,21 +317,15 @@ impl StreamCache {
                 u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
             }
         };
-        let count = self.buckets[bucket as usize].count;
-        self.counted.rise(count).enter(bytes, requested);
+        let class = self.buckets[bucket as usize].class;
+        let within = self.counted.rise(pool.row()).enter(class, bytes, requested);
         let id = self.id(slot, self.next);
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
-        id
-    }
-
-    /// Asks for what is missing of its allowance after a block was just handed out, taken on lease or taken
-    /// back, and for more where there is any. False where there may be a new peak.
-    pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
-        self.counted.allow(self.buckets[self.latest as usize].count, peaks)
+        (id, within)
     }
 
     /// What it counts.
-    pub(super) fn counters(&mut self) -> &mut Counters<CacheCounter> {
+    pub(super) fn counters(&mut self) -> &mut Counters {
         &mut self.counted
     }
 
@@ -358,16 +353,18 @@ impl StreamCache {
         self.drain(Some(pool), |_, _| true, leases);
     }
 
-    /// Gives up a live block that is freed now.
-    pub(super) fn give_up(&mut self, id: BlockId) -> Option<CacheLease> {
+    /// Gives up a live block that is freed now. Says whether it still counts no more than it is allowed.
+    pub(super) fn give_up(&mut self, id: BlockId) -> Option<(CacheLease, bool)> {
         let requested = self.live(id)?.asked.requested;
         let row = &self.rows[id.slot as usize];
-        let bucket = &self.buckets[row.bucket as usize];
-        let (count, bytes) = (bucket.count, bucket.key.bytes);
-        self.counted.change(count).leave(bytes, requested);
+        let Bucket { key: Key { bytes, .. }, pool, class, .. } = self.buckets[row.bucket as usize];
+        let within = self.counted.change(pool.row()).leave(class, bytes, requested);
         let (number, retired) = (row.bucket, row.state == RowState::Retired);
         self.hearing.note(Demand::Free { block: id.number() });
-        let lease = self.drop_row(id.slot);
+        let row = vacate(&mut self.rows, &mut self.vacant, id.slot);
+        self.buckets[number as usize].members -= 1;
+        let CacheLease { asked, uses, .. } = &mut self.rows[id.slot as usize].lease;
+        let lease = CacheLease { row, asked: asked.take(), uses: std::mem::take(uses) };
         if retired && self.buckets[number as usize].members == 0 {
             // No request names its stream again.
             let Bucket { key, pool, .. } = self.buckets[number as usize];
@@ -378,16 +375,23 @@ impl StreamCache {
             self.vacant_buckets.push(number);
             self.latest = u32::MAX;
         }
-        Some(lease)
+        Some((lease, within))
     }
 
-    /// Gives up every live block of a pool, whose host has lost them all at once.
-    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, CacheLease)> {
+    /// Gives up every live block of a pool, whose host has lost them all at once. Says whether it still counts no more
+    /// than it is allowed.
+    pub(super) fn give_up_live(&mut self, pool: PoolId) -> (Vec<(BlockId, CacheLease)>, bool) {
         let of_pool =
             |row: &LeaseRow| row.is_live() && self.buckets[row.bucket as usize].pool == pool;
         let rows = self.rows.iter().zip(0..).filter(|(row, _)| of_pool(row));
         let live: Vec<BlockId> = rows.map(|(row, slot)| self.id(slot, row.number)).collect();
-        live.into_iter().filter_map(|id| Some((id, self.give_up(id)?))).collect()
+        let mut all_within = true;
+        let mut give_up = |id: BlockId| {
+            let (lease, within) = self.give_up(id)?;
+            all_within &= within;
+            Some((id, lease))
+        };
+        (live.into_iter().filter_map(&mut give_up).collect(), all_within)
     }
 
     /// Gives up what can be handed out, of one pool or of all, and is of such a stream and class.
@@ -423,10 +427,10 @@ impl StreamCache {
                 return true;
             }
             bucket.touched = false;
-            let cached = bucket.cached.len() as u64;
-            self.counted.change(bucket.count).drop_cached(cached, bytes);
-            while let Some(slot) = self.buckets[number as usize].cached.pop() {
-                leases.push(self.drop_row(slot));
+            bucket.members -= bucket.cached.len();
+            self.counted.change(row).drop_cached(bucket.class, bucket.cached.len());
+            while let Some(slot) = bucket.cached.pop() {
+                leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
             }
             false
         });
@@ -449,7 +453,7 @@ impl StreamCache {
         }
         self.vacant_buckets.extend(numbers);
         self.latest = u32::MAX;
-        self.counted.forget_pool(pool, &mut peaks());
+        self.counted.forget_pool(pool.row(), &mut peaks());
     }
 
     /// Forgets such keys of which nothing is left.
@@ -498,15 +502,14 @@ impl StreamCache {
     }
 
     fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
-        let count = row(pool, is_small(key.bytes));
-        self.counted.reach(count);
+        self.counted.reach(pool.row());
         if self.by_pool.len() <= pool.row() {
             self.by_pool.resize_with(pool.row() + 1, PoolBuckets::default);
         }
         let bucket = Bucket {
             key,
             pool,
-            count,
+            class: class(is_small(key.bytes)),
             cached: Vec::new(),
             members: 0,
             touched: false,
@@ -533,16 +536,15 @@ impl StreamCache {
         let (engine, cache) = (self.engine, self.number);
         BlockId { engine, cache, slot, number: name(cache, number) }
     }
+}
 
-    fn drop_row(&mut self, slot: u32) -> CacheLease {
-        let row = &mut self.rows[slot as usize];
-        row.state = RowState::Vacant;
-        let CacheLease { row: of_engine, asked, uses } = &mut row.lease;
-        let lease = CacheLease { row: *of_engine, asked: asked.take(), uses: std::mem::take(uses) };
-        self.vacant.push(slot);
-        self.buckets[row.bucket as usize].members -= 1;
-        lease
-    }
+/// Lets a row be another block's. Returns the engine's row of the one that it had.
+#[inline]
+fn vacate(rows: &mut [LeaseRow], vacant: &mut Vec<u32>, slot: u32) -> u32 {
+    let row = &mut rows[slot as usize];
+    row.state = RowState::Vacant;
+    vacant.push(slot);
+    row.lease.row
 }
 
 #[cfg(debug_assertions)]
@@ -550,7 +552,7 @@ impl StreamCache {
     /// What [`verify`](super::verify) says of a stream cache itself.
     pub(super) fn verify(&self) -> Verdict {
         let mut members = vec![0; self.buckets.len()];
-        let mut counted: Vec<[u64; 5]> = Vec::new();
+        let mut counted: Vec<[[i64; 5]; 2]> = Vec::new();
         let row = |&row: &u32| row as usize;
         let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
         let cached = self.buckets.iter().flat_map(|bucket| bucket.cached.iter().map(row));
@@ -574,12 +576,15 @@ impl StreamCache {
                 right && in_bucket && vacant == 0,
                 "cached {cached} times, vacant {vacant} times: {row:?}"
             );
-            if counted.len() <= bucket.count {
-                counted.resize(bucket.count + 1, [0; 5]);
+            let pool = bucket.pool.row();
+            if counted.len() <= pool {
+                counted.resize(pool + 1, Default::default());
             }
-            let (live, requested) = (u64::from(row.is_live()), row.lease.asked.requested);
-            let of_row = [live, live * bucket.key.bytes, live * requested, 1, bucket.key.bytes];
-            counted[bucket.count].iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
+            let (live, requested) = (i64::from(row.is_live()), row.lease.asked.requested as i64);
+            let bytes = live * bucket.key.bytes as i64;
+            let of_row = [live, bytes, live * requested, 1 - live, -bytes];
+            let sums = &mut counted[pool][bucket.class];
+            sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
         let buckets = self.buckets.len();
         let vacant = times(self.vacant_buckets.iter().map(row), buckets)?;
@@ -600,14 +605,14 @@ impl StreamCache {
             holds!(right && found && placed, "{members} rows, listed {listed:?}: {bucket:?}");
         }
         for (row, expected) in counted.iter().enumerate() {
-            let found = self.counted.get(row).figures();
+            let found = [0, 1].map(|class| self.counted.get(row).live_and_left_over(class));
             holds!(found == *expected, "counter {row} has {found:?}, rows come to {expected:?}");
         }
         Ok(())
     }
 
     /// What [`verify`](super::verify) says of what it counts: see [`Counters::verify`].
-    pub(super) fn verify_counters(&self, sums: &mut Vec<Amounts>) -> Verdict {
+    pub(super) fn verify_counters(&self, sums: &mut Vec<[Amounts; 3]>) -> Verdict {
         self.counted.verify(sums)
     }
 

@@ -145,7 +145,10 @@ impl Timelines {
 
     /// The timeline of a stream, new at its first sight.
     pub(super) fn of(&mut self, stream: StreamHandle) -> TimelineId {
-        if let Some(timeline) = self.known(stream) {
+        if let Some(timeline) = self.recent.get(stream_key(stream)) {
+            return timeline;
+        }
+        if let Some(&timeline) = self.by_stream.get(&stream) {
             self.recent.put(stream_key(stream), timeline);
             return timeline;
         }
@@ -434,6 +437,12 @@ impl Timelines {
     /// Lets the caller's number wait for a mark. [`Timelines::poll`] gives it back.
     pub(super) fn park(&mut self, mark: Position, number: u32) {
         self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
+    }
+
+    /// Whether any timeline has open questions.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
     }
 
     /// Looks at up to `most` timelines with open questions, and gives the numbers back that wait no longer.

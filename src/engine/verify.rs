@@ -10,8 +10,8 @@
 
 use super::captures::CaptureState;
 use super::figures::{
-    row, Amounts, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS,
-    SPLIT, SPLIT_BYTES, SUSPENDED,
+    class, Amounts, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES,
+    SUSPENDED, WAITING, WAITING_BYTES,
 };
 use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
@@ -370,7 +370,7 @@ impl Page<'_> {
     /// all counters may count without asking is known by pool and in all, and is no more than the peak.
     fn figures(&self) -> Verdict {
         let State { pools, blocks, accounts, caches, .. } = self.state;
-        let mut sums: Vec<Amounts> = Vec::new();
+        let mut sums: Vec<[Amounts; 3]> = Vec::new();
         accounts.counters().verify(&mut sums)?;
         for cache in self.caches {
             let counters = cache.verify_counters(&mut sums);
@@ -380,31 +380,26 @@ impl Page<'_> {
         for pool in pools.iter() {
             let label = pool.label();
             for small in [true, false] {
-                let at = row(label.id, small);
                 let live = blocks.of(label.id).filter(|block| !block.leased);
                 let live = live.filter(|block| Pools::is_small(block.site.heap) == small);
                 let live = live.fold([0; 3], |all, block| {
                     [all[0] + 1, all[1] + block.bytes, all[2] + block.asked.requested]
                 });
-                let class = if small { "small" } else { "large" };
-                let counted = accounts.counters().amounts(at);
+                let live = live.map(|it| it as i64);
+                let name = if small { "small" } else { "large" };
+                let counted = accounts.counters().amounts(label.id.row(), class(small));
                 let counted = [ALLOCATIONS, ALLOCATED, REQUESTED].map(|kind| counted[kind]);
-                holds!(live == counted, "{label} has {live:?} {class} blocks, {counted:?} counted");
+                holds!(live == counted, "{label} has {live:?} {name} blocks, {counted:?} counted");
                 self.counters_of(pool, small, live)
-                    .map_err(|what| format!("{label}, {class} blocks: {what}"))?;
+                    .map_err(|what| format!("{label}, {name} blocks: {what}"))?;
             }
         }
         Ok(())
     }
 
     /// What the engine's counter of a pool's small or large blocks says, given the live ones.
-    fn counters_of(
-        &self,
-        pool: &PoolRow,
-        small: bool,
-        [count, bytes, requested]: [u64; 3],
-    ) -> Verdict {
-        let State { pools, accounts, .. } = self.state;
+    fn counters_of(&self, pool: &PoolRow, small: bool, live: [i64; 3]) -> Verdict {
+        let State { pools, blocks, accounts, .. } = self.state;
         let first = if small { pool.small() } else { pool.large() };
         let planned = pool.planned().filter(|_| !small);
         if pools.is_changed(first) || planned.is_some_and(|heap| pools.is_changed(heap)) {
@@ -414,20 +409,19 @@ impl Page<'_> {
         holds!(!heap.is_changed(), "memory came or went, and it is not noted");
         let mut expected = Amounts::default();
         let (split, free) = heap.free_pieces();
-        (expected[SPLIT], expected[SPLIT_BYTES]) = (split as u64, free);
-        (expected[ALLOCATIONS], expected[ALLOCATED]) = (count, bytes);
-        (expected[REQUESTED], expected[ACTIVE]) = (requested, count);
-        expected[ACTIVE_BYTES] = bytes;
+        (expected[SPLIT], expected[SPLIT_BYTES]) = (split as i64, free as i64);
+        expected[SPLIT_BYTES] += blocks.leased_bytes(pool.label().id.row(), class(small));
+        [expected[ALLOCATIONS], expected[ALLOCATED], expected[REQUESTED]] = live;
         for heap in [Some(first), planned].into_iter().flatten() {
             with_heap!(pools, heap, |heap| {
-                expected[SEGMENTS] += heap.holding().pieces() as u64;
-                expected[RESERVED] += heap.reserved();
-                expected[SUSPENDED] += heap.holding().suspended();
-                expected[ACTIVE] += heap.holding().waiting().0 as u64;
-                expected[ACTIVE_BYTES] += heap.holding().waiting().1;
+                expected[SEGMENTS] += heap.holding().pieces() as i64;
+                expected[RESERVED] += heap.reserved() as i64;
+                expected[SUSPENDED] += heap.holding().suspended() as i64;
+                expected[WAITING] += heap.holding().waiting().0 as i64;
+                expected[WAITING_BYTES] += heap.holding().waiting().1 as i64;
             });
         }
-        let counted = accounts.counters().amounts(row(pool.label().id, small));
+        let counted = accounts.counters().amounts(pool.label().id.row(), class(small));
         holds!(counted == expected, "{counted:?} is counted, {expected:?} is so");
         Ok(())
     }

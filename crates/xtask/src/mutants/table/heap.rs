@@ -46,14 +46,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "cached-count",
         rule: "What a stream cache takes back is counted within what it may keep.",
         file: "src/engine/stream_cache.rs",
-        edits: &[("self.counted.rise(count).give(bytes, requested)", "false")],
+        edits: &[("self.counted.rise(pool).give(class, bytes, requested)", "false")],
         test: "blocks::eager::a_block_comes_at_an_address_that_is_free_for_its_stream",
     },
     Mutant {
         name: "cached-stranger",
         rule: "A use of a stream cache's block is noted in that cache.",
         file: "src/engine/free.rs",
-        edits: &[("block.engine != self.number || block.cache == NO_CACHE", "true")],
+        edits: &[(
+            "if block.engine != self.number || block.cache == NO_CACHE {
+            return Ok(false);",
+            "if true {
+            return Ok(false);",
+        )],
         test: "blocks::eager::a_retired_streams_block_can_be_used_by_the_next_of_that_name",
     },
     Mutant {

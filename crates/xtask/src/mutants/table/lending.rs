@@ -269,8 +269,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Stream caches keep no lent memory.",
         file: "src/engine/allocate.rs",
         edits: &[(
-            "let may_lease = matches!(tenure, Tenure::Own(_));",
-            "let may_lease = !matches!(tenure, Tenure::Offered(_));",
+            "let leased = caches && matches!(tenure, Tenure::Own(_));",
+            "let leased = caches && !matches!(tenure, Tenure::Offered(_));",
         )],
         test: "lending::trees::a_loan_ends_on_any_thread",
     },
