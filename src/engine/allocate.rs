@@ -470,7 +470,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Hands a block out that no stream cache has.
-    #[inline(never)]
+    #[inline]
     fn allocate_locked(
         &self,
         request: &Request,

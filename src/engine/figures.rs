@@ -50,12 +50,26 @@ pub(super) fn class(small: bool) -> usize {
     usize::from(!small)
 }
 
+/// What there is of a figure, of what is counted.
+#[inline]
+fn figure(counted: &Amounts, kind: usize) -> i64 {
+    let live = match kind {
+        WAITING => counted[ALLOCATIONS],
+        WAITING_BYTES => counted[ALLOCATED],
+        _ => 0,
+    };
+    counted[kind] + live
+}
+
 /// What there is of each figure, of what is counted.
 fn figures(counted: &Amounts) -> Amounts {
-    let mut figures = *counted;
-    figures[WAITING] += counted[ALLOCATIONS];
-    figures[WAITING_BYTES] += counted[ALLOCATED];
-    figures
+    std::array::from_fn(|kind| figure(counted, kind))
+}
+
+/// Takes so much from each figure.
+#[inline]
+fn take(figures: &mut Amounts, back: &Amounts) {
+    figures.iter_mut().zip(back).for_each(|(figure, back)| *figure -= back);
 }
 
 /// What one place counts of one pool's blocks.
@@ -359,21 +373,20 @@ impl Peaks {
     /// have risen.
     fn settle(&mut self, row: usize, counter: &mut Counter, part: impl Fn(i64) -> i64) {
         let Counter { allowed, left, risen, .. } = counter;
-        for sums in self.of(row) {
-            for (level, sum) in sums.iter_mut().enumerate() {
-                for kind in 0..KINDS {
-                    sum.allowed[kind] -= part(left[level][kind]);
-                    sum.risen[kind] += match level {
-                        ALL => risen[0][kind] + risen[1][kind],
-                        class => risen[class][kind],
-                    };
-                }
+        let all = std::array::from_fn(|kind| risen[0][kind] + risen[1][kind]);
+        let mut sums = self.of(row);
+        for (level, more) in [risen[0], risen[1], all].into_iter().enumerate() {
+            let back = left[level].map(&part);
+            // Mostly the blocks are all small, or all large.
+            if [back, more] == [Amounts::default(); 2] {
+                continue;
             }
-        }
-        for (allowed, left) in allowed.iter_mut().flatten().zip(left.iter_mut().flatten()) {
-            let part = part(*left);
-            *allowed -= part;
-            *left -= part;
+            for sum in sums.iter_mut().map(|sums| &mut sums[level]) {
+                take(&mut sum.allowed, &back);
+                sum.risen.iter_mut().zip(more).for_each(|(risen, more)| *risen += more);
+            }
+            take(&mut allowed[level], &back);
+            take(&mut left[level], &back);
         }
         *risen = Default::default();
     }
@@ -403,8 +416,7 @@ impl Peaks {
 impl Level {
     /// How much more of a figure may be allowed without a new peak.
     fn left(&self, kind: usize) -> i64 {
-        let figures = figures(&self.allowed);
-        let left = |kind: usize| self.peak[kind] - figures[kind];
+        let left = |kind: usize| self.peak[kind] - figure(&self.allowed, kind);
         match kind {
             ALLOCATIONS => left(ALLOCATIONS).min(left(WAITING)),
             ALLOCATED => left(ALLOCATED).min(left(WAITING_BYTES)),

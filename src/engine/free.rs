@@ -569,7 +569,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Frees a block that no stream cache may keep, and that one may have on lease.
-    #[inline(never)]
+    #[inline]
     fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
         self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
     }
