@@ -69,10 +69,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         id: CaptureId,
         graph: Option<GraphHandle>,
-    ) -> Result<CaptureReport, Error> {
+    ) -> Result<Box<CaptureReport>, Error> {
         let slot = self.look_last(id, graph)?;
-        let ending = self.prepare(id, slot, graph);
-        let report = self.judge_and_conclude(ending)?;
+        let mut ending = self.prepare(id, slot, graph);
+        let report = self.judge_and_conclude(&mut ending)?;
         self.state.adopt_lent(report.graph);
         Ok(report)
     }
@@ -83,36 +83,39 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         id: CaptureId,
         graph: GraphHandle,
-    ) -> Result<(CaptureReport, Option<Evidence>), Error> {
+    ) -> Result<(Box<CaptureReport>, Option<Box<Evidence>>), Error> {
         let slot = self.look_last(id, Some(graph))?;
         let mut ending = self.prepare(id, slot, Some(graph));
         let evidence = self.evidence(&mut ending);
         let report = match evidence {
             Some(_) => self.accept(&ending)?,
-            None => self.judge_and_conclude(ending)?,
+            None => self.judge_and_conclude(&mut ending)?,
         };
         Ok((report, evidence))
     }
 
-    fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
-        let (verdict, mut found, took) = self.judge(&mut ending);
+    fn judge_and_conclude(
+        &mut self,
+        ending: &mut EndingCapture,
+    ) -> Result<Box<CaptureReport>, Error> {
+        let (verdict, mut found, took) = self.judge(ending);
         self.state.accounts.counts().check_ns += took;
         if let Err(why) = verdict {
-            return Err(self.refuse(&ending, why));
+            return Err(self.refuse(ending, why));
         }
         if self.config.refuse_late_uses && !found.late_uses.is_empty() {
             let late_uses = std::mem::take(&mut found.late_uses);
-            return Err(self.refuse(&ending, Error::LateUse(late_uses)));
+            return Err(self.refuse(ending, Error::LateUse(late_uses)));
         }
         // Its blocks get their memory. If it has lost some it is rolled back, and its pool may be suspended.
         let mut plan = None;
         if ending.unbound && self.state.capture(ending.slot).lost.is_none() {
             match self.bind_plans(ending.slot, std::mem::take(&mut ending.plans)) {
                 Ok(report) => plan = report,
-                Err(why) => return Err(self.refuse(&ending, why)),
+                Err(why) => return Err(self.refuse(ending, why)),
             }
         }
-        self.accept_judged(&ending, found, plan, took)
+        self.accept_judged(ending, found, plan, took)
     }
 
     /// Looks at the streams of a capture that ends for the last time.
@@ -149,8 +152,11 @@ impl<D: Driver> Locked<'_, D> {
             let pool = self.state.capture(slot).pools[row];
             self.state.journal_count(slot, pool);
         }
-        let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
+        let plans = match graph {
+            Some(_) if unbound => self.prepare_plans(slot),
+            _ => Vec::new(),
+        };
         let has_journal = self.state.capture(slot).journal.is_some();
         // A plan maps memory by what the journal says, so it is always judged.
         let checked = has_journal && (self.config.settings.check || unbound);
@@ -160,7 +166,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
-    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Evidence> {
+    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Box<Evidence>> {
         let EndingCapture { slot, unbound, finished, .. } = ending;
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
@@ -174,7 +180,8 @@ impl<D: Driver> Locked<'_, D> {
             });
         let graph = finished.take_if(|_| may_wait)?.ok()?;
         let journal = self.state.capture(*slot).journal.take()?;
-        Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
+        let foreign = self.config.foreign_nodes;
+        Some(Box::new(Evidence { journal, graph, programmatic, foreign }))
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
@@ -238,10 +245,10 @@ impl<D: Driver> Locked<'_, D> {
         Found { late_uses, early_reads }: Found,
         plan: Option<PlanReport>,
         took: u64,
-    ) -> Result<CaptureReport, Error> {
+    ) -> Result<Box<CaptureReport>, Error> {
         let programmatic = self.config.settings.programmatic;
         let journal = self.state.capture(ending.slot).journal.take();
-        let report = self.accept(ending)?;
+        let mut report = self.accept(ending)?;
         let (id, uses) = (ending.id.0, late_uses.len());
         if uses > 0 {
             let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
@@ -254,9 +261,9 @@ impl<D: Driver> Locked<'_, D> {
                 format!("capture {id}: {count} reads of what nothing in the graph wrote before:");
             self.state.messages.warn_list(&headline, &likely);
         }
-        let record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
-        let check_ns = if report.verified { took } else { 0 };
-        let report = CaptureReport { record, plan, late_uses, early_reads, check_ns, ..report };
+        report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
+        report.check_ns = if report.verified { took } else { 0 };
+        (report.plan, report.late_uses, report.early_reads) = (plan, late_uses, early_reads);
         self.state.count_verdict(&Ok(&report));
         self.state.messages.say(Level::Info, || report.to_string());
         Ok(report)
@@ -286,7 +293,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Hands the memory of a capture to a graph.
-    fn accept(&mut self, ending: &EndingCapture) -> Result<CaptureReport, Error> {
+    fn accept(&mut self, ending: &EndingCapture) -> Result<Box<CaptureReport>, Error> {
         let &EndingCapture { id, slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
         let capture_state = self.state.capture(slot);
@@ -297,9 +304,10 @@ impl<D: Driver> Locked<'_, D> {
         let pools = SmallVec::from_slice(&capture_state.pools);
         self.end(slot, true)?;
         let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
-        Ok(CaptureReport {
+        let graph = self.state.add_graph_to(pools, id);
+        Ok(Box::new(CaptureReport {
             capture: id,
-            graph: self.state.add_graph_to(pools, id),
+            graph,
             nodes,
             blocks,
             reserved,
@@ -311,7 +319,7 @@ impl<D: Driver> Locked<'_, D> {
             record: None,
             layout,
             plan: None,
-        })
+        }))
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
@@ -535,10 +543,10 @@ fn judge_timed(
 
 /// A closed capture.
 pub(super) struct Closed {
-    report: CaptureReport,
+    report: Box<CaptureReport>,
     /// What it is to be judged by. The thread and the call that needs the verdict both try to take this; the first one
     /// judges.
-    evidence: Option<Evidence>,
+    evidence: Option<Box<Evidence>>,
     /// The thread that judges it; none where it is accepted already, and where no thread could be started.
     thread: Option<thread::JoinHandle<Option<Judged>>>,
 }
@@ -552,14 +560,14 @@ impl Verdicts {
     }
 
     /// Has a capture judged from now on, unless it was already; its graph is the report's.
-    fn add(&self, report: CaptureReport, evidence: Option<Evidence>) {
+    fn add(&self, report: Box<CaptureReport>, evidence: Option<Box<Evidence>>) {
         let (closed, capture) = (Arc::clone(&self.0), report.capture);
         let judge = move || {
             let found = |closed: &mut Vec<Closed>| {
                 closed.iter_mut().find(|it| it.report.capture == capture)?.evidence.take()
             };
             let evidence = found(&mut closed.lock());
-            evidence.map(Evidence::judge)
+            evidence.map(|evidence| evidence.judge())
         };
         let mut all = self.0.lock();
         let thread = evidence.as_ref().and_then(|_| {
@@ -623,17 +631,21 @@ impl<D: Driver> Engine<D> {
     /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
     /// its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        let closed = self.lock().map(|_| self.verdicts.take(capture))?;
-        let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let Closed { mut report, evidence, thread } = closed.ok_or(unknown)?;
+        let mut state = self.lock()?;
+        let unknown = || Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
+        let closed = self.verdicts.take(capture).ok_or_else(unknown)?;
+        let Closed { mut report, evidence, thread } = closed;
+        if evidence.is_none() && thread.is_none() {
+            state.adopt_lent(report.graph);
+            return Ok(*report);
+        }
         // Without the engine's lock: other threads go on.
-        let judged = match (evidence, thread) {
-            (Some(evidence), _) => Some(evidence.judge()),
-            (None, Some(judging)) => judging.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            (None, None) => {
-                self.lock()?.adopt_lent(report.graph);
-                return Ok(report);
-            }
+        drop(state);
+        let judged = match evidence {
+            Some(evidence) => Some(evidence.judge()),
+            None => thread.and_then(|judging| {
+                judging.join().unwrap_or_else(|panic| resume_unwind(panic))
+            }),
         };
         let Some((verdict, record, took)) = judged else {
             self.release_graph(report.graph)?;
@@ -643,14 +655,14 @@ impl<D: Driver> Engine<D> {
         let verdict = verdict.map_err(|violation| Error::Refused(Box::new(violation)));
         let mut state = self.lock()?;
         state.accounts.counts().check_ns += took;
-        state.count_verdict(&verdict.as_ref().map(|()| &report));
+        state.count_verdict(&verdict.as_ref().map(|()| &*report));
         match verdict {
             Ok(()) => {
                 state.adopt_lent(report.graph);
                 drop(state);
                 report.record = Some(Arc::new(record));
                 self.tell(Level::Info, || report.to_string());
-                Ok(report)
+                Ok(*report)
             }
             Err(error) => {
                 drop(state);

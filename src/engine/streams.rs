@@ -436,6 +436,11 @@ impl Timelines {
         self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
     }
 
+    /// Whether [`Timelines::poll`] has anything to look at.
+    pub(super) fn are_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
     /// Looks at up to `most` timelines with open questions, and gives the numbers back that wait no longer.
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,

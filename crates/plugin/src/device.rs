@@ -208,12 +208,6 @@ impl<D: Transfer> Device<D> {
             .allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
     }
 
-    /// Has the engine serve a capture by the routes that were begun for it, the new one among them.
-    pub(super) fn announce(&self, route: u64, capture: CaptureId) -> Result<(), Error> {
-        let pool = self.routes.announce(route, capture);
-        Ok(self.engine.host().serve_capture(capture, pool)?)
-    }
-
     /// Takes one route away, if it still stands, and says to which pool it led.
     pub(super) fn end_route(&self, serial: u64) -> Option<PoolKey> {
         let removed = self.routes.remove_one(serial);
@@ -411,6 +405,9 @@ impl<D: Transfer> Device<D> {
     ) -> Result<(), Error> {
         let mut result = Ok(());
         let mut over = self.engine.host().captures_over(pool)?;
+        if over.is_empty() {
+            return Ok(());
+        }
         let shown = self.shown();
         over.retain(|capture| !shown.contains(capture));
         drop(shown);
@@ -449,7 +446,8 @@ impl<D: Transfer> Device<D> {
         config: PoolConfig,
         spare: Spare,
     ) -> Result<&'a mut Private, Error> {
-        if !pools.private.contains_key(&key) {
+        let is_new = !pools.private.contains_key(&key);
+        if is_new {
             // A new pool must not take memory beside that of pools which nothing needs.
             self.drop_unused(pools);
         }
@@ -471,7 +469,8 @@ impl<D: Transfer> Device<D> {
             }
         });
         private.users += 1;
-        if private.users == 1 {
+        // A new pool gives back what is free in it.
+        if private.users == 1 && !(is_new && private.spare == Spare::GivenBack) {
             self.engine.host().set_spare(private.pool, private.spare)?;
         }
         Ok(private)
