@@ -19,6 +19,7 @@ use super::snapshot::Stacks;
 use super::streams::{this_thread, Position, StreamStatus, Timelines};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
+use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
@@ -342,6 +343,8 @@ pub(super) struct CaptureState {
     pub(super) age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
+    /// Judges it, in what was allocated for captures before.
+    pub(super) checker: Checker,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
     /// Each pool that the journal tells of, with the number of the next new block when the journal began to: blocks
@@ -505,6 +508,17 @@ impl Captures {
         self.others(pool, None)
     }
 
+    /// Whether nothing is left in the rows that are kept for later captures.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_spare_empty(&self) -> bool {
+        self.spare.iter().flatten().all(|it| {
+            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
+            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
+            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
+            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
+        })
+    }
+
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
@@ -520,6 +534,7 @@ impl CaptureState {
             age: 0,
             proof,
             journal: None,
+            checker: Checker::default(),
             origins: Vec::new(),
             told: SmallVec::new(),
             told_since: BTreeSet::new(),
@@ -548,6 +563,7 @@ impl CaptureState {
             age: _,
             proof,
             journal,
+            checker: _,
             origins,
             told,
             told_since,

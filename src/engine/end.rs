@@ -19,7 +19,7 @@ use super::report::{CaptureReport, Record};
 use super::waits::Wait;
 use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
-use crate::check::{FinishedGraph, Violation};
+use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::{CaptureSlot, Users};
 use crate::journal::Journal;
@@ -160,8 +160,8 @@ impl<D: Driver> Locked<'_, D> {
         let has_journal = self.state.capture(slot).journal.is_some();
         // A plan maps memory by what the journal says, so it is always judged.
         let checked = has_journal && (self.config.settings.check || unbound);
-        let finished =
-            graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
+        let checker = &mut self.state.captures.get_mut(slot).checker;
+        let finished = graph.filter(|_| checked).map(|graph| checker.read(self.driver, graph));
         EndingCapture { id, slot, graph, plans, unbound, finished }
     }
 
@@ -185,16 +185,18 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
-    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
+    fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
         let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
-        let capture_state = self.state.captures.get(slot);
-        let recorded = capture_state.journal.as_ref().zip(graph);
-        let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
-            (Some(((journal, _), Ok(graph))), _) => {
-                let (judged, time) = self.judge_now(journal, &graph);
+        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
+        let CaptureState { journal, checker, undone, .. } = self.state.capture(slot);
+        let verdict = match (journal.as_ref().zip(finished.take()), *undone) {
+            (Some((journal, Ok(graph))), _) => {
+                let (judged, time) = judge_timed(checker, (journal, policy), &graph, foreign);
                 took = time;
-                judged.map_err(|violation| self.refusal(slot, &graph, violation))
+                let judged = judged.map_err(|violation| self.refusal(slot, &graph, violation));
+                self.state.capture(slot).checker.keep(graph);
+                judged
             }
             (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
@@ -207,6 +209,7 @@ impl<D: Driver> Locked<'_, D> {
             (None, None) => Ok(()),
         };
         let search = self.search();
+        let recorded = self.state.captures.get(slot).journal.as_ref().zip(graph);
         let recorded = recorded.filter(|_| search != Search::default() && verdict.is_ok());
         // What the checker could not read either, it has refused.
         let found = recorded
@@ -223,19 +226,16 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
     /// that its proofs had taken to wait: nothing else finds them.
-    fn judge_record(&self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
-        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
-        let journal =
-            journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
+    fn judge_record(&mut self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
+        let settings = &self.config.settings;
+        let CaptureState { proof, journal, checker, .. } = self.state.capture(slot);
+        let journal = journal.as_ref().filter(|_| settings.check && proof.is_surprised());
         let Some(journal) = journal else { return (Ok(()), 0) };
         // Nothing is asked about its nodes: they may be gone.
-        let (judged, took) = self.judge_now(journal, &FinishedGraph::remembered(journal));
+        let graph = FinishedGraph::remembered(journal);
+        let record = (journal, settings.programmatic);
+        let (judged, took) = judge_timed(checker, record, &graph, self.config.foreign_nodes);
         (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
-    }
-
-    fn judge_now(&self, journal: &Journal, graph: &FinishedGraph) -> (Result<(), Violation>, u64) {
-        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
-        judge_timed(journal, policy, graph, foreign)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -524,20 +524,21 @@ type Judged = (Result<(), Violation>, Record, u64);
 impl Evidence {
     fn judge(self) -> Judged {
         let Self { journal, graph, programmatic, foreign } = self;
-        let (verdict, took) = judge_timed(&journal, programmatic, &graph, foreign);
+        let mut checker = Checker::default();
+        let (verdict, took) = judge_timed(&mut checker, (&journal, programmatic), &graph, foreign);
         (verdict, Record::new(journal, programmatic), took)
     }
 }
 
 /// The checker's verdict on a record and its graph, and how long the checker took, in nanoseconds.
 fn judge_timed(
-    journal: &Journal,
-    programmatic: Programmatic,
+    checker: &mut Checker,
+    (journal, programmatic): (&Journal, Programmatic),
     graph: &FinishedGraph,
     foreign: bool,
 ) -> (Result<(), Violation>, u64) {
     let started = Instant::now();
-    let verdict = check::judge(journal, programmatic, graph, foreign).map(|_| ());
+    let verdict = checker.judge(journal, programmatic, graph, foreign).map(|_| ());
     (verdict, nanoseconds(started.elapsed()))
 }
 
@@ -643,9 +644,8 @@ impl<D: Driver> Engine<D> {
         drop(state);
         let judged = match evidence {
             Some(evidence) => Some(evidence.judge()),
-            None => thread.and_then(|judging| {
-                judging.join().unwrap_or_else(|panic| resume_unwind(panic))
-            }),
+            None => thread
+                .and_then(|judging| judging.join().unwrap_or_else(|panic| resume_unwind(panic))),
         };
         let Some((verdict, record, took)) = judged else {
             self.release_graph(report.graph)?;

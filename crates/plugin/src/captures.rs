@@ -158,11 +158,12 @@ impl<D: Transfer> Plugin<D> {
         let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
         // Both move memory of the capture when it ends.
         let shown = self.estimates.load(Ordering::Relaxed);
-        let (planned, ahead) = match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
-            _ if !alone || checkpointed => (None, None),
-            Some(options) if may_plan => (Some(options), None),
-            _ => (None, Some(self.ahead)),
-        };
+        let (planned, ahead) =
+            match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
+                _ if !alone || checkpointed => (None, None),
+                Some(options) if may_plan => (Some(options), None),
+                _ => (None, Some(self.ahead)),
+            };
         let capture = device.engine.host().begin_served(pool, stream, ahead)?;
         // First, so that it is rolled back if it may not go on.
         let announced = Announced { key, serial, capture, releases, ending: None };

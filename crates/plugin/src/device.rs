@@ -14,7 +14,7 @@ use super::addresses::Addresses;
 use super::launches::UnderWay;
 use super::lending::{Launches, Unseen};
 use super::pools::{PoolKey, Pools, Private, Stray, UNNAMED};
-use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
+use super::regions::{entered_at, put_into_region, EagerPools, GraphRegion};
 use super::reports::Reports;
 use super::routes::{EndedGraph, Removed, Route, Routes};
 use super::sources::{asking, Returned};
@@ -443,7 +443,7 @@ impl<D: Transfer> Device<D> {
         &self,
         pools: &'a mut Pools,
         key: PoolKey,
-        config: PoolConfig,
+        mut config: PoolConfig,
         spare: Spare,
     ) -> Result<&'a mut Private, Error> {
         let is_new = !pools.private.contains_key(&key);
@@ -453,13 +453,14 @@ impl<D: Transfer> Device<D> {
         }
         let limit = pools.limits.get(&key).copied();
         let private = pools.private.entry(key).or_insert_with(|| {
-            let mut config = of_thread(config);
+            put_into_region(&mut config);
             config.max_bytes = limit;
             Private {
                 pool: self.engine.create_pool(config.clone()),
                 users: 0,
                 releases: 0,
-                graphs: Vec::new(),
+                // Most pools are one graph's.
+                graphs: Vec::with_capacity(1),
                 config,
                 spare,
                 eager: false,
