@@ -344,7 +344,7 @@ pub(super) struct CaptureState {
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
     /// Judges it, in what was allocated for captures before.
-    pub(super) checker: Checker,
+    checker: Checker,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
     /// Each pool that the journal tells of, with the number of the next new block when the journal began to: blocks
@@ -597,6 +597,11 @@ impl CaptureState {
         rows.clear();
         left.clear();
         true
+    }
+
+    /// Its record, where it keeps one, and what judges that.
+    pub(super) fn record(&mut self) -> (Option<&Journal>, &mut Checker) {
+        (self.journal.as_ref(), &mut self.checker)
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.

@@ -160,7 +160,7 @@ impl<D: Driver> Locked<'_, D> {
         let has_journal = self.state.capture(slot).journal.is_some();
         // A plan maps memory by what the journal says, so it is always judged.
         let checked = has_journal && (self.config.settings.check || unbound);
-        let checker = &mut self.state.captures.get_mut(slot).checker;
+        let (_, checker) = self.state.captures.get_mut(slot).record();
         let finished = graph.filter(|_| checked).map(|graph| checker.read(self.driver, graph));
         EndingCapture { id, slot, graph, plans, unbound, finished }
     }
@@ -189,13 +189,14 @@ impl<D: Driver> Locked<'_, D> {
         let mut took = 0;
         let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
-        let CaptureState { journal, checker, undone, .. } = self.state.capture(slot);
-        let verdict = match (journal.as_ref().zip(finished.take()), *undone) {
+        let undone = self.state.capture(slot).undone;
+        let (journal, checker) = self.state.capture(slot).record();
+        let verdict = match (journal.zip(finished.take()), undone) {
             (Some((journal, Ok(graph))), _) => {
                 let (judged, time) = judge_timed(checker, (journal, policy), &graph, foreign);
                 took = time;
                 let judged = judged.map_err(|violation| self.refusal(slot, &graph, violation));
-                self.state.capture(slot).checker.keep(graph);
+                self.state.capture(slot).record().1.keep(graph);
                 judged
             }
             (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
@@ -228,8 +229,9 @@ impl<D: Driver> Locked<'_, D> {
     /// that its proofs had taken to wait: nothing else finds them.
     fn judge_record(&mut self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
         let settings = &self.config.settings;
-        let CaptureState { proof, journal, checker, .. } = self.state.capture(slot);
-        let journal = journal.as_ref().filter(|_| settings.check && proof.is_surprised());
+        let is_surprised = self.state.capture(slot).proof.is_surprised();
+        let (journal, checker) = self.state.capture(slot).record();
+        let journal = journal.filter(|_| settings.check && is_surprised);
         let Some(journal) = journal else { return (Ok(()), 0) };
         // Nothing is asked about its nodes: they may be gone.
         let graph = FinishedGraph::remembered(journal);

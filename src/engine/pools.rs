@@ -14,7 +14,7 @@ use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::streams::Position;
-use super::{Engine, Error, Level, Locked, PoolRefusal};
+use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
@@ -788,43 +788,37 @@ impl Pools {
 
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
-impl<D: Driver> Locked<'_, D> {
-    /// A new pool, whose heaps of large blocks reserve so many bytes of addresses at once.
-    fn create_pool(&mut self, mut config: PoolConfig, most: u64) -> PoolId {
+impl<D: Driver> Engine<D> {
+    /// Creates an empty pool. Memory comes with the first allocation.
+    pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
         };
-        let settings = self.state.tuning.settings();
-        let limit = config.max_bytes.unwrap_or(u64::MAX);
-        let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
-        let plan = |small: bool, bytes: u64| {
-            let supply = if !settings.caching || config.uncached {
-                Supply::Uncached
-            } else if settings.expandable_segments && config.is_mapped() {
-                Supply::Growing { reserve: reserve(bytes) }
-            } else {
-                Supply::Fixed
-            };
-            Plan::new(small, supply, config.no_split, settings)
-        };
-        let (small, large) = (plan(true, SMALL_RESERVE.min(most)), plan(false, most));
-        // What the settings say of plans stays as it is.
-        config.plan = config.plan.or_else(|| self.config.settings.plan_options());
-        let pool = self.state.pools.add(config, small, large);
-        self.state.say_of(pool, Level::Debug, |pool| format!("{pool} was made"));
-        pool
-    }
-}
-
-impl<D: Driver> Engine<D> {
-    /// Creates an empty pool. Memory comes with the first allocation.
-    pub fn create_pool(&self, config: PoolConfig) -> PoolId {
         let made = self.alter(|locked| {
             locked.destroy_leaving();
-            locked.create_pool(config, self.reserve)
+            let settings = locked.state.tuning.settings();
+            let limit = config.max_bytes.unwrap_or(u64::MAX);
+            let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
+            let plan = |small: bool, bytes: u64| {
+                let supply = if !settings.caching || config.uncached {
+                    Supply::Uncached
+                } else if settings.expandable_segments && config.is_mapped() {
+                    Supply::Growing { reserve: reserve(bytes) }
+                } else {
+                    Supply::Fixed
+                };
+                Plan::new(small, supply, config.no_split, settings)
+            };
+            let small = plan(true, SMALL_RESERVE.min(self.reserve));
+            let large = plan(false, self.reserve);
+            // What the settings say of plans stays as it is.
+            config.plan = config.plan.take().or_else(|| self.config.settings.plan_options());
+            let pool = locked.state.pools.add(config, small, large);
+            locked.state.say_of(pool, Level::Debug, |pool| format!("{pool} was made"));
+            pool
         });
         // An engine that a thread has panicked in makes none: every call with the name says so.
         made.unwrap_or_else(|_| PoolId::of_none(self.number))

@@ -7,11 +7,13 @@ use regraph_record::journal::BlockNumber;
 /// Stands for an entry that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
+/// A look's entry, and where its terminals begin.
+type Look = (u32, u32);
+
 /// What the driver said about one stream, in host order.
 pub(crate) struct StreamHistory {
     pub handle: StreamHandle,
-    /// Each look's entry, and where its terminals begin.
-    looks: Vec<(u32, u32)>,
+    looks: Vec<Look>,
     terminals: Vec<u32>,
 }
 
@@ -153,7 +155,7 @@ pub(crate) struct History {
     /// Uses of blocks by other streams than their own; each names the block's next.
     pub(super) further: Vec<BlockUse>,
     /// Looks and terminals of streams of journals before; empty, and kept for what they have allocated.
-    spare: Vec<(Vec<(u32, u32)>, Vec<u32>)>,
+    spare: Vec<(Vec<Look>, Vec<u32>)>,
 }
 
 impl History {
