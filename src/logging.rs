@@ -10,7 +10,7 @@
 //! operator asks for: engines, verdicts, plans, sleep, shortage of memory; `debug` each growth, give back, capture and
 //! pool, and what pools lend to a stream.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io::{stderr, Write};
 
@@ -30,8 +30,10 @@ const LINES: usize = 10;
 type Telling = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What is told when the calling thread has released its locks; `None` where it tells at once.
-    static LATER: RefCell<Option<Vec<Telling>>> = const { RefCell::new(None) };
+    /// How much is told when the calling thread has released its locks; `None` where it tells at once.
+    static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// That, in the order in which it was said.
+    static LATER: RefCell<Vec<Telling>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Tells what was said since it was made when it is dropped: see [`tell_later`].
@@ -47,26 +49,40 @@ pub struct Later {
 /// make any call.
 #[doc(hidden)]
 pub fn tell_later() -> Later {
+    let outermost = kept().is_none();
+    if outermost {
+        keep(Some(0));
+    }
+    Later { outermost }
+}
+
+fn kept() -> Option<usize> {
     // A thread that ends tells at once.
-    let outermost = LATER.try_with(|later| {
-        let mut later = later.borrow_mut();
-        let outermost = later.is_none();
-        later.get_or_insert_with(Vec::new);
-        outermost
-    });
-    Later { outermost: outermost.unwrap_or(false) }
+    KEPT.try_with(Cell::get).ok().flatten()
+}
+
+fn keep(many: Option<usize>) {
+    let _ = KEPT.try_with(|kept| kept.set(many));
 }
 
 impl Drop for Later {
     fn drop(&mut self) {
         if self.outermost {
-            let told = LATER.try_with(RefCell::take).ok().flatten();
-            let told = told.filter(|told| !told.is_empty());
-            // A panic tells of itself.
-            if let Some(told) = told.filter(|_| !std::thread::panicking()) {
-                told.into_iter().for_each(|tell| tell());
+            let many = kept();
+            keep(None);
+            if many > Some(0) {
+                tell_kept();
             }
         }
+    }
+}
+
+#[cold]
+fn tell_kept() {
+    let told = LATER.try_with(RefCell::take).unwrap_or_default();
+    // A panic tells of itself.
+    if !std::thread::panicking() {
+        told.into_iter().for_each(|tell| tell());
     }
 }
 
@@ -74,12 +90,12 @@ impl Drop for Later {
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn call_host(what: &'static str, call: impl FnOnce() + 'static) {
     let mut call: Option<Telling> = Some(Box::new(call));
-    // A thread that ends tells at once.
-    let _ = LATER.try_with(|later| {
-        if let Some(later) = &mut *later.borrow_mut() {
-            later.extend(call.take());
-        }
-    });
+    if let Some(many) = kept() {
+        let _ = LATER.try_with(|later| {
+            later.borrow_mut().extend(call.take());
+            keep(Some(many + 1));
+        });
+    }
     if let Some(call) = call {
         must_hold_none(what);
         call();

@@ -122,8 +122,6 @@ ranks! {
     Launches: Alone, NotCalled;
     /// The reports of a device's latest captures.
     Reports: Alone, NotCalled;
-    /// The report of one capture, and its least memory.
-    Report: Alone, NotCalled;
     /// A part of the table of live blocks by address.
     Addresses: Alone, NotCalled;
     /// The memory that the host's sources are to take back.

@@ -19,6 +19,7 @@ use super::snapshot::Stacks;
 use super::streams::{this_thread, Position, StreamStatus, Timelines};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
+use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
@@ -42,8 +43,16 @@ impl<D: Driver> Engine<D> {
     /// [`StreamRefusal::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::Unknown`],
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
+        self.begin(pool, stream.as_stream(), |_| ())
+    }
+
+    fn begin(
+        &self,
+        pool: PoolId,
+        stream: StreamHandle,
+        begun: impl FnOnce(&mut CaptureState),
+    ) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
-        let stream = stream.as_stream();
         self.change(|locked| {
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
@@ -52,9 +61,11 @@ impl<D: Driver> Engine<D> {
             let capture = found.ok_or(Error::Stream { call: CALL, stream, why })?;
             let new = locked.state.captures.slot(capture).is_none();
             let (slot, _) = locked.look_into(stream, capture, pool, None, CALL)?;
+            let capture_state = locked.state.capture(slot);
             if new {
-                locked.state.capture(slot).expected = expected;
+                capture_state.expected = expected;
             }
+            begun(capture_state);
             Ok(capture)
         })
     }
@@ -91,7 +102,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<CaptureReport, Error> {
         let end = |locked: &mut Locked<'_, D>| locked.end_capture(capture, Some(graph)).map(Some);
         // The capture is over, so there is no second try.
-        self.request(end, || false)
+        self.request(end, || false).map(|report| *report)
     }
 
     /// Rolls back every decision taken in a capture whose graph will never run. A capture that is closed
@@ -165,14 +176,32 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
+    /// As [`Engine::begin_capture`]; the pool serves the capture's streams from now on ([`HostCalls::serve_capture`]), and
+    /// the capture may map up to `ahead` bytes at once ahead of what it asks for, where that is said
+    /// ([`HostCalls::grow_ahead`]).
+    ///
+    /// # Errors
+    /// Those of [`Engine::begin_capture`].
+    pub fn begin_served(
+        &self,
+        pool: PoolId,
+        stream: impl AsStream,
+        ahead: Option<u64>,
+    ) -> Result<CaptureId, Error> {
+        self.0.begin(pool, stream.as_stream(), |capture_state| {
+            capture_state.served_from = Some(pool);
+            capture_state.step = ahead.unwrap_or(capture_state.step);
+        })
+    }
+
     /// Has [`HostCalls::allocate_by_capture`] serve the streams of a capture from a pool from now on, or with `None`
     /// leave them to its caller. Nothing happens where the capture is not under way here.
     pub fn serve_capture(&self, capture: CaptureId, from: Option<PoolId>) -> Result<(), Error> {
-        self.0.alter(|locked| {
-            if let Some(slot) = locked.state.captures.slot(capture) {
-                locked.state.capture(slot).served_from = from;
-            }
-        })
+        let mut state = self.0.lock()?;
+        if let Some(slot) = state.captures.slot(capture) {
+            state.capture(slot).served_from = from;
+        }
+        Ok(())
     }
 
     /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
@@ -216,24 +245,25 @@ impl<D: Driver> HostCalls<'_, D> {
     /// [`Error::SetBack`] and [`Error::Refused`]: the graph must not run. As it may have run already, its
     /// memory stays a graph's for good. [`Error::Unknown`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        self.0.change(|locked| {
+        let report = self.0.change(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {
                 // Its graph may have run: no memory of it is exchanged any more.
                 locked.state.capture(slot).step = 0;
             }
             locked.end_capture(capture, None)
-        })
+        })?;
+        Ok(*report)
     }
 
     /// The captures into a pool that are under way here and over in the driver: none of the streams
     /// that they were seen on captures for them any more. A stream that another thread named last, and
     /// that captures, counts for every capture that it was seen in.
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
-        self.0.change(|locked| {
-            locked.state.pool(pool, "captures_over")?;
-            let captures = locked.state.captures.ids_of(pool);
-            Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
-        })
+        let mut state = self.0.lock()?;
+        state.pool(pool, "captures_over")?;
+        let captures = state.captures.ids_of(pool);
+        let locked = self.0.with(&mut state);
+        Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
     }
 
     /// The captures under way that a stream was seen in.
@@ -313,6 +343,8 @@ pub(super) struct CaptureState {
     pub(super) age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
+    /// Judges it, in what was allocated for captures before.
+    checker: Checker,
     /// Where the blocks of the journal came from, as far as the host said so or stacks are recorded.
     origins: Vec<(BlockNumber, Arc<Frames>)>,
     /// Each pool that the journal tells of, with the number of the next new block when the journal began to: blocks
@@ -401,9 +433,8 @@ impl Captures {
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
     pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
-        let Some(room) = self.spare.iter_mut().find(|it| it.is_none()) else { return };
-        if let Some(emptied) = (*over).emptied() {
-            *over = emptied;
+        let room = self.spare.iter_mut().find(|it| it.is_none());
+        if let Some(room) = room.filter(|_| over.clear()) {
             *room = Some(over);
         }
     }
@@ -477,6 +508,17 @@ impl Captures {
         self.others(pool, None)
     }
 
+    /// Whether nothing is left in the rows that are kept for later captures.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_spare_empty(&self) -> bool {
+        self.spare.iter().flatten().all(|it| {
+            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
+            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
+            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
+            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
+        })
+    }
+
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
@@ -492,6 +534,7 @@ impl CaptureState {
             age: 0,
             proof,
             journal: None,
+            checker: Checker::default(),
             origins: Vec::new(),
             told: SmallVec::new(),
             told_since: BTreeSet::new(),
@@ -512,16 +555,53 @@ impl CaptureState {
         }
     }
 
-    /// One in which nothing has happened, with what this one has allocated; `None` where that is too much to be kept.
-    fn emptied(self) -> Option<Self> {
-        let Self { mut proof, mut rows, mut left, .. } = self;
-        let most = rows.capacity().max(left.capacity());
+    /// Forgets everything, so that the row can be another capture's with what this one has allocated. False where that is
+    /// too much to be kept: then it is to be dropped.
+    fn clear(&mut self) -> bool {
+        let Self {
+            id: _,
+            age: _,
+            proof,
+            journal,
+            checker: _,
+            origins,
+            told,
+            told_since,
+            pools,
+            expected,
+            served_from,
+            rows,
+            left,
+            capturing_thread,
+            step,
+            set_backs_seen,
+            undone,
+            following,
+            planning,
+            since: _,
+            concurrent,
+            lost,
+        } = self;
+        let most = rows.capacity().max(left.capacity()).max(origins.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
-            return None;
+            return false;
         }
+        (*journal, *following, *planning, *lost) = (None, None, Planning::Default, None);
+        (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
+        (*step, *set_backs_seen) = (0, Moment::default());
+        *capturing_thread = CapturingThread::default();
+        origins.clear();
+        told.clear();
+        told_since.clear();
+        pools.clear();
         rows.clear();
         left.clear();
-        Some(Self { rows, left, ..Self::new(proof) })
+        true
+    }
+
+    /// Its record, where it keeps one, and what judges that.
+    pub(super) fn record(&mut self) -> (Option<&Journal>, &mut Checker) {
+        (self.journal.as_ref(), &mut self.checker)
     }
 
     /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.

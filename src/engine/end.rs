@@ -19,7 +19,7 @@ use super::report::{CaptureReport, Record};
 use super::waits::Wait;
 use super::{Engine, Error, Level, Locked, State, Unknown};
 use crate::capture::Outlook;
-use crate::check::{FinishedGraph, Violation};
+use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::{CaptureSlot, Users};
 use crate::journal::Journal;
@@ -69,10 +69,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         id: CaptureId,
         graph: Option<GraphHandle>,
-    ) -> Result<CaptureReport, Error> {
+    ) -> Result<Box<CaptureReport>, Error> {
         let slot = self.look_last(id, graph)?;
-        let ending = self.prepare(id, slot, graph);
-        let report = self.judge_and_conclude(ending)?;
+        let mut ending = self.prepare(id, slot, graph);
+        let report = self.judge_and_conclude(&mut ending)?;
         self.state.adopt_lent(report.graph);
         Ok(report)
     }
@@ -83,36 +83,39 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         id: CaptureId,
         graph: GraphHandle,
-    ) -> Result<(CaptureReport, Option<Evidence>), Error> {
+    ) -> Result<(Box<CaptureReport>, Option<Box<Evidence>>), Error> {
         let slot = self.look_last(id, Some(graph))?;
         let mut ending = self.prepare(id, slot, Some(graph));
         let evidence = self.evidence(&mut ending);
         let report = match evidence {
             Some(_) => self.accept(&ending)?,
-            None => self.judge_and_conclude(ending)?,
+            None => self.judge_and_conclude(&mut ending)?,
         };
         Ok((report, evidence))
     }
 
-    fn judge_and_conclude(&mut self, mut ending: EndingCapture) -> Result<CaptureReport, Error> {
-        let (verdict, mut found, took) = self.judge(&mut ending);
+    fn judge_and_conclude(
+        &mut self,
+        ending: &mut EndingCapture,
+    ) -> Result<Box<CaptureReport>, Error> {
+        let (verdict, mut found, took) = self.judge(ending);
         self.state.accounts.counts().check_ns += took;
         if let Err(why) = verdict {
-            return Err(self.refuse(&ending, why));
+            return Err(self.refuse(ending, why));
         }
         if self.config.refuse_late_uses && !found.late_uses.is_empty() {
             let late_uses = std::mem::take(&mut found.late_uses);
-            return Err(self.refuse(&ending, Error::LateUse(late_uses)));
+            return Err(self.refuse(ending, Error::LateUse(late_uses)));
         }
         // Its blocks get their memory. If it has lost some it is rolled back, and its pool may be suspended.
         let mut plan = None;
         if ending.unbound && self.state.capture(ending.slot).lost.is_none() {
             match self.bind_plans(ending.slot, std::mem::take(&mut ending.plans)) {
                 Ok(report) => plan = report,
-                Err(why) => return Err(self.refuse(&ending, why)),
+                Err(why) => return Err(self.refuse(ending, why)),
             }
         }
-        self.accept_judged(&ending, found, plan, took)
+        self.accept_judged(ending, found, plan, took)
     }
 
     /// Looks at the streams of a capture that ends for the last time.
@@ -149,18 +152,21 @@ impl<D: Driver> Locked<'_, D> {
             let pool = self.state.capture(slot).pools[row];
             self.state.journal_count(slot, pool);
         }
-        let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
+        let plans = match graph {
+            Some(_) if unbound => self.prepare_plans(slot),
+            _ => Vec::new(),
+        };
         let has_journal = self.state.capture(slot).journal.is_some();
         // A plan maps memory by what the journal says, so it is always judged.
         let checked = has_journal && (self.config.settings.check || unbound);
-        let finished =
-            graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
+        let (_, checker) = self.state.captures.get_mut(slot).record();
+        let finished = graph.filter(|_| checked).map(|graph| checker.read(self.driver, graph));
         EndingCapture { id, slot, graph, plans, unbound, finished }
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
-    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Evidence> {
+    fn evidence(&mut self, ending: &mut EndingCapture) -> Option<Box<Evidence>> {
         let EndingCapture { slot, unbound, finished, .. } = ending;
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
@@ -174,20 +180,24 @@ impl<D: Driver> Locked<'_, D> {
             });
         let graph = finished.take_if(|_| may_wait)?.ok()?;
         let journal = self.state.capture(*slot).journal.take()?;
-        Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
+        let foreign = self.config.foreign_nodes;
+        Some(Box::new(Evidence { journal, graph, programmatic, foreign }))
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
-    fn judge(&self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
+    fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
         let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
-        let capture_state = self.state.captures.get(slot);
-        let recorded = capture_state.journal.as_ref().zip(graph);
-        let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
-            (Some(((journal, _), Ok(graph))), _) => {
-                let (judged, time) = self.judge_now(journal, &graph);
+        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
+        let undone = self.state.capture(slot).undone;
+        let (journal, checker) = self.state.capture(slot).record();
+        let verdict = match (journal.zip(finished.take()), undone) {
+            (Some((journal, Ok(graph))), _) => {
+                let (judged, time) = judge_timed(checker, (journal, policy), &graph, foreign);
                 took = time;
-                judged.map_err(|violation| self.refusal(slot, &graph, violation))
+                let judged = judged.map_err(|violation| self.refusal(slot, &graph, violation));
+                self.state.capture(slot).record().1.keep(graph);
+                judged
             }
             (Some((_, Err(error))), _) => Err(Error::Refused(Box::new(Violation::Driver(error)))),
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
@@ -200,6 +210,7 @@ impl<D: Driver> Locked<'_, D> {
             (None, None) => Ok(()),
         };
         let search = self.search();
+        let recorded = self.state.captures.get(slot).journal.as_ref().zip(graph);
         let recorded = recorded.filter(|_| search != Search::default() && verdict.is_ok());
         // What the checker could not read either, it has refused.
         let found = recorded
@@ -216,19 +227,17 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
     /// that its proofs had taken to wait: nothing else finds them.
-    fn judge_record(&self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
-        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
-        let journal =
-            journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
+    fn judge_record(&mut self, slot: CaptureSlot) -> (Result<(), Error>, u64) {
+        let settings = &self.config.settings;
+        let is_surprised = self.state.capture(slot).proof.is_surprised();
+        let (journal, checker) = self.state.capture(slot).record();
+        let journal = journal.filter(|_| settings.check && is_surprised);
         let Some(journal) = journal else { return (Ok(()), 0) };
         // Nothing is asked about its nodes: they may be gone.
-        let (judged, took) = self.judge_now(journal, &FinishedGraph::remembered(journal));
+        let graph = FinishedGraph::remembered(journal);
+        let record = (journal, settings.programmatic);
+        let (judged, took) = judge_timed(checker, record, &graph, self.config.foreign_nodes);
         (judged.map_err(|violation| Error::Refused(Box::new(violation))), took)
-    }
-
-    fn judge_now(&self, journal: &Journal, graph: &FinishedGraph) -> (Result<(), Violation>, u64) {
-        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
-        judge_timed(journal, policy, graph, foreign)
     }
 
     /// Hands the memory of a capture that was judged to a graph, and tells what was found in that.
@@ -238,10 +247,10 @@ impl<D: Driver> Locked<'_, D> {
         Found { late_uses, early_reads }: Found,
         plan: Option<PlanReport>,
         took: u64,
-    ) -> Result<CaptureReport, Error> {
+    ) -> Result<Box<CaptureReport>, Error> {
         let programmatic = self.config.settings.programmatic;
         let journal = self.state.capture(ending.slot).journal.take();
-        let report = self.accept(ending)?;
+        let mut report = self.accept(ending)?;
         let (id, uses) = (ending.id.0, late_uses.len());
         if uses > 0 {
             let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
@@ -254,9 +263,9 @@ impl<D: Driver> Locked<'_, D> {
                 format!("capture {id}: {count} reads of what nothing in the graph wrote before:");
             self.state.messages.warn_list(&headline, &likely);
         }
-        let record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
-        let check_ns = if report.verified { took } else { 0 };
-        let report = CaptureReport { record, plan, late_uses, early_reads, check_ns, ..report };
+        report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
+        report.check_ns = if report.verified { took } else { 0 };
+        (report.plan, report.late_uses, report.early_reads) = (plan, late_uses, early_reads);
         self.state.count_verdict(&Ok(&report));
         self.state.messages.say(Level::Info, || report.to_string());
         Ok(report)
@@ -286,7 +295,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Hands the memory of a capture to a graph.
-    fn accept(&mut self, ending: &EndingCapture) -> Result<CaptureReport, Error> {
+    fn accept(&mut self, ending: &EndingCapture) -> Result<Box<CaptureReport>, Error> {
         let &EndingCapture { id, slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
         let capture_state = self.state.capture(slot);
@@ -297,9 +306,10 @@ impl<D: Driver> Locked<'_, D> {
         let pools = SmallVec::from_slice(&capture_state.pools);
         self.end(slot, true)?;
         let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
-        Ok(CaptureReport {
+        let graph = self.state.add_graph_to(pools, id);
+        Ok(Box::new(CaptureReport {
             capture: id,
-            graph: self.state.add_graph_to(pools, id),
+            graph,
             nodes,
             blocks,
             reserved,
@@ -311,7 +321,7 @@ impl<D: Driver> Locked<'_, D> {
             record: None,
             layout,
             plan: None,
-        })
+        }))
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
@@ -516,29 +526,30 @@ type Judged = (Result<(), Violation>, Record, u64);
 impl Evidence {
     fn judge(self) -> Judged {
         let Self { journal, graph, programmatic, foreign } = self;
-        let (verdict, took) = judge_timed(&journal, programmatic, &graph, foreign);
+        let mut checker = Checker::default();
+        let (verdict, took) = judge_timed(&mut checker, (&journal, programmatic), &graph, foreign);
         (verdict, Record::new(journal, programmatic), took)
     }
 }
 
 /// The checker's verdict on a record and its graph, and how long the checker took, in nanoseconds.
 fn judge_timed(
-    journal: &Journal,
-    programmatic: Programmatic,
+    checker: &mut Checker,
+    (journal, programmatic): (&Journal, Programmatic),
     graph: &FinishedGraph,
     foreign: bool,
 ) -> (Result<(), Violation>, u64) {
     let started = Instant::now();
-    let verdict = check::judge(journal, programmatic, graph, foreign).map(|_| ());
+    let verdict = checker.judge(journal, programmatic, graph, foreign).map(|_| ());
     (verdict, nanoseconds(started.elapsed()))
 }
 
 /// A closed capture.
 pub(super) struct Closed {
-    report: CaptureReport,
+    report: Box<CaptureReport>,
     /// What it is to be judged by. The thread and the call that needs the verdict both try to take this; the first one
     /// judges.
-    evidence: Option<Evidence>,
+    evidence: Option<Box<Evidence>>,
     /// The thread that judges it; none where it is accepted already, and where no thread could be started.
     thread: Option<thread::JoinHandle<Option<Judged>>>,
 }
@@ -552,14 +563,14 @@ impl Verdicts {
     }
 
     /// Has a capture judged from now on, unless it was already; its graph is the report's.
-    fn add(&self, report: CaptureReport, evidence: Option<Evidence>) {
+    fn add(&self, report: Box<CaptureReport>, evidence: Option<Box<Evidence>>) {
         let (closed, capture) = (Arc::clone(&self.0), report.capture);
         let judge = move || {
             let found = |closed: &mut Vec<Closed>| {
                 closed.iter_mut().find(|it| it.report.capture == capture)?.evidence.take()
             };
             let evidence = found(&mut closed.lock());
-            evidence.map(Evidence::judge)
+            evidence.map(|evidence| evidence.judge())
         };
         let mut all = self.0.lock();
         let thread = evidence.as_ref().and_then(|_| {
@@ -623,17 +634,20 @@ impl<D: Driver> Engine<D> {
     /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
     /// its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        let closed = self.lock().map(|_| self.verdicts.take(capture))?;
-        let unknown = Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
-        let Closed { mut report, evidence, thread } = closed.ok_or(unknown)?;
+        let mut state = self.lock()?;
+        let unknown = || Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
+        let closed = self.verdicts.take(capture).ok_or_else(unknown)?;
+        let Closed { mut report, evidence, thread } = closed;
+        if evidence.is_none() && thread.is_none() {
+            state.adopt_lent(report.graph);
+            return Ok(*report);
+        }
         // Without the engine's lock: other threads go on.
-        let judged = match (evidence, thread) {
-            (Some(evidence), _) => Some(evidence.judge()),
-            (None, Some(judging)) => judging.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            (None, None) => {
-                self.lock()?.adopt_lent(report.graph);
-                return Ok(report);
-            }
+        drop(state);
+        let judged = match evidence {
+            Some(evidence) => Some(evidence.judge()),
+            None => thread
+                .and_then(|judging| judging.join().unwrap_or_else(|panic| resume_unwind(panic))),
         };
         let Some((verdict, record, took)) = judged else {
             self.release_graph(report.graph)?;
@@ -643,14 +657,14 @@ impl<D: Driver> Engine<D> {
         let verdict = verdict.map_err(|violation| Error::Refused(Box::new(violation)));
         let mut state = self.lock()?;
         state.accounts.counts().check_ns += took;
-        state.count_verdict(&verdict.as_ref().map(|()| &report));
+        state.count_verdict(&verdict.as_ref().map(|()| &*report));
         match verdict {
             Ok(()) => {
                 state.adopt_lent(report.graph);
                 drop(state);
                 report.record = Some(Arc::new(record));
                 self.tell(Level::Info, || report.to_string());
-                Ok(report)
+                Ok(*report)
             }
             Err(error) => {
                 drop(state);

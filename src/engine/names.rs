@@ -26,6 +26,11 @@ impl PoolId {
         Self { name: u64::from(engine) << 32 | u64::from(number), row }
     }
 
+    /// A name of no pool.
+    pub(super) const fn of_none(engine: u32) -> Self {
+        Self { name: (engine as u64) << 32 | u32::MAX as u64, row: u32::MAX }
+    }
+
     /// Tells the pools of a process apart.
     pub(super) const fn name(self) -> u64 {
         self.name

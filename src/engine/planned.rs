@@ -47,24 +47,23 @@ pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool 
 
 impl State {
     /// The heaps that a capture has such blocks in.
-    fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
+    fn unbound(&self, slot: CaptureSlot) -> impl Iterator<Item = u32> + '_ {
         let capture_state = self.captures.get(slot);
-        let heaps = self.planned_of(&capture_state.pools).into_iter();
-        let unbound = |heap: &u32| self.pools.planned(*heap).is_unbound(capture_state.id);
-        heaps.filter(unbound).collect()
+        let heaps = capture_state.pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned());
+        heaps.filter(|&heap| self.pools.planned(heap).is_unbound(capture_state.id))
     }
 
     /// Whether a capture has blocks without memory.
     pub(super) fn is_unbound(&self, slot: CaptureSlot) -> bool {
-        !self.unbound(slot).is_empty()
+        self.unbound(slot).next().is_some()
     }
 
     /// A capture has a graph from now on, with memory or scratch memory behind its blocks; says whether it has any.
     pub(super) fn keep_planned(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
-        let heaps = self.planned_of(pools);
-        heaps
-            .into_iter()
-            .fold(false, |any, heap| self.pools.planned_mut(heap).keep_graph(capture) | any)
+        pools.iter().fold(false, |any, &pool| {
+            let heap = self.pools.get(pool).and_then(PoolRow::planned);
+            heap.is_some_and(|heap| self.pools.planned_mut(heap).keep_graph(capture)) | any
+        })
     }
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
@@ -315,7 +314,7 @@ impl<D: Driver> Locked<'_, D> {
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
             Unplanned { heap, pool, unbound: unbound.collect(), options, sharable, is_last }
         };
-        self.state.unbound(slot).into_iter().map(unplanned).collect()
+        self.state.unbound(slot).map(unplanned).collect()
     }
 
     /// Has a capture's record tell of all live blocks in a planned heap: the plan may bring its own to where they are.
@@ -449,6 +448,9 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle memory.
     pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
+        if self.state.premapped_heaps(pool).is_empty() {
+            return;
+        }
         if self.state.may_drop_premapped(pool, Some(capture)) {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.drop_premapped(pool);

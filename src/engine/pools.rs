@@ -309,7 +309,7 @@ pub(super) struct Pools {
     engine: u32,
     /// How many there were so far.
     made: u64,
-    rows: Vec<Option<PoolRow>>,
+    rows: Vec<Option<Box<PoolRow>>>,
     vacant: Vec<usize>,
     graphs: Map<GraphId, GraphUse>,
     /// How many graphs there were so far.
@@ -375,7 +375,7 @@ impl Pools {
         let id = PoolId::new(self.engine, self.made, row);
         self.made += 1;
         let asleep = config.tag.as_ref().and_then(|tag| self.asleep.get(tag).copied());
-        let pool = PoolRow {
+        let pool = Box::new(PoolRow {
             id,
             config,
             planned: None,
@@ -389,14 +389,14 @@ impl Pools {
             moving: false,
             lending: Loans::default(),
             owner: None,
-        };
+        });
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
             let mut made = Heap::new(plan, source);
             if asleep.is_some() {
                 *made.holding_mut().presence_mut() = Presence::Suspended;
             }
-            self.heaps[heap as usize] = Some(Box::new(made));
+            self.heaps[heap as usize] = Some(made);
         }
         self.rows[row] = Some(pool);
         id
@@ -411,7 +411,7 @@ impl Pools {
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
         self.leaving.retain(|&leaving| leaving != id);
-        let heaps = pool.iter().flat_map(PoolRow::heaps);
+        let heaps = pool.iter().flat_map(|pool| pool.heaps());
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
         (heaps, pool.and_then(|pool| pool.planned))
@@ -448,12 +448,12 @@ impl Pools {
 
     #[inline]
     pub(super) fn get(&self, id: PoolId) -> Option<&PoolRow> {
-        self.rows.get(id.row())?.as_ref().filter(|pool| pool.id == id)
+        self.rows.get(id.row())?.as_deref().filter(|pool| pool.id == id)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut PoolRow> {
-        self.rows.get_mut(id.row())?.as_mut().filter(|pool| pool.id == id)
+        self.rows.get_mut(id.row())?.as_deref_mut().filter(|pool| pool.id == id)
     }
 
     /// Sets who may have what is free in a pool.
@@ -495,7 +495,7 @@ impl Pools {
 
     /// All pools.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PoolRow> + Clone {
-        self.rows.iter().flatten()
+        self.rows.iter().flatten().map(Box::as_ref)
     }
 
     /// The names of all pools.
@@ -692,7 +692,7 @@ impl Pools {
     /// The row of a heap's pool, if it is still there.
     #[inline]
     pub(super) fn find_pool(&self, heap: u32) -> Option<&PoolRow> {
-        self.rows.get(Self::row(heap))?.as_ref()
+        self.rows.get(Self::row(heap))?.as_deref()
     }
 
     /// The pool of a heap.
@@ -793,35 +793,35 @@ impl<D: Driver> Engine<D> {
     pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
-        // What a poisoned engine has may be anywhere.
-        let _ = self.alter(|locked| locked.destroy_leaving());
-        let mut state = self.state.lock();
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
         };
-        let settings = state.tuning.settings();
-        let limit = config.max_bytes.unwrap_or(u64::MAX);
-        let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
-        let plan = |small: bool, bytes: u64| {
-            let supply = if !settings.caching || config.uncached {
-                Supply::Uncached
-            } else if settings.expandable_segments && config.is_mapped() {
-                Supply::Growing { reserve: reserve(bytes) }
-            } else {
-                Supply::Fixed
+        let made = self.alter(|locked| {
+            locked.destroy_leaving();
+            let settings = locked.state.tuning.settings();
+            let limit = config.max_bytes.unwrap_or(u64::MAX);
+            let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
+            let plan = |small: bool, bytes: u64| {
+                let supply = if !settings.caching || config.uncached {
+                    Supply::Uncached
+                } else if settings.expandable_segments && config.is_mapped() {
+                    Supply::Growing { reserve: reserve(bytes) }
+                } else {
+                    Supply::Fixed
+                };
+                Plan::new(small, supply, config.no_split, settings)
             };
-            Plan::new(small, supply, config.no_split, settings)
-        };
-        let small = plan(true, SMALL_RESERVE.min(self.reserve));
-        let large = plan(false, self.reserve);
-        // What the settings say of plans stays as it is.
-        config.plan = config.plan.or_else(|| self.config.settings.plan_options());
-        let pool = state.pools.add(config, small, large);
-        let label = state.pools.label(pool);
-        drop(state);
-        self.tell(Level::Debug, || format!("{label} was made"));
-        pool
+            let small = plan(true, SMALL_RESERVE.min(self.reserve));
+            let large = plan(false, self.reserve);
+            // What the settings say of plans stays as it is.
+            config.plan = config.plan.take().or_else(|| self.config.settings.plan_options());
+            let pool = locked.state.pools.add(config, small, large);
+            locked.state.say_of(pool, Level::Debug, |pool| format!("{pool} was made"));
+            pool
+        });
+        // An engine that a thread has panicked in makes none: every call with the name says so.
+        made.unwrap_or_else(|_| PoolId::of_none(self.number))
     }
 
     /// Gives all memory of a pool back to the driver.

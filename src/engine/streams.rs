@@ -439,9 +439,9 @@ impl Timelines {
         self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
     }
 
-    /// Whether any timeline has open questions.
+    /// Whether [`Timelines::poll`] has anything to look at.
     #[inline]
-    pub(super) fn is_busy(&self) -> bool {
+    pub(super) fn are_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 

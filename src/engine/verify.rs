@@ -222,6 +222,7 @@ impl Page<'_> {
     /// of its streams.
     fn captures(&self) -> Verdict {
         let State { pools, captures, .. } = self.state;
+        holds!(captures.is_spare_empty(), "rows are kept with something of captures that are over");
         let all: Vec<&CaptureState> = captures.iter().collect();
         for (row, capture) in all.iter().enumerate() {
             let CaptureState { id, age, proof, .. } = capture;

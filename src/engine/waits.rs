@@ -368,7 +368,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Looks at up to `most` timelines and `most` of the ranges that wait for something else, frees
     /// those that wait no longer, and tells the captures under way. Returns whether any was freed.
     pub(super) fn poll_waits(&mut self, most: usize) -> bool {
-        if self.state.waiting.polled.is_empty() && !self.state.timelines.is_busy() {
+        if self.state.waiting.polled.is_empty() && !self.state.timelines.are_busy() {
             return false;
         }
         let terminals = std::mem::take(&mut self.state.terminals);

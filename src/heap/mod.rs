@@ -143,8 +143,11 @@ pub(crate) struct Change {
 }
 
 impl Heap {
-    pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Self {
-        Self { plan, source, grown: Some(0), ..Self::default() }
+    pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Box<Self> {
+        // Made where it stays: it is large.
+        let mut heap = Box::<Self>::default();
+        (heap.plan, heap.source, heap.grown) = (plan, source, Some(0));
+        heap
     }
 
     /// What it holds of the driver's memory. What waits of it are ranges that no stream may take yet.

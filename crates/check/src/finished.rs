@@ -5,6 +5,7 @@ use regraph_record::journal::Journal;
 
 /// The nodes and edges of a graph. A copy, so that it can be judged while its host goes on with the
 /// graph: the driver's own object must not be read while another thread instantiates it.
+#[derive(Default)]
 pub struct FinishedGraph {
     nodes: Vec<NodeHandle>,
     /// Where each node's dependencies end; begins with a zero.
@@ -20,22 +21,34 @@ impl FinishedGraph {
     /// # Errors
     /// The driver's.
     pub fn read<D: Driver + ?Sized>(driver: &D, graph: GraphHandle) -> Result<Self, DriverError> {
-        let mut nodes = Vec::new();
-        driver.nodes(graph, &mut nodes)?;
-        let mut read = Self::with_capacity(nodes.len());
+        Self::default().read_anew(driver, graph)
+    }
+
+    /// [`FinishedGraph::read`], in what another copy has allocated.
+    pub(super) fn read_anew<D: Driver + ?Sized>(
+        self,
+        driver: &D,
+        graph: GraphHandle,
+    ) -> Result<Self, DriverError> {
+        let mut read = self;
+        read.nodes.clear();
+        driver.nodes(graph, &mut read.nodes)?;
+        read.begin(read.nodes.len());
         let mut some = Vec::new();
-        for &node in &nodes {
-            driver.dependencies(node, &mut some)?;
+        for row in 0..read.nodes.len() {
+            driver.dependencies(read.nodes[row], &mut some)?;
             read.add(some.iter().copied());
         }
-        read.dependencies.shrink_to_fit();
-        Ok(Self { nodes, ..read })
+        // A few are not worth the move.
+        read.dependencies.shrink_to(64);
+        Ok(read)
     }
 
     /// The part of a graph that a journal remembers, with the edges that its nodes had when they were first
     /// seen: for a graph that cannot be read any more.
     pub fn remembered(journal: &Journal) -> Self {
-        let mut graph = Self::with_capacity(0);
+        let mut graph = Self::default();
+        graph.begin(0);
         for (node, dependencies) in journal.nodes() {
             graph.nodes.push(node);
             graph.add(dependencies.iter());
@@ -43,11 +56,15 @@ impl FinishedGraph {
         graph
     }
 
-    fn with_capacity(nodes: usize) -> Self {
-        let mut ends = Vec::with_capacity(nodes + 1);
+    /// Forgets all dependencies, and makes room for those of so many nodes.
+    fn begin(&mut self, nodes: usize) {
+        let Self { nodes: _, ends, dependencies, others } = self;
+        ends.clear();
+        ends.reserve(nodes + 1);
         ends.push(0);
-        let dependencies = Vec::with_capacity(nodes * 2);
-        Self { nodes: Vec::new(), ends, dependencies, others: Vec::new() }
+        dependencies.clear();
+        dependencies.reserve(nodes * 2);
+        others.clear();
     }
 
     /// Adds the dependencies of the next node.

@@ -63,6 +63,9 @@ pub(crate) struct Graph<'a> {
     pub any_ordered: bool,
 }
 
+/// What lists of edges are made of.
+pub(crate) type EdgeLists = (Vec<u32>, Vec<Edge>);
+
 struct Others {
     seen: Lists<Edge>,
     any: Lists<Edge>,
@@ -98,8 +101,12 @@ struct Edits {
 }
 
 impl<'a> Draft<'a> {
-    /// All nodes and edges of the finished graph.
-    pub fn read(programmatic: Programmatic, graph: &'a FinishedGraph) -> Result<Self, Violation> {
+    /// All nodes and edges of the finished graph, in what `kept` has allocated.
+    pub fn read(
+        programmatic: Programmatic,
+        graph: &'a FinishedGraph,
+        kept: EdgeLists,
+    ) -> Result<Self, Violation> {
         let handles = graph.nodes();
         assert!(handles.len() <= Edge::FROM as usize, "a graph of so many nodes is not judged");
         let numbers = OnceCell::new();
@@ -107,7 +114,9 @@ impl<'a> Draft<'a> {
         let (proofs, ordered, last, highest) = (0, true, 0, 0);
         let edits = Edits::default();
         let mut draft = Self { graph, numbers, edges, proofs, ordered, last, highest, edits };
-        let mut edges = Vec::with_capacity(graph.edges());
+        let (mut starts, mut edges) = kept;
+        edges.clear();
+        edges.reserve(graph.edges());
         for to in 0..handles.len() as u32 {
             for &node in graph.dependencies(to) {
                 let before = to.wrapping_sub(1);
@@ -122,7 +131,9 @@ impl<'a> Draft<'a> {
             draft.proofs |= proof;
             edges[at as usize].0 |= proof;
         }
-        draft.edges = Lists::ready(graph.ends().to_vec(), edges);
+        starts.clear();
+        starts.extend_from_slice(graph.ends());
+        draft.edges = Lists::ready(starts, edges);
         Ok(draft)
     }
 
@@ -273,6 +284,11 @@ impl<'a> Draft<'a> {
 }
 
 impl Graph<'_> {
+    /// What it has allocated for its edges, for another graph.
+    pub fn into_edges(self) -> EdgeLists {
+        self.proofs.into_parts()
+    }
+
     pub fn len(&self) -> usize {
         self.handles.len()
     }

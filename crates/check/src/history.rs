@@ -7,20 +7,17 @@ use regraph_record::journal::BlockNumber;
 /// Stands for an entry that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
+/// A look's entry, and where its terminals begin.
+type Look = (u32, u32);
+
 /// What the driver said about one stream, in host order.
 pub(crate) struct StreamHistory {
     pub handle: StreamHandle,
-    /// Each look's entry, and where its terminals begin.
-    looks: Vec<(u32, u32)>,
+    looks: Vec<Look>,
     terminals: Vec<u32>,
 }
 
 impl StreamHistory {
-    /// Without looks.
-    pub(super) fn new(handle: StreamHandle) -> Self {
-        Self { handle, looks: Vec::new(), terminals: Vec::new() }
-    }
-
     /// Begins a look, without terminals.
     #[inline]
     pub(super) fn begin_look(&mut self, entry: u32) {
@@ -157,9 +154,46 @@ pub(crate) struct History {
     pub looks: Vec<u32>,
     /// Uses of blocks by other streams than their own; each names the block's next.
     pub(super) further: Vec<BlockUse>,
+    /// Looks and terminals of streams of journals before; empty, and kept for what they have allocated.
+    spare: Vec<(Vec<Look>, Vec<u32>)>,
 }
 
 impl History {
+    /// Forgets everything; what is allocated stays.
+    pub(super) fn clear(&mut self) {
+        let Self {
+            streams,
+            blocks,
+            inputs,
+            standing,
+            bindings,
+            shared,
+            outputs_freed,
+            looks,
+            further,
+            spare,
+        } = self;
+        for StreamHistory { handle: _, mut looks, mut terminals } in streams.drain(..) {
+            looks.clear();
+            terminals.clear();
+            spare.push((looks, terminals));
+        }
+        blocks.clear();
+        *inputs = 0;
+        standing.clear();
+        bindings.clear();
+        shared.clear();
+        outputs_freed.clear();
+        looks.clear();
+        further.clear();
+    }
+
+    /// Adds a stream without looks.
+    pub(super) fn add_stream(&mut self, handle: StreamHandle) {
+        let (looks, terminals) = self.spare.pop().unwrap_or_default();
+        self.streams.push(StreamHistory { handle, looks, terminals });
+    }
+
     /// Where a block lies.
     pub fn place(&self, block: u32) -> Place {
         let BlockHistory { number, address, end, ref own, .. } = self.blocks[block as usize];

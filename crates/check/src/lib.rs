@@ -123,11 +123,14 @@ pub(crate) mod reading {
     pub(crate) use super::sights::first_sights;
 }
 
-use regraph_driver::{Driver, GraphHandle};
+use std::fmt;
+
+use regraph_driver::{Driver, DriverError, GraphHandle};
 use regraph_record::journal::Journal;
 use regraph_record::policy::Programmatic;
 
 use bindings::Bindings;
+use graph::{EdgeLists, Graph};
 use history::History;
 use users::Users;
 
@@ -170,23 +173,89 @@ pub fn judge(
     graph: &FinishedGraph,
     foreign: bool,
 ) -> Result<Summary, Violation> {
-    let (graph, history) = History::read(journal, programmatic, graph)?;
+    Checker::default().judge(journal, programmatic, graph, foreign)
+}
+
+/// Judges captures one after another, each by itself, in what it has allocated for those before.
+#[derive(Default)]
+pub struct Checker {
+    history: History,
+    edges: EdgeLists,
+    copy: FinishedGraph,
+}
+
+/// Of a capture with more facts or nodes nothing is kept for the next one.
+const KEPT: usize = 1 << 12;
+
+impl Checker {
+    /// [`FinishedGraph::read`], in what a [kept](Checker::keep) copy has allocated.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn read<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        graph: GraphHandle,
+    ) -> Result<FinishedGraph, DriverError> {
+        std::mem::take(&mut self.copy).read_anew(driver, graph)
+    }
+
+    /// Keeps what a copy has allocated that is needed no more, unless that is much.
+    pub fn keep(&mut self, copy: FinishedGraph) {
+        if copy.nodes().len().max(copy.edges()) <= KEPT {
+            self.copy = copy;
+        }
+    }
+
+    /// [`judge`].
+    ///
+    /// # Errors
+    /// Those of [`judge`].
+    pub fn judge(
+        &mut self,
+        journal: &Journal,
+        programmatic: Programmatic,
+        graph: &FinishedGraph,
+        foreign: bool,
+    ) -> Result<Summary, Violation> {
+        let most = journal.len().max(graph.edges()).max(graph.nodes().len());
+        let edges = std::mem::take(&mut self.edges);
+        let read = self.history.read(journal, programmatic, graph, edges);
+        let judged = read.and_then(|graph| {
+            let judged = judge_read(&graph, &self.history, foreign);
+            self.edges = graph.into_edges();
+            judged
+        });
+        if most > KEPT {
+            *self = Self::default();
+        }
+        judged
+    }
+}
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checker").finish_non_exhaustive()
+    }
+}
+
+fn judge_read(graph: &Graph<'_>, history: &History, foreign: bool) -> Result<Summary, Violation> {
     let bound = !history.bindings.is_empty();
-    let bindings = bound.then(|| Bindings::read(&history)).transpose()?;
+    let bindings = bound.then(|| Bindings::read(history)).transpose()?;
     if history.blocks.is_empty() {
         // Only blocks can meet anything, and a stray node is refused where two do.
         return Ok(Summary { nodes: graph.len(), ..Summary::default() });
     }
-    let users = Users::new(&graph, &history);
-    let (pairs, wrong) = places::read(&history, &users, bindings.as_ref());
+    let users = Users::new(graph, history);
+    let (pairs, wrong) = places::read(history, &users, bindings.as_ref());
     let at = |pair: usize| history.blocks[pairs.all[pair].later as usize].allocated;
-    match (pairs::judge(&graph, &history, &users, &pairs), wrong.violation) {
+    match (pairs::judge(graph, history, &users, &pairs), wrong.violation) {
         (Some((pair, violation)), Some(_)) if at(pair) <= wrong.entry => return Err(violation),
         (_, Some(violation)) | (Some((_, violation)), None) => return Err(violation),
         (None, None) => {}
     }
     if !foreign {
-        pairs::refuse_stray(&graph, &history, &users, &pairs)?;
+        pairs::refuse_stray(graph, history, &users, &pairs)?;
     }
     Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.all.len() })
 }

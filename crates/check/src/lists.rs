@@ -47,6 +47,11 @@ impl<T: Copy> Lists<T> {
     pub fn len(&self) -> usize {
         self.starts.len() - 1
     }
+
+    /// What they are made of, for other lists.
+    pub fn into_parts(self) -> (Vec<u32>, Vec<T>) {
+        (self.starts, self.items)
+    }
 }
 
 /// A topological order, or a node that none can place.

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::finished::FinishedGraph;
-use super::graph::{Draft, Graph};
+use super::graph::{Draft, EdgeLists, Graph};
 use super::history::{
     Binding, BlockHistory, BlockUse, History, SharedMemory, StandingHistory, StreamHistory, NEVER,
 };
@@ -54,9 +54,9 @@ impl Known {
 /// So many streams need no table.
 const FEW: usize = 8;
 
-struct Reader<'a> {
+struct Reader<'a, 'h> {
     draft: Draft<'a>,
-    history: History,
+    history: &'h mut History,
     /// Blocks that stood before and are the capture's now.
     inputs: Vec<BlockHistory>,
     /// Of all streams, where there are more than [`FEW`].
@@ -69,22 +69,24 @@ struct Reader<'a> {
 }
 
 impl History {
-    /// The whole journal, sorted, beside the finished graph, which it is compared with.
+    /// Takes in the whole journal, sorted, in place of another one, and answers the finished graph, which it is compared
+    /// with. `kept` is what another graph has allocated.
     ///
     /// # Errors
     /// What is wrong with the graph by itself, or with a node that the journal told of, comes first.
     pub fn read<'a>(
+        &mut self,
         journal: &Journal,
         programmatic: Programmatic,
         graph: &'a FinishedGraph,
-    ) -> Result<(Graph<'a>, Self), Violation> {
+        kept: EdgeLists,
+    ) -> Result<Graph<'a>, Violation> {
+        self.clear();
+        self.blocks.reserve(journal.len() / 4);
+        self.looks.reserve(graph.nodes().len() + 1);
         let mut reader = Reader {
-            draft: Draft::read(programmatic, graph)?,
-            history: Self {
-                blocks: Vec::with_capacity(journal.len() / 4),
-                looks: Vec::with_capacity(graph.nodes().len()),
-                ..Self::default()
-            },
+            draft: Draft::read(programmatic, graph, kept)?,
+            history: self,
             inputs: Vec::new(),
             streams: None,
             recent: None,
@@ -103,18 +105,21 @@ impl History {
                 _ => {}
             }
         }
-        let Reader { draft, mut history, mut inputs, .. } = reader;
+        let Reader { draft, history, mut inputs, .. } = reader;
         let (graph, rank) = draft.finish()?;
         wrong.map_or(Ok(()), Err)?;
         if let Some(rank) = rank {
             history.streams.iter_mut().for_each(|stream| stream.renumber(&rank));
         }
-        inputs.sort_by_key(|input| input.allocated);
-        history.inputs = inputs.len();
         history.standing.retain(|it| it.entered != NEVER);
-        history.blocks.splice(0..0, inputs);
-        history.blocks.shrink_to_fit();
-        let History { streams, blocks, further, .. } = &mut history;
+        // Of a few nothing is to be had back.
+        history.blocks.shrink_to(64);
+        if !inputs.is_empty() {
+            inputs.sort_by_key(|input| input.allocated);
+            history.inputs = inputs.len();
+            history.blocks.splice(0..0, inputs);
+        }
+        let History { streams, blocks, further, .. } = &mut *history;
         for block in blocks.iter_mut().filter(|block| block.outside) {
             // A stream that was never looked at is outside the capture; its users are no nodes of
             // this graph, and nothing may follow the block anyway.
@@ -130,7 +135,7 @@ impl History {
         for (number, block) in history.blocks.iter().enumerate() {
             history.require_looks(block, number < history.inputs)?;
         }
-        Ok((graph, history))
+        Ok(graph)
     }
 
     /// A block's life rests on looks: at its own stream when it began, unless it stood before, and at every
@@ -157,7 +162,7 @@ impl History {
     }
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     // Inlined, nothing is left of the entry that the journal makes.
     #[inline(always)]
     fn read(&mut self, index: usize, entry: Entry<'_>) -> Result<(), Violation> {
@@ -202,7 +207,7 @@ impl Reader<'_> {
                 Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
                 Some(known) => {
                     let Self { history, inputs, .. } = self;
-                    let History { blocks, streams, further, .. } = history;
+                    let History { blocks, streams, further, .. } = &mut **history;
                     let ours = known.among(blocks, inputs);
                     if ours.freed != NEVER {
                         return Err(malformed(index, block, Flaw::Freed));
@@ -273,15 +278,17 @@ impl Reader<'_> {
     }
 
     fn other_stream(&mut self, handle: StreamHandle) -> u32 {
-        let Self { history: History { streams, .. }, streams: numbers, .. } = self;
+        let Self { history, streams: numbers, .. } = self;
         let key = |it: u32, streams: &[StreamHistory]| streams[it as usize].handle.bits() as u64;
+        let streams = &history.streams;
         let known = match numbers {
             Some(numbers) => numbers.get(handle.bits() as u64, |it| key(it, streams)),
             None => streams.iter().position(|it| it.handle == handle).map(|it| it as u32),
         };
         let number = known.unwrap_or_else(|| {
-            let number = streams.len() as u32;
-            streams.push(StreamHistory::new(handle));
+            history.add_stream(handle);
+            let streams = &history.streams;
+            let number = streams.len() as u32 - 1;
             // A few are searched one by one.
             if streams.len() > FEW {
                 let all = if numbers.is_some() { number } else { 0 }..=number;
@@ -341,7 +348,7 @@ impl Reader<'_> {
             None => return Err(malformed(index, block, Flaw::Unknown)),
         };
         let stream = self.stream(handle);
-        let History { standing, streams, looks, .. } = &mut self.history;
+        let History { standing, streams, looks, .. } = &mut *self.history;
         let it = &mut standing[number];
         if it.settled != NEVER {
             return Err(malformed(index, block, Flaw::Settled));
@@ -388,7 +395,7 @@ impl Reader<'_> {
         }
         let own = self.stream(handle);
         let Self { history, inputs, .. } = self;
-        let History { blocks, streams, further, .. } = history;
+        let History { blocks, streams, further, .. } = &mut **history;
         let stream = &streams[own as usize];
         let looks_until = stream.looks() as u32;
         let (count, block) = (further.len() as u32, known.among(blocks, inputs));

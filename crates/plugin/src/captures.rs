@@ -150,15 +150,22 @@ impl<D: Transfer> Plugin<D> {
         let Some(Route { key, pool, serial, .. }) = device.routes.by_serial(route) else {
             return Ok(None);
         };
-        let capture = device.engine.begin_capture(pool, stream)?;
-        device.announce(serial, capture)?;
-        // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let private = pools.private.get(&key);
         let releases = private.map_or(0, |private| private.releases);
         // A checkpoint names addresses, which share memory where captures get theirs at their end.
         let checkpointed = private.is_some_and(|private| private.checkpointed);
         let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
+        // Both move memory of the capture when it ends.
+        let shown = self.estimates.load(Ordering::Relaxed);
+        let (planned, ahead) =
+            match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
+                _ if !alone || checkpointed => (None, None),
+                Some(options) if may_plan => (Some(options), None),
+                _ => (None, Some(self.ahead)),
+            };
+        let capture = device.engine.host().begin_served(pool, stream, ahead)?;
+        // First, so that it is rolled back if it may not go on.
         let announced = Announced { key, serial, capture, releases, ending: None };
         if let Some(earlier) = pools.announced.insert(stream, announced) {
             // The stream has left that capture, and the host did not say so: its filter may look at
@@ -166,14 +173,12 @@ impl<D: Transfer> Plugin<D> {
             device.end_route(earlier.serial);
         }
         drop(pools);
-        // Both move memory of the capture when it ends.
-        let shown = self.estimates.load(Ordering::Relaxed);
-        match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
-            _ if !alone || checkpointed => {}
-            Some(options) if may_plan => {
-                device.engine.plans().plan_capture(capture, Some(options))?
-            }
-            _ => device.engine.host().grow_ahead(capture, self.ahead)?,
+        let served = device.routes.announce(serial, capture);
+        if served != Some(pool) {
+            device.engine.host().serve_capture(capture, served)?;
+        }
+        if planned.is_some() {
+            device.engine.plans().plan_capture(capture, planned)?;
         }
         Ok(Some(capture))
     }

@@ -14,7 +14,7 @@ use super::addresses::Addresses;
 use super::launches::UnderWay;
 use super::lending::{Launches, Unseen};
 use super::pools::{PoolKey, Pools, Private, Stray, UNNAMED};
-use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
+use super::regions::{entered_at, put_into_region, EagerPools, GraphRegion};
 use super::reports::Reports;
 use super::routes::{EndedGraph, Removed, Route, Routes};
 use super::sources::{asking, Returned};
@@ -206,12 +206,6 @@ impl<D: Transfer> Device<D> {
             .engine
             .host()
             .allocate_by_capture(self.eager_pool(), bytes, stream, || self.let_go())?)
-    }
-
-    /// Has the engine serve a capture by the routes that were begun for it, the new one among them.
-    pub(super) fn announce(&self, route: u64, capture: CaptureId) -> Result<(), Error> {
-        let pool = self.routes.announce(route, capture);
-        Ok(self.engine.host().serve_capture(capture, pool)?)
     }
 
     /// Takes one route away, if it still stands, and says to which pool it led.
@@ -411,6 +405,9 @@ impl<D: Transfer> Device<D> {
     ) -> Result<(), Error> {
         let mut result = Ok(());
         let mut over = self.engine.host().captures_over(pool)?;
+        if over.is_empty() {
+            return Ok(());
+        }
         let shown = self.shown();
         over.retain(|capture| !shown.contains(capture));
         drop(shown);
@@ -446,22 +443,24 @@ impl<D: Transfer> Device<D> {
         &self,
         pools: &'a mut Pools,
         key: PoolKey,
-        config: PoolConfig,
+        mut config: PoolConfig,
         spare: Spare,
     ) -> Result<&'a mut Private, Error> {
-        if !pools.private.contains_key(&key) {
+        let is_new = !pools.private.contains_key(&key);
+        if is_new {
             // A new pool must not take memory beside that of pools which nothing needs.
             self.drop_unused(pools);
         }
         let limit = pools.limits.get(&key).copied();
         let private = pools.private.entry(key).or_insert_with(|| {
-            let mut config = of_thread(config);
+            put_into_region(&mut config);
             config.max_bytes = limit;
             Private {
                 pool: self.engine.create_pool(config.clone()),
                 users: 0,
                 releases: 0,
-                graphs: Vec::new(),
+                // Most pools are one graph's.
+                graphs: Vec::with_capacity(1),
                 config,
                 spare,
                 eager: false,
@@ -471,7 +470,8 @@ impl<D: Transfer> Device<D> {
             }
         });
         private.users += 1;
-        if private.users == 1 {
+        // A new pool gives back what is free in it.
+        if private.users == 1 && !(is_new && private.spare == Spare::GivenBack) {
             self.engine.host().set_spare(private.pool, private.spare)?;
         }
         Ok(private)

@@ -88,16 +88,10 @@ pub(super) fn entered_at() -> Option<u64> {
 
 /// Puts a pool's configuration into the region that the calling thread is in, or into none where the thread has left
 /// all regions.
-pub(super) fn of_thread(config: PoolConfig) -> PoolConfig {
-    in_region(config, current(|entered| entered.tag.clone()))
-}
-
-/// Gives a configuration the tag, or none, that `tag` holds; without a `tag`, it stays as it is.
-fn in_region(mut config: PoolConfig, tag: Option<Option<Arc<str>>>) -> PoolConfig {
-    if let Some(tag) = tag {
+pub(super) fn put_into_region(config: &mut PoolConfig) {
+    if let Some(tag) = current(|entered| entered.tag.clone()) {
         config.tag = tag;
     }
-    config
 }
 
 /// The region of graphs' pools that are made in none.
@@ -472,7 +466,10 @@ impl<D: Transfer> Plugin<D> {
 impl<D: Transfer> Device<D> {
     /// How a pool of captures is made.
     pub(super) fn graph_config(&self) -> PoolConfig {
-        of_thread(in_region(PoolConfig::default(), Some(self.graph_region.lock().clone())))
+        let mut config = PoolConfig::default();
+        config.tag = self.graph_region.lock().clone();
+        put_into_region(&mut config);
+        config
     }
 
     /// The pool of eager work of the region that the calling thread is in.

@@ -1,7 +1,6 @@
 //! What captures came to, for hosts that ask when they are long over.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use regraph::driver::{CaptureId, Transfer};
 use regraph::engine::{CaptureReport, PlanReport};
@@ -46,25 +45,38 @@ pub struct CaptureSummary {
 /// The captures of a device that ended last, oldest first.
 #[derive(Debug)]
 pub(super) struct Reports {
-    latest: Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>,
+    latest: Mutex<VecDeque<Ended>>,
     /// The number of captures that the checker did not judge.
     unjudged: AtomicU64,
 }
 
 /// A capture that has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ended {
-    summary: CaptureSummary,
-    /// What the least memory is computed from, until it is.
-    report: Option<CaptureReport>,
+    key: PoolKey,
+    /// With what the least memory is computed from, until it is.
+    report: CaptureReport,
+    /// The least memory, in bytes, once it is computed.
+    minimum: Option<u64>,
 }
 
 impl Ended {
-    fn summary(&mut self) -> CaptureSummary {
-        if let Some(report) = self.report.take() {
-            self.summary.minimum = report.minimum().map(|minimum| minimum.bytes);
+    fn summary(&self) -> CaptureSummary {
+        let &Self { key, ref report, minimum } = self;
+        let plan = report.plan;
+        CaptureSummary {
+            capture: report.capture,
+            key,
+            verified: report.verified,
+            nodes: report.nodes,
+            blocks: report.blocks,
+            reserved: report.reserved,
+            minimum,
+            mappings: plan.map(|plan| plan.mappings),
+            plan_share_percent: plan.map(|plan| plan.share_percent()),
+            mappings_within_share: plan
+                .and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT)),
         }
-        self.summary
     }
 }
 
@@ -74,29 +86,15 @@ impl Reports {
     }
 
     pub(super) fn push(&self, key: PoolKey, report: CaptureReport) {
-        let summary = CaptureSummary {
-            capture: report.capture,
-            key,
-            verified: report.verified,
-            nodes: report.nodes,
-            blocks: report.blocks,
-            reserved: report.reserved,
-            minimum: None,
-            mappings: report.plan.map(|plan| plan.mappings),
-            plan_share_percent: report.plan.map(|plan| plan.share_percent()),
-            mappings_within_share: report
-                .plan
-                .and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT)),
-        };
         if !report.verified {
             self.unjudged.fetch_add(1, Ordering::Relaxed);
         }
         let mut all = self.latest.lock();
-        if all.len() == KEPT {
-            all.pop_front();
-        }
-        let ended = Ended { summary, report: Some(report) };
-        all.push_back((summary.capture, Arc::new(Mutex::new(Rank::Report, ended))));
+        // Dropped without the lock: a journal may be large.
+        let oldest = if all.len() == KEPT { all.pop_front() } else { None };
+        all.push_back(Ended { key, report, minimum: None });
+        drop(all);
+        drop(oldest);
     }
 
     /// The number of captures that have ended and whose graph the checker has not judged.
@@ -105,9 +103,18 @@ impl Reports {
     }
 
     fn summaries(&self) -> Vec<CaptureSummary> {
-        // Captures end meanwhile without a wait.
-        let all: Vec<_> = self.latest.lock().iter().map(|(_, ended)| Arc::clone(ended)).collect();
-        all.iter().map(|ended| ended.lock().summary()).collect()
+        // Captures end meanwhile without a wait; copies of a report share what they compute.
+        let mut all: Vec<Ended> = self.latest.lock().iter().cloned().collect();
+        for Ended { report, minimum, .. } in &mut all {
+            *minimum = minimum.or_else(|| Some(report.minimum()?.bytes));
+        }
+        for Ended { report, minimum, .. } in self.latest.lock().iter_mut() {
+            if let Some(known) = all.iter().find(|it| it.report.graph == report.graph) {
+                *minimum = known.minimum;
+                report.forget_journal();
+            }
+        }
+        all.iter().map(Ended::summary).collect()
     }
 }
 

@@ -4,6 +4,7 @@ mod compaction;
 mod memory;
 mod random_memory;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cases::cases;
@@ -16,7 +17,7 @@ use regraph::driver::{
     StreamHandle,
 };
 use regraph::settings::Programmatic;
-use regraph_check::{check, Flaw, Summary, Violation};
+use regraph_check::{check, Checker, Flaw, Summary, Violation};
 use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 const GRAPH: GraphHandle = GraphHandle::from_bits(0x9);
@@ -101,6 +102,11 @@ impl Driver for Finished {
         synchronize_event(EventHandle) -> (), "cuEventSynchronize";
         destroy_event(EventHandle) -> (), "cuEventDestroy";
     }
+}
+
+thread_local! {
+    /// Judges every scene of a test, one after another.
+    static CHECKER: RefCell<Checker> = RefCell::default();
 }
 
 /// A capture written down by hand.
@@ -215,7 +221,16 @@ impl Scene {
     }
 
     fn check(&self, policy: Programmatic) -> std::result::Result<Summary, Violation> {
-        check(&self.journal, policy, &self.finished, GRAPH)
+        let answer = check(&self.journal, policy, &self.finished, GRAPH);
+        CHECKER.with_borrow_mut(|checker| {
+            if let Ok(copy) = checker.read(&self.finished, GRAPH) {
+                let again = checker.judge(&self.journal, policy, &copy, false);
+                let again = again.map_err(|violation| violation.name_kernels(&self.finished));
+                assert_eq!(again, answer, "as a checker says that has judged others before");
+                checker.keep(copy);
+            }
+        });
+        answer
     }
 
     fn deny(&self) -> std::result::Result<Summary, Violation> {

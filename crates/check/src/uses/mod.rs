@@ -87,7 +87,9 @@ pub fn find<D: Driver + ?Sized>(
 ) -> Result<Found, Violation> {
     // Edges of every kind count here, also those that prove nothing.
     let finished = FinishedGraph::read(driver, graph)?;
-    let (graph, history) = History::read(journal, Programmatic::Deny, &finished)?;
+    let mut history = History::default();
+    let edges = Default::default();
+    let graph = history.read(journal, Programmatic::Deny, &finished, edges)?;
     let mut found = Found::default();
     // Edges that were put in again the other way round leave no order to go by.
     if history.blocks.is_empty() || !graph.any_ordered {

@@ -11,6 +11,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "checker::check::cross_stream_reuse_needs_a_path",
     },
     Mutant {
+        name: "judge-anew",
+        rule: "A checker keeps nothing of the captures that it has judged before.",
+        file: "crates/check/src/history.rs",
+        edits: &[("blocks.clear();", "")],
+        test: "checker::check::programmatic_edges_count_by_policy",
+    },
+    Mutant {
         name: "judge-clock",
         rule: "A node takes over the clock of the one before it only if nothing else needs that.",
         file: "crates/check/src/clocks.rs",
