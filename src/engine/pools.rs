@@ -789,7 +789,8 @@ impl Pools {
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
 impl<D: Driver> Engine<D> {
-    /// Creates an empty pool. Memory comes with the first allocation.
+    /// Creates an empty pool. Memory comes with the first allocation. An engine in which a thread has panicked makes
+    /// none: each call with the name fails with [`Error::Poisoned`].
     pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
