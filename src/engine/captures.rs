@@ -176,9 +176,10 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// As [`Engine::begin_capture`]; the pool serves the capture's streams from now on ([`HostCalls::serve_capture`]), and
-    /// the capture may map up to `ahead` bytes at once ahead of what it asks for, where that is said
-    /// ([`HostCalls::grow_ahead`]).
+    /// As [`Engine::begin_capture`]; the pool serves the capture's streams from now on ([`HostCalls::serve_capture`]). With
+    /// `ahead` the capture may map up to so many bytes at once ahead of what it asks for, or none with zero, instead of
+    /// what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes) says; what that says of such
+    /// captures holds. It is to be ended before its graph is launched.
     ///
     /// # Errors
     /// Those of [`Engine::begin_capture`].
@@ -222,16 +223,6 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.alter(|locked| {
             locked.state.assign_stream(stream);
             locked.state.timelines.expect(locked.driver, stream);
-        })
-    }
-
-    /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
-    /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
-    /// says; what that says of such captures holds. It is to be ended before its graph is launched.
-    pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
-        self.0.in_capture(capture, "grow_ahead", |locked, slot| {
-            locked.state.capture(slot).step = bytes;
-            Ok(())
         })
     }
 

@@ -149,14 +149,14 @@ settings! {
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. Default: off.
     ///
-    /// `None` leaves it to the host, which may let single captures map ahead ([`HostCalls::grow_ahead`]).
+    /// `None` leaves it to the host, which may let single captures map ahead ([`HostCalls::begin_served`]).
     ///
     /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a capture costs.
     /// With a step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So it is for
     /// programs that register no memory of captures under way anywhere, as communication libraries do, and that write
     /// to no block of one from outside without recording it first ([`Engine::record_stream`]).
     ///
-    /// [`HostCalls::grow_ahead`]: crate::engine::HostCalls::grow_ahead
+    /// [`HostCalls::begin_served`]: crate::engine::HostCalls::begin_served
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     growth_step_bytes: Option<u64> = None,
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";

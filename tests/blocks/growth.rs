@@ -405,8 +405,8 @@ fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
     let [s, t] = b.streams();
     let first = b.begin(s);
     fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
-    let second = b.begin(t);
-    b.engine.host().grow_ahead(second, 0).unwrap();
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let second = b.engine.host().begin_served(b.pool, t, Some(0)).unwrap();
     // Fits into the rest of the last piece.
     let block = fill(&b, t, &[MIB + 512]).unwrap()[0];
     let behind = b.driver.behind(block.address, block.bytes);
