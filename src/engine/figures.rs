@@ -726,6 +726,7 @@ impl State {
     pub(super) fn reset_accumulated(&mut self) {
         self.with_sums(Peaks::reset_accumulated);
         self.accounts.counts = Counts::default();
+        self.timelines.reset_synchronized();
     }
 
     /// Does what needs the sums, with all counters settled and all locks held.

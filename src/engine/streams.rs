@@ -274,9 +274,14 @@ impl Timelines {
         self.rows.iter().any(|row| row.ended.is_some_and(|(_, ended)| ended == capture))
     }
 
-    /// How often the host was made to wait.
+    /// How often the host was made to wait, since that was last counted anew.
     pub(super) fn synchronized(&self) -> u64 {
         self.synchronized
+    }
+
+    /// Counts anew how often the host is made to wait.
+    pub(super) fn reset_synchronized(&mut self) {
+        self.synchronized = 0;
     }
 
     /// The open position, for something that is freed now.

@@ -180,6 +180,8 @@ fn a_shortage_is_met_step_by_step() {
     // Nothing is left to try.
     b.refused(20, s);
     assert_eq!((b.counts().num_alloc_retries, b.counts().num_ooms), (3, 1));
+    b.engine.reset_accumulated().unwrap();
+    assert_eq!(b.counts(), counts(|_| ()));
 }
 
 fn counts(change: impl FnOnce(&mut Counts)) -> Counts {
