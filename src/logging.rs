@@ -30,7 +30,8 @@ const LINES: usize = 10;
 type Telling = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// How much is told when the calling thread has released its locks; `None` where it tells at once.
+    /// How much is told when the calling thread has released its locks; `None` where it tells at once. Counted apart from
+    /// the list, since mostly there is nothing, and a look at a value with a destructor costs more.
     static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
     /// That, in the order in which it was said.
     static LATER: RefCell<Vec<Telling>> = const { RefCell::new(Vec::new()) };

@@ -155,6 +155,7 @@ impl Heap {
         Some(address)
     }
 
+    /// Opens what is missing of the place for which the least must be opened.
     fn open_site(
         &mut self,
         driver: &impl Driver,
