@@ -291,6 +291,11 @@ impl Blocks {
         }
     }
 
+    /// The number of live blocks, leased ones included.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len() - self.vacant.len()
+    }
+
     /// The number of live blocks of a pool, leased ones included.
     pub(super) fn count_of(&self, pool: PoolId) -> usize {
         let of_pool = self.by_pool.get(pool.row());

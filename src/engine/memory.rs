@@ -309,12 +309,12 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
-    /// time however many there are.
-    pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
+    /// Whether any other pool than this one has live blocks, or such as stream caches hold for the next request.
+    /// Takes the same time however many blocks and pools there are.
+    pub fn has_blocks_beside(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
-        state.pool(pool, "has_blocks")?;
-        Ok(state.blocks.count_of(pool) > 0)
+        state.pool(pool, "has_blocks_beside")?;
+        Ok(state.blocks.count() > state.blocks.count_of(pool))
     }
 
     /// The memory that a live block lies in: where it begins, and its size. A segment, where these are

@@ -365,6 +365,11 @@ impl Pools {
         heaps.map(|heap| self.heap(heap).bytes_in_blocks()).sum()
     }
 
+    /// How many pools there are.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len() - self.vacant.len()
+    }
+
     /// Adds a pool whose heaps get their memory as planned.
     pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
         let row = self.vacant.pop().unwrap_or_else(|| {
@@ -794,6 +799,9 @@ impl<D: Driver> Engine<D> {
     pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
+        /// So many pools reserve addresses for all of the device's memory each, and `n` of them, if they are more, for
+        /// so many `n`-ths of it: a process has addresses for some 900 times the memory of a large device.
+        const ROOMY: u64 = 64;
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
@@ -802,7 +810,11 @@ impl<D: Driver> Engine<D> {
             locked.destroy_leaving();
             let settings = locked.state.tuning.settings();
             let limit = config.max_bytes.unwrap_or(u64::MAX);
-            let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
+            let pools = locked.state.pools.count() as u64 + 1;
+            let reserve = |bytes: u64| {
+                let share = bytes / pools.max(ROOMY) * ROOMY;
+                share.min(limit).max(1).next_multiple_of(unit)
+            };
             let plan = |small: bool, bytes: u64| {
                 let supply = if !settings.caching || config.uncached {
                     Supply::Uncached

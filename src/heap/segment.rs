@@ -202,8 +202,19 @@ impl HeapSegment {
         };
         match (driver.memory_support(), supply) {
             (MemorySupport::Mapped { granularity }, Supply::Growing { reserve }) => {
-                let bytes = bytes.max(reserve).next_multiple_of(granularity);
-                Ok(segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Growable))
+                let least = bytes.next_multiple_of(granularity);
+                let mut bytes = bytes.max(reserve).next_multiple_of(granularity);
+                loop {
+                    match driver.reserve(bytes) {
+                        // The process has no more addresses than these in one piece.
+                        Err(error) if error.is_out_of_memory() && bytes > least => {
+                            bytes = (bytes / 2).max(least).next_multiple_of(granularity);
+                        }
+                        reserved => {
+                            return Ok(segment(reserved?, bytes, 0, SegmentKind::Growable));
+                        }
+                    }
+                }
             }
             (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);

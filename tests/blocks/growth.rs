@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
@@ -727,4 +727,39 @@ fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
     assert_eq!(free, (1, 2 * MIB + MIB / 4));
     assert_eq!(b.engine.host().verify(), Ok(()));
     judge(&b);
+}
+
+/// CUDA has addresses for 128 TiB in a process, so pools cannot reserve a large device's size each.
+#[test]
+fn three_thousand_pools_of_a_large_device_have_addresses() {
+    let b = bench(Config::default());
+    let stream = b.driver.create_stream().unwrap();
+    let pools: Vec<_> = (0..3_000).map(|_| b.engine.create_pool(PoolConfig::default())).collect();
+    for &pool in &pools {
+        for bytes in [MIB / 2, 2 * MIB] {
+            b.engine.allocate(pool, bytes, stream).unwrap();
+        }
+    }
+    // The last has reserved little; the rest of the device is in its reach all the same.
+    let last = pools[pools.len() - 1];
+    let rest = b.driver.memory_info().unwrap().free;
+    for _ in 0..rest / (512 * MIB) {
+        b.engine.allocate(last, 512 * MIB, stream).unwrap();
+    }
+    let free = b.driver.memory_info().unwrap().free;
+    assert!(free < 512 * MIB, "{free} bytes are free");
+}
+
+/// What others in the process have reserved is not there.
+#[test]
+fn a_pool_reserves_less_where_addresses_are_scarce() {
+    let b = bench(Config::default());
+    let stream = b.driver.create_stream().unwrap();
+    let most = (1 << 47) - (5 << 30);
+    let others = b.driver.reserve(most).unwrap();
+    let allocate = || b.engine.allocate(b.pool, 3 << 30, stream);
+    let first = allocate().unwrap();
+    assert!(allocate().unwrap_err().out_of_memory().is_some());
+    b.driver.unreserve(others, most).unwrap();
+    assert_ne!(allocate().unwrap().address, first.address);
 }

@@ -324,12 +324,15 @@ fn a_pool_that_is_given_up_while_it_moves_goes_afterwards() {
         b.in_next(call, move || {
             drop((blocks, weights));
             engine.empty_cache().unwrap();
-            assert!(engine.host().has_blocks(id).is_ok(), "it is there, as long as it is copied");
+            assert!(
+                engine.host().has_blocks_beside(id).is_ok(),
+                "it is there, as long as it is copied"
+            );
         });
         b.regions.sleep(Tags::All).unwrap();
         b.regions.wake(Tags::All).unwrap();
         assert_eq!(b.acted(), 1);
-        assert!(b.engine.host().has_blocks(id).is_err(), "{call}");
+        assert!(b.engine.host().has_blocks_beside(id).is_err(), "{call}");
         b.is_whole();
     }
 }

@@ -561,9 +561,4 @@ impl<D: Transfer> Device<D> {
         let live = || self.engine.pool_statistics(private.pool).map_or(0, |pool| pool.blocks);
         private.users == 0 && (!private.graphs.is_empty() || live() == 0)
     }
-
-    /// Whether a pool may have live blocks.
-    pub(super) fn may_hold_blocks(&self, pool: PoolId) -> bool {
-        self.engine.host().has_blocks(pool).unwrap_or(true)
-    }
 }

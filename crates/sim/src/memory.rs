@@ -21,6 +21,8 @@ const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
 const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
 /// Least distance between two ranges.
 const GUARD: u64 = 2 << 20;
+/// A process has so many addresses to reserve, as under CUDA on x86-64.
+const ADDRESSES: u64 = 1 << 47;
 /// Every 512 bytes hold a number.
 pub(super) const GRANULE: u64 = 512;
 
@@ -161,6 +163,9 @@ impl Memory {
 
     pub(super) fn reserve(&mut self, device: u32, bytes: u64) -> Fallible<u64> {
         let granularity = self.whole_granules(device, &[], bytes)?;
+        if self.reservations.values().sum::<u64>().saturating_add(bytes) > ADDRESSES {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
         let again = self.again.iter_mut().flatten();
         if let Some(place) = again.filter(|(_, size)| *size == bytes).min() {
             let address = place.0;

@@ -18,6 +18,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },
     Mutant {
+        name: "equal-addresses",
+        rule: "The more pools there are, the fewer addresses each reserves.",
+        file: "src/engine/pools.rs",
+        edits: &[("let share = bytes / pools.max(ROOMY) * ROOMY;", "let share = bytes;")],
+        test: "blocks::growth::three_thousand_pools_of_a_large_device_have_addresses",
+    },
+    Mutant {
+        name: "scarce-addresses",
+        rule: "Where so many addresses are not free, a segment reserves fewer.",
+        file: "src/heap/segment.rs",
+        edits: &[(
+            "error.is_out_of_memory() && bytes > least",
+            "error.is_out_of_memory() && bytes < least",
+        )],
+        test: "blocks::growth::a_pool_reserves_less_where_addresses_are_scarce",
+    },
+    Mutant {
         name: "closed-neighbours",
         rule: "What is left over of a hole joins what is free above it.",
         file: "src/heap/grow.rs",
