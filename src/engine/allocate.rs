@@ -288,7 +288,16 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
         let limit = self.state.room(pool);
         let step = self.step(pool, requester);
-        let wanted = Wanted { bytes, requested, stream, apart, limit, step };
+        let usual = match requester {
+            // Memory for a layout comes in pieces of its own.
+            Requester::Capture { capture, .. }
+                if step > 0 && self.state.captures.get(capture).following.is_none() =>
+            {
+                self.state.captures.usual(Pools::is_small(heap))
+            }
+            _ => 0,
+        };
+        let wanted = Wanted { bytes, requested, stream, apart, limit, step, usual };
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).grow(driver, wanted, requester, proof)
@@ -401,7 +410,7 @@ impl<D: Driver> Locked<'_, D> {
         let id = self.state.blocks.insert(LiveBlock { tenure, leased, ..block });
         // A stream cache counts what it leases, and knows who asked.
         match leased {
-            true => self.state.count_left_over(heap, None),
+            true => self.state.count_left_over(heap),
             false => self.state.count_in(heap, bytes, requested),
         }
         if self.config.lacks(Flaw::Unlisted) {

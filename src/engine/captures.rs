@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::config::Flaw;
 use super::end::Attempt;
+use super::figures::class;
 use super::history::Frames;
 use super::layout::Following;
 use super::live_blocks::{BlockSite, Origin};
@@ -391,6 +392,8 @@ pub(super) struct Captures {
     spare: [Option<Box<CaptureState>>; KEPT],
     /// How many there were so far.
     made: u64,
+    /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.
+    held: [[u64; 2]; 2],
 }
 
 const UNDER_WAY: &str = "the slot of a capture under way";
@@ -415,6 +418,18 @@ impl Captures {
         }
         self.rows[row] = Some(made);
         CaptureSlot::new(row)
+    }
+
+    /// Notes what the heaps of small and of large blocks hold that a capture has used, in bytes: it has ended.
+    pub(super) fn note_held(&mut self, held: [u64; 2]) {
+        self.held = [self.held[1], held];
+    }
+
+    /// What the heap of small or of large blocks is to hold when a capture has ended, in bytes, if it is as the latest
+    /// ones: the less of what two of them needed.
+    pub(super) fn usual(&self, small: bool) -> u64 {
+        let class = class(small);
+        self.held[0][class].min(self.held[1][class])
     }
 
     /// Takes a capture out of those under way, for good.

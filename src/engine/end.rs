@@ -366,6 +366,10 @@ impl<D: Driver> Locked<'_, D> {
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
             self.state.record_capture(id, pool, false);
+            if let Some(row) = self.state.pools.get(pool).filter(|_| accepted) {
+                let held = row.heaps().map(|heap| self.state.pools.heap(heap).reserved());
+                self.state.captures.note_held(held);
+            }
         }
         // Its live blocks are the graph's outputs from now on, or those of no capture.
         for &row in over.rows() {

@@ -590,27 +590,28 @@ impl State {
         self.keep_within(row, within);
     }
 
-    /// Counts a block out that its host has freed: it waits. If its place is free at once, [`State::count_left_over`]
-    /// follows, before anything else is counted; else its heap is counted at the end of the call.
+    /// Counts a block out that its host has freed. Unless its place is free at once, [`State::count_waiting`] follows.
     #[inline(always)]
     pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
         let (row, class) = self.counter(heap);
-        let counter = self.accounts.counters.change(row);
-        counter.take_from(class, live(bytes, requested));
-        counter.add(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
+        self.accounts.counters.change(row).take_from(class, live(bytes, requested));
     }
 
-    /// Counts what is left over in a heap, where nothing else has changed that is counted here but that a block of
-    /// `ended` bytes is used no more: none if a stream cache counted it.
+    /// Counts a block that was live a moment ago as waiting, by which nothing rises that was active before.
+    pub(super) fn count_waiting(&mut self, heap: u32, bytes: u64) {
+        let (row, class) = self.counter(heap);
+        let counter = self.accounts.counters.change(row);
+        let within = counter.add(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
+        self.keep_within(row, within);
+    }
+
+    /// Counts what is left over in a heap, where nothing else has changed that is counted here.
     #[inline(always)]
-    pub(super) fn count_left_over(&mut self, heap: u32, ended: Option<u64>) {
+    pub(super) fn count_left_over(&mut self, heap: u32) {
         let (row, class) = self.counter(heap);
         let Some(it) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
         let leased = self.blocks.leased_bytes(row, class);
         let counter = self.accounts.counters.change(row);
-        if let Some(bytes) = ended {
-            counter.take_from(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
-        }
         let within = counter.set_left_over(class, left_over(it), leased);
         self.keep_within(row, within);
     }

@@ -347,6 +347,7 @@ impl<D: Driver> Locked<'_, D> {
             self.record_free(block, ending.reason.is_none());
         }
         if let Some(reason) = ending.reason.take() {
+            self.state.count_waiting(heap, block.bytes);
             self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
@@ -391,10 +392,11 @@ impl<D: Driver> Locked<'_, D> {
             Some(row) => {
                 let settled =
                     row.free_pending(range, (home.slot, home.stream, users), markers, number);
-                self.state.count_left_over(heap, (!block.leased).then_some(block.bytes));
+                self.state.count_left_over(heap);
                 settled
             }
             None => {
+                self.state.count_waiting(heap, block.bytes);
                 let used = Ended::Markers(std::mem::take(&mut ending.markers));
                 let given = if ending.worked { used } else { Ended::Unused };
                 self.state.pools.planned_mut(heap).free(range, given)
@@ -410,7 +412,7 @@ impl<D: Driver> Locked<'_, D> {
     /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
     /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { site, bytes, tenure, origin, leased, .. } = block;
+        let &mut LiveBlock { site, bytes, tenure, origin, .. } = block;
         let (BlockSite { heap, range, .. }, stream) = (site, block.asked.stream);
         let pool = self.state.pools.pool_of(heap);
         let gone = block.gone.take();
@@ -430,9 +432,10 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            self.state.count_left_over(heap, (!leased).then_some(bytes));
+            self.state.count_left_over(heap);
             return;
         }
+        self.state.count_waiting(heap, bytes);
         self.state.pools.free_later(site);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
@@ -475,7 +478,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.may_order(self.state.pools.pool_of(heap)) {
             let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over(heap, None);
+            self.state.count_left_over(heap);
             return;
         }
         self.state.pools.free_later(site);

@@ -45,6 +45,8 @@ pub(crate) struct Wanted {
     pub(crate) limit: u64,
     /// The most at once for the sake of what may come, in bytes; zero for nothing but what is missing.
     pub(crate) step: u64,
+    /// What such a heap held when captures like this one had ended, in bytes; zero where that is not known.
+    pub(crate) usual: u64,
 }
 
 /// Where memory can be mapped for a block.
@@ -133,11 +135,19 @@ impl Heap {
             None => HeapSegment::open(driver, segment, self.plan.supply, self.plan.exportable)?,
         };
         if opened.is_growable() {
-            if let Err(error) = opened.extend(driver, least) {
-                // Its addresses are of no use now; failing to give them back loses nothing else.
-                let _ = opened.close(driver);
-                return Err(error);
-            }
+            let segment = SegmentId::new(enter_row(&mut self.segments, opened));
+            let fresh = match self.extend(driver, segment, least, wanted, unit) {
+                Ok(fresh) => fresh,
+                Err(error) => {
+                    // Its addresses are of no use now; failing to give them back loses nothing else.
+                    let opened = self.segments[segment.index()].take();
+                    opened.into_iter().for_each(|it| drop(it.close(driver)));
+                    return Err(error);
+                }
+            };
+            self.growing = Some(segment);
+            let bytes = if self.plan.whole { least } else { bytes };
+            return Ok(Some(self.carve(fresh, bytes)));
         }
         let mut bytes = bytes;
         if self.is_uncached() {
@@ -145,13 +155,9 @@ impl Heap {
             bytes = wanted.requested.next_multiple_of(512);
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
-        let (address, mapped, growable) = (opened.address, opened.mapped, opened.is_growable());
-        self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
+        let (address, mapped) = (opened.address, opened.mapped);
+        self.note_change(Change { whole: true, ..mapping(address, mapped) });
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
-        if growable {
-            self.growing = Some(segment);
-            self.note_growth(mapped, wanted.step);
-        }
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
         Ok(Some(self.carve(fresh, bytes)))
@@ -379,14 +385,15 @@ impl Heap {
         driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
-        Wanted { limit, step, .. }: Wanted,
+        Wanted { limit, step, usual, .. }: Wanted,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
-        // Half as much again as the captures have grown so far: few calls, and little too much.
-        let ahead = self.grown.map_or(0, |grown| grown / 2);
-        let row = self.segment(segment);
-        let before = row.premapped();
+        let before = self.premapped_of(segment);
         let needed = missing.saturating_sub(before);
+        // What is usual, or half as much again as the captures have grown so far: few calls, and little too much.
+        let missing_of_usual = usual.saturating_sub(self.reserved() + needed);
+        let ahead = self.grown.map_or(0, |grown| missing_of_usual.max(grown / 2));
+        let row = self.segment(segment);
         let mut mapped = None;
         if needed > 0 {
             let address = row.address + row.mapped + before;

@@ -3,6 +3,7 @@
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
+use regraph_tagged::{Program, Work};
 
 #[test]
 fn zero_bytes_is_an_error_that_names_the_call() {
@@ -50,6 +51,34 @@ fn an_invalidated_capture_is_rolled_back() {
     b.driver.complete_all();
     b.engine.destroy_pool(b.pool).unwrap();
     assert_eq!(b.driver.memory_info().unwrap().free, b.driver.memory_info().unwrap().total);
+}
+
+/// A block that is freed and waits for another stream stays active: it does not become so again.
+#[test]
+fn a_block_that_waits_became_active_once() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let active = || {
+        let all = b.engine.statistics().unwrap().all;
+        let bytes = (all.active_bytes.current / MIB, all.active_bytes.allocated / MIB);
+        (all.active.current, all.active.allocated, all.allocation.current, bytes)
+    };
+    for (done, inside) in [(0, false), (1, true), (2, false)] {
+        let capture = inside.then(|| b.begin(s));
+        let block = b.allocate(s);
+        b.launch(s);
+        // The capture does not know of it.
+        b.driver.launch(t, Work::default(), false).unwrap();
+        b.engine.record_stream(block.id, t).unwrap();
+        b.engine.free(block.id).unwrap();
+        assert_eq!(active(), (1, done + 1, 0, (4, 4 * (done + 1))), "{done}");
+        if let Some(capture) = capture {
+            b.finish(s, capture);
+        }
+        b.driver.complete_all();
+        b.engine.empty_cache().unwrap();
+        assert_eq!(active(), (0, done + 1, 0, (0, 4 * (done + 1))), "{done}");
+    }
 }
 
 #[test]

@@ -729,6 +729,43 @@ fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
     judge(&b);
 }
 
+/// Captures of blocks of these sizes, each in a pool of its own: where their blocks lie in it, what it holds, and how
+/// often memory was mapped and unmapped in each.
+fn captures_in_pools(step: u64, captures: &[Vec<u64>]) -> (Vec<(Vec<u64>, u64)>, Vec<[u64; 2]>) {
+    let mut b = bench(config(step));
+    let stream = b.driver.create_stream().unwrap();
+    let in_pool = |sizes: &Vec<u64>| {
+        b.pool = b.engine.create_pool(PoolConfig::default());
+        let kinds = [Call::Map, Call::Unmap];
+        let before = kinds.map(|kind| b.driver.calls(kind));
+        let capture = b.begin(stream);
+        let blocks = fill(&b, stream, sizes).unwrap();
+        let graph = b.driver.end_capture(stream).unwrap();
+        b.engine.end_capture(capture, graph).unwrap();
+        judge(&b);
+        let first = blocks.iter().map(|block| block.address).min().unwrap();
+        let places = blocks.iter().map(|block| block.address - first).collect();
+        let held = b.engine.pool_statistics(b.pool).unwrap().reserved;
+        let after = kinds.map(|kind| b.driver.calls(kind));
+        ((places, held), [0, 1].map(|kind| after[kind] - before[kind]))
+    };
+    captures.iter().map(in_pool).unzip()
+}
+
+/// What the latest two captures held is mapped at once; a larger one goes on from there, and a smaller one gives back.
+#[test]
+fn a_capture_like_the_latest_ones_maps_once() {
+    let sizes = |count: usize| vec![2 * MIB; count];
+    let captures = [5, 5, 5, 9, 9, 9, 3, 5].map(sizes);
+    let (places, calls) = captures_in_pools(STEP, &captures);
+    assert_eq!(calls[2], [1, 0], "{calls:?}");
+    assert_eq!(calls[5], [1, 0], "{calls:?}");
+    // Nine were usual: what is over is exchanged. Then three are.
+    assert_eq!(calls[6], [2, 1], "{calls:?}");
+    assert_eq!(calls[7], [2, 0], "{calls:?}");
+    assert_eq!(places, captures_in_pools(0, &captures).0);
+}
+
 /// CUDA has addresses for 128 TiB in a process, so pools cannot reserve a large device's size each.
 #[test]
 fn three_thousand_pools_of_a_large_device_have_addresses() {

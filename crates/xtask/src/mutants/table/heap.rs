@@ -18,6 +18,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "plans::heard::requests_of_streams_are_heard_in_the_order_of_the_calls",
     },
     Mutant {
+        name: "usual-most",
+        rule: "Growth maps at once what the latest two captures both needed, and not what one of them did.",
+        file: "src/engine/captures.rs",
+        edits: &[("self.held[0][class].min(self.held[1][class])", "self.held[0][class].max(self.held[1][class])")],
+        test: "blocks::growth::a_capture_like_the_latest_ones_maps_once",
+    },
+    Mutant {
+        name: "active-twice",
+        rule: "A block that waits once it is freed does not become active again.",
+        file: "src/engine/free.rs",
+        edits: &[("        self.state.count_waiting(heap, bytes);\n", "")],
+        test: "blocks::basics::a_block_that_waits_became_active_once",
+    },
+    Mutant {
         name: "equal-addresses",
         rule: "The more pools there are, the fewer addresses each reserves.",
         file: "src/engine/pools.rs",
