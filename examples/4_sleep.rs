@@ -26,7 +26,7 @@ fn main() -> Result<(), Error> {
     println!("{} MiB are locked", regions.reserve_host(256 * MIB)? / MIB);
     match regions.sleep(Tags::All) {
         // Nothing sleeps, and what the call had locked was given back.
-        Err(error @ Error::HostOutOfMemory { .. }) => println!("{error}"),
+        Err(error @ Error::Backup { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     // Keys and values can be computed again.

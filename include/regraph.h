@@ -152,6 +152,11 @@
 #define REGRAPH_BACKUP_DEVICE 2
 
 /**
+ * It is kept in a file in a folder: see regraph_regions_set_file_backup(), which alone sets it.
+ */
+#define REGRAPH_BACKUP_FILE 3
+
+/**
  * The result of a call. Every call that can fail returns one; regraph_last_error_message() says
  * more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
  * written nothing through its pointers.
@@ -199,7 +204,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_NOT_SIMULATED = 7,
     /**
-     * A file could not be written.
+     * A file could not be made, written or read.
      */
     REGRAPH_ERROR_IO = 8,
     /**
@@ -818,7 +823,7 @@ typedef struct regraph_region_moved {
      */
     uint64_t bytes;
     /**
-     * What was copied to the host or from it, in bytes: what live blocks held, and outputs of graphs.
+     * What was copied to the host, or to a file, or from there, in bytes: what live blocks held, and outputs of graphs.
      */
     uint64_t copied_bytes;
     /**
@@ -850,7 +855,7 @@ typedef struct regraph_region {
      */
     uint64_t asleep_bytes;
     /**
-     * What the host keeps of it.
+     * What is kept of it in memory of the host.
      */
     uint64_t host_bytes;
     /**
@@ -869,6 +874,14 @@ typedef struct regraph_region {
      * Its latest wake.
      */
     struct regraph_region_moved woke;
+    /**
+     * What is kept of it in files.
+     */
+    uint64_t file_bytes;
+    /**
+     * The folder of its files, with the backup REGRAPH_BACKUP_FILE; NULL otherwise. Lives as long as the list.
+     */
+    const char *folder;
 } regraph_region;
 
 /**
@@ -2297,8 +2310,8 @@ regraph_error regraph_release_graph(const struct regraph_engine *engine,
                                     struct regraph_graph_id graph);
 
 /**
- * Says what becomes of what live blocks of a region hold from its next sleep on: one of the
- * REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
+ * Says what becomes of what live blocks of a region hold from its next sleep on: REGRAPH_BACKUP_HOST,
+ * REGRAPH_BACKUP_NONE or REGRAPH_BACKUP_DEVICE. A region is all pools that regraph_pool_create_in_region() made with one tag;
  * without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied. What is said stays until
  * regraph_regions_forget(), also while the region has no pools.
  *
@@ -2309,6 +2322,22 @@ regraph_error regraph_release_graph(const struct regraph_engine *engine,
 regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
                                          const char *tag,
                                          int32_t backup);
+
+/**
+ * Has what live blocks of a region hold kept in a file in the folder `folder` from its next sleep on
+ * (REGRAPH_BACKUP_FILE): all is there before any device memory goes. Of the host's memory a sleep and a wake lock at most
+ * 4 MiB for each of up to 16 threads. Each sleep of the region makes a file for this user alone. It has no name for other
+ * processes to find, and goes when all that it keeps is awake or the process ends, however it ends. In a folder of a
+ * tmpfs, such as /dev/shm, contents are kept in memory that is not locked. `tag` and `folder` are UTF-8 and are copied;
+ * whether the folder can be written to is seen when the region goes to sleep.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_set_file_backup(const struct regraph_engine *engine,
+                                              const char *tag,
+                                              const char *folder);
 
 /**
  * Forgets what was said of a region; does nothing where nothing was. One that has pools has REGRAPH_BACKUP_HOST from
@@ -2340,8 +2369,8 @@ regraph_error regraph_regions_forget(const struct regraph_engine *engine,
  * sleep or wake, or change their memory of the host, take turns.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
- * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
- * REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+ * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY; REGRAPH_ERROR_IO where a file
+ * cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
  * another call goes on, and regraph_regions_wake() brings all back with its contents.
  */
 regraph_error regraph_regions_sleep(const struct regraph_engine *engine,
@@ -2371,8 +2400,9 @@ regraph_error regraph_regions_try_sleep(const struct regraph_engine *engine,
  *
  * Threads: any. Other calls on the engine go on meanwhile; those that have regions of it sleep or wake take turns.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER. All that was
- * asked for sleeps then, and what the host keeps is untouched: another call, for fewer regions, goes on.
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where
+ * a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory can be locked for that. All that was
+ * asked for sleeps then, and what is kept is untouched: another call, for fewer regions, goes on.
  */
 regraph_error regraph_regions_wake(const struct regraph_engine *engine,
                                    const char *const *tags,
@@ -2392,7 +2422,7 @@ regraph_error regraph_regions_is_asleep(const struct regraph_engine *engine,
 
 /**
  * Page-locked memory of the host that the engine's regions hold, in bytes: what sleeping regions keep
- * there, and what earlier sleeps needed.
+ * there, and what earlier sleeps needed. Files are not counted.
  *
  * Threads: any.
  *

@@ -279,6 +279,12 @@ public:
         detail::check(regraph_regions_set_backup(raw(), tag, backup));
     }
 
+    /// Has a file in a folder keep what a region's live blocks hold while it sleeps: see
+    /// regraph_regions_set_file_backup().
+    void set_file_backup(const char *tag, const char *folder) const {
+        detail::check(regraph_regions_set_file_backup(raw(), tag, folder));
+    }
+
     /// Forgets what was said of a region: see regraph_regions_forget().
     void forget(const char *tag) const { detail::check(regraph_regions_forget(raw(), tag)); }
 

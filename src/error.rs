@@ -1,5 +1,9 @@
 //! The one error of the library.
 
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::check::Violation;
@@ -64,37 +68,9 @@ pub enum Error {
          its capture first"
     )]
     DeviceCaptures { call: &'static str },
-    /// The host has no page-locked memory left for what live blocks hold. They stay as they are.
-    #[error(
-        "{call}: out of host memory: {bytes} bytes of page-locked memory are missing to keep what {} \
-         holds; free host memory (Regions::free_host of other engines gives back what keeps nothing there), or let \
-         the region drop its contents (Backup::None)",
-        .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
-    )]
-    HostOutOfMemory {
-        call: &'static str,
-        /// The pool; none where memory was reserved for any.
-        pool: Option<PoolLabel>,
-        /// What could not be had, in bytes.
-        bytes: u64,
-        source: Box<DriverError>,
-    },
-    /// More page-locked memory would be held than the host has for this process. None was locked for it.
-    #[error(
-        "{call}: {bytes} bytes of page-locked memory would be held, for what {} holds too, and the host has \
-         {host_bytes} for this process (its memory, or the least limit of its memory cgroups); keep less: let the \
-         region drop its contents (Backup::None), or free host memory (Regions::free_host)",
-        .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
-    )]
-    HostTooSmall {
-        call: &'static str,
-        /// The pool; none where memory was reserved for any.
-        pool: Option<PoolLabel>,
-        /// What would be held with what is held now, in bytes.
-        bytes: u64,
-        /// What the host has for this process, in bytes.
-        host_bytes: u64,
-    },
+    /// What live blocks of a region hold cannot be kept while it sleeps, or not be brought back now.
+    #[error("{call}: {why}")]
+    Backup { call: &'static str, why: BackupRefusal },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
     /// given back; of a pool that is only short of a part it is kept.
     #[error(transparent)]
@@ -442,6 +418,59 @@ pub enum PoolRefusal {
     /// The pool belongs to another engine than the call.
     #[error("belongs to another engine; give a pool that was made with this one")]
     Foreign,
+}
+
+/// Why what live blocks of a region hold cannot be kept while it sleeps, or not be brought back now ([`Error::Backup`]).
+#[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the names of most fields say what they are")]
+#[non_exhaustive]
+pub enum BackupRefusal {
+    /// The host has no page-locked memory left. What live blocks hold stays as it is.
+    #[error(
+        "out of host memory: {bytes} bytes of page-locked memory are missing to keep what {} holds; free host memory \
+         (Regions::free_host of other engines gives back what keeps nothing there), have a file keep it \
+         (Backup::File), or let the region drop its contents (Backup::None)",
+        held_by(.pool)
+    )]
+    HostOutOfMemory {
+        /// The pool; none where memory was reserved for any.
+        pool: Option<PoolLabel>,
+        /// What could not be had, in bytes.
+        bytes: u64,
+        source: Box<DriverError>,
+    },
+    /// More page-locked memory would be held than the host has for this process. None was locked for it.
+    #[error(
+        "{bytes} bytes of page-locked memory would be held, for what {} holds too, and the host has {host_bytes} for \
+         this process (its memory, or the least limit of its memory cgroups); keep less: let the region drop its \
+         contents (Backup::None), have a file keep them (Backup::File), or free host memory (Regions::free_host)",
+        held_by(.pool)
+    )]
+    HostTooSmall {
+        /// The pool; none where memory was reserved for any.
+        pool: Option<PoolLabel>,
+        /// What would be held with what is held now, in bytes.
+        bytes: u64,
+        /// What the host has for this process, in bytes.
+        host_bytes: u64,
+    },
+    /// The system has refused a file. A region that was to sleep is awake, one that was to wake sleeps, and can be woken
+    /// again.
+    #[error("a file in {folder:?} for what region {region:?} holds cannot be {act}: {source}")]
+    File {
+        region: Arc<str>,
+        /// The folder that the host has named.
+        folder: Arc<Path>,
+        /// What was to be done with it: "made", "written" or "read".
+        act: &'static str,
+        /// What the system has answered.
+        source: io::Error,
+    },
+}
+
+/// A pool in a message, or that there is none.
+fn held_by(pool: &Option<PoolLabel>) -> String {
+    pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
 }
 
 /// Why a checkpoint of a pool cannot be taken, or not be restored; the message goes on from the pool's name

@@ -95,7 +95,7 @@ pub use engine::{
     Block, BlockId, CaptureReport, Config, Engine, GraphId, OutOfMemory, PoolConfig, PoolId,
     Statistics,
 };
-pub use error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
+pub use error::{BackupRefusal, CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use graphs::{Capture, Graph, Memory, Pool};
 pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;

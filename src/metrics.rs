@@ -172,7 +172,9 @@ metrics! {
     "regraph_region_asleep_bytes": Gauge of Region |it| it.asleep_bytes,
         "Given back while it sleeps.";
     "regraph_region_host_bytes": Gauge of Region |it| it.host_bytes,
-        "Kept of it on the host.";
+        "Kept of it in memory of the host.";
+    "regraph_region_file_bytes": Gauge of Region |it| it.file_bytes,
+        "Kept of it in files.";
 }
 
 impl Metrics {

@@ -31,7 +31,7 @@ pub enum regraph_error {
     REGRAPH_ERROR_NOT_SUPPORTED = 6,
     /// A regraph_sim call on an engine that is not simulated.
     REGRAPH_ERROR_NOT_SIMULATED = 7,
-    /// A file could not be written.
+    /// A file could not be made, written or read.
     REGRAPH_ERROR_IO = 8,
     /// The engine keeps no journal: set "check:True" or regraph_config_set_journal().
     REGRAPH_ERROR_NO_JOURNAL = 9,

@@ -9,6 +9,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
 use regraph::engine::{Error, PoolRefusal, StreamRefusal, Unknown};
 use regraph::settings::SettingsError;
+use regraph::BackupRefusal;
 use regraph_trace::JournalError;
 use thiserror::Error;
 
@@ -63,6 +64,7 @@ pub(crate) enum Failure {
 
 /// What C calls what messages of the library name by Rust's calls. What contains another comes before it.
 const NAMES: &[(&str, &str)] = &[
+    ("Backup::File", "REGRAPH_BACKUP_FILE"),
     ("Backup::None", "REGRAPH_BACKUP_NONE"),
     (
         "Config::journal, or call HostCalls::keep_journals before the capture begins",
@@ -169,9 +171,8 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::PlanOutOfMemory { .. } => code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
         Error::Unplanned { .. } => code::REGRAPH_ERROR_UNPLANNED,
         Error::DeviceCaptures { .. } => code::REGRAPH_ERROR_DEVICE_CAPTURES,
-        Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. } => {
-            code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY
-        }
+        Error::Backup { why: BackupRefusal::File { .. }, .. } => code::REGRAPH_ERROR_IO,
+        Error::Backup { .. } => code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
         _ => code::REGRAPH_ERROR_OTHER,
     }
@@ -363,11 +364,19 @@ mod tests {
     /// One error of each kind and reason, with the code that it has in C.
     fn coded() -> Vec<(Error, regraph_error)> {
         use regraph::{
-            CheckpointRefusal as Checkpoint, PoolRefusal as Pool, StreamRefusal as Stream,
+            BackupRefusal as Backup, CheckpointRefusal as Checkpoint, PoolRefusal as Pool,
+            StreamRefusal as Stream,
         };
         use regraph_error as code;
 
         let call = "call";
+        let backup = |why| Error::Backup { call, why };
+        let unread = Backup::File {
+            region: "weights".into(),
+            folder: std::path::Path::new("/mnt").into(),
+            act: "read",
+            source: std::io::ErrorKind::UnexpectedEof.into(),
+        };
         let (pool, graph) = (PoolId::from_bits([1, 0]), GraphId::from_bits([1, 0]));
         let (block, capture, stream) = (BlockNumber(1), CaptureId(1), StreamHandle::from_bits(1));
         let (bytes, address, device) = (1, 2, 0);
@@ -434,13 +443,14 @@ mod tests {
             (unknown(Unknown::Region(String::new())), code::REGRAPH_ERROR_UNKNOWN_REGION),
             (Error::DeviceCaptures { call }, code::REGRAPH_ERROR_DEVICE_CAPTURES),
             (
-                Error::HostOutOfMemory { call, pool: None, bytes, source },
+                backup(Backup::HostOutOfMemory { pool: None, bytes, source }),
                 code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
             ),
             (
-                Error::HostTooSmall { call, pool: None, bytes, host_bytes: 1 },
+                backup(Backup::HostTooSmall { pool: None, bytes, host_bytes: 1 }),
                 code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
             ),
+            (backup(unread), code::REGRAPH_ERROR_IO),
             (Error::ResumeOutOfMemory(short()), code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY),
             (Error::NotShared { block, why }, code::REGRAPH_ERROR_OTHER),
             (Error::SetBack { stream, block }, code::REGRAPH_ERROR_SET_BACK),
@@ -493,6 +503,7 @@ mod tests {
         missing.retain(|kind| kind != "Cudarc");
         let sets = [
             ("Unknown", "Unknown"),
+            ("Backup", "BackupRefusal"),
             ("Checkpoint", "CheckpointRefusal"),
             ("Pool", "PoolRefusal"),
             ("Stream", "StreamRefusal"),

@@ -1,6 +1,8 @@
 //! Regions: memory by tag that sleeps and wakes.
 
 use std::ffi::c_char;
+use std::path::Path;
+use std::ptr::null as no_text;
 
 use regraph::regions::{Backup, Moved, Region};
 
@@ -16,13 +18,18 @@ pub const REGRAPH_BACKUP_HOST: i32 = 0;
 pub const REGRAPH_BACKUP_NONE: i32 = 1;
 /// It stays on the device: the region does not sleep.
 pub const REGRAPH_BACKUP_DEVICE: i32 = 2;
+/// It is kept in a file in a folder: see regraph_regions_set_file_backup(), which alone sets it.
+pub const REGRAPH_BACKUP_FILE: i32 = 3;
 
 fn backup(backup: i32) -> Fallible<Backup> {
     match backup {
         REGRAPH_BACKUP_HOST => Ok(Backup::Host),
         REGRAPH_BACKUP_NONE => Ok(Backup::None),
         REGRAPH_BACKUP_DEVICE => Ok(Backup::Device),
-        other => Err(Failure::argument("backup", other, "a REGRAPH_BACKUP constant, from 0 to 2")),
+        other => {
+            let known = "a REGRAPH_BACKUP constant, from 0 to 2 (for 3, regraph_regions_set_file_backup() has the folder)";
+            Err(Failure::argument("backup", other, known))
+        }
     }
 }
 
@@ -43,8 +50,8 @@ unsafe fn named<'a>(tags: *const *const c_char, count: usize) -> Fallible<Option
     tags.iter().map(|&tag| unsafe { text(tag, "tags") }).collect::<Fallible<_>>().map(Some)
 }
 
-/// Says what becomes of what live blocks of a region hold from its next sleep on: one of the
-/// REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
+/// Says what becomes of what live blocks of a region hold from its next sleep on: REGRAPH_BACKUP_HOST,
+/// REGRAPH_BACKUP_NONE or REGRAPH_BACKUP_DEVICE. A region is all pools that regraph_pool_create_in_region() made with one tag;
 /// without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied. What is said stays until
 /// regraph_regions_forget(), also while the region has no pools.
 ///
@@ -60,6 +67,28 @@ pub unsafe extern "C" fn regraph_regions_set_backup(
     call!(engine, {
         let tag = text(tag, "tag")?;
         engine.regions().set_backup(tag, self::backup(backup)?)
+    })
+}
+
+/// Has what live blocks of a region hold kept in a file in the folder `folder` from its next sleep on
+/// (REGRAPH_BACKUP_FILE): all is there before any device memory goes. Of the host's memory a sleep and a wake lock at most
+/// 4 MiB for each of up to 16 threads. Each sleep of the region makes a file for this user alone. It has no name for other
+/// processes to find, and goes when all that it keeps is awake or the process ends, however it ends. In a folder of a
+/// tmpfs, such as /dev/shm, contents are kept in memory that is not locked. `tag` and `folder` are UTF-8 and are copied;
+/// whether the folder can be written to is seen when the region goes to sleep.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_set_file_backup(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+    folder: *const c_char,
+) -> regraph_error {
+    call!(engine, {
+        let folder = Path::new(text(folder, "folder")?);
+        engine.regions().set_backup(text(tag, "tag")?, Backup::File(folder.into()))
     })
 }
 
@@ -95,8 +124,8 @@ pub unsafe extern "C" fn regraph_regions_forget(
 /// sleep or wake, or change their memory of the host, take turns.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
-/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
-/// REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY; REGRAPH_ERROR_IO where a file
+/// cannot be made or written; REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
 /// another call goes on, and regraph_regions_wake() brings all back with its contents.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_sleep(
@@ -132,8 +161,9 @@ pub unsafe extern "C" fn regraph_regions_try_sleep(
 ///
 /// Threads: any. Other calls on the engine go on meanwhile; those that have regions of it sleep or wake take turns.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER. All that was
-/// asked for sleeps then, and what the host keeps is untouched: another call, for fewer regions, goes on.
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER; REGRAPH_ERROR_IO where
+/// a file cannot be read, REGRAPH_ERROR_HOST_OUT_OF_MEMORY where no memory can be locked for that. All that was
+/// asked for sleeps then, and what is kept is untouched: another call, for fewer regions, goes on.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_wake(
     engine: *const regraph_engine,
@@ -159,7 +189,7 @@ pub unsafe extern "C" fn regraph_regions_is_asleep(
 }
 
 /// Page-locked memory of the host that the engine's regions hold, in bytes: what sleeping regions keep
-/// there, and what earlier sleeps needed.
+/// there, and what earlier sleeps needed. Files are not counted.
 ///
 /// Threads: any.
 ///
@@ -210,7 +240,7 @@ pub unsafe extern "C" fn regraph_regions_free_host(
 pub struct regraph_region_moved {
     /// Device memory that went or came, in bytes.
     pub bytes: u64,
-    /// What was copied to the host or from it, in bytes: what live blocks held, and outputs of graphs.
+    /// What was copied to the host, or to a file, or from there, in bytes: what live blocks held, and outputs of graphs.
     pub copied_bytes: u64,
     /// What went or came without its contents, in bytes: free memory, temporary memory of graphs, and all of a region
     /// whose contents are not kept.
@@ -238,7 +268,7 @@ pub struct regraph_region {
     pub awake_bytes: u64,
     /// Device memory that it had and gave back: it asks for this again when it wakes.
     pub asleep_bytes: u64,
-    /// What the host keeps of it.
+    /// What is kept of it in memory of the host.
     pub host_bytes: u64,
     /// How many pools it has.
     pub pools: usize,
@@ -248,6 +278,10 @@ pub struct regraph_region {
     pub slept: regraph_region_moved,
     /// Its latest wake.
     pub woke: regraph_region_moved,
+    /// What is kept of it in files.
+    pub file_bytes: u64,
+    /// The folder of its files, with the backup REGRAPH_BACKUP_FILE; NULL otherwise. Lives as long as the list.
+    pub folder: *const c_char,
 }
 
 /// The regions at one time, in the order of their tags.
@@ -259,19 +293,25 @@ impl regraph_region_list {
         let mut list = Rows::new();
         for region in regions {
             let tag = list.text(region.tag.to_string());
+            let (backup, folder) = match region.backup {
+                Backup::Host => (REGRAPH_BACKUP_HOST, no_text()),
+                Backup::None => (REGRAPH_BACKUP_NONE, no_text()),
+                Backup::Device => (REGRAPH_BACKUP_DEVICE, no_text()),
+                Backup::File(folder) => {
+                    (REGRAPH_BACKUP_FILE, list.text(folder.display().to_string()))
+                }
+            };
             list.push(regraph_region {
                 tag,
                 awake_bytes: region.awake_bytes,
                 asleep_bytes: region.asleep_bytes,
                 host_bytes: region.host_bytes,
                 pools: region.pools.len(),
-                backup: match region.backup {
-                    Backup::Host => REGRAPH_BACKUP_HOST,
-                    Backup::None => REGRAPH_BACKUP_NONE,
-                    Backup::Device => REGRAPH_BACKUP_DEVICE,
-                },
+                backup,
                 slept: regraph_region_moved::new(region.slept),
                 woke: regraph_region_moved::new(region.woke),
+                file_bytes: region.file_bytes,
+                folder,
             });
         }
         Self(list)

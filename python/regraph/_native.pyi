@@ -4,6 +4,7 @@ Devices are CUDA device numbers, streams are raw handles, sizes are bytes. Every
 fail raises an `Error` whose message says what happened.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -196,6 +197,9 @@ def set_region_backup(tag: str, backup: str) -> None:
     Raises `ValueError` for any other.
     """
 
+def set_region_file_backup(tag: str, folder: str | os.PathLike[str]) -> None:
+    """Has a region's contents kept in a file in a folder while it sleeps."""
+
 def forget_region(tag: str) -> None:
     """Forgets a region in which nothing is, and gives its free memory back; raises where something is, and says what.
 
@@ -221,7 +225,7 @@ def region_tags() -> list[str]:
     """The regions that were named and not forgotten."""
 
 def regions(device: int) -> list[dict[str, Any]]:
-    """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes, slept, woke.
+    """The regions of a device: tag, backup, folder, awake_bytes, asleep_bytes, host_bytes, file_bytes, slept, woke.
 
     The last two are of the latest sleep and wake: bytes that went or came, that were copied, that were dropped, and
     seconds; `None` where there was none.
@@ -229,7 +233,7 @@ def regions(device: int) -> list[dict[str, Any]]:
 
 def keep_exported(address: int, bytes: int) -> bool: ...
 def read_kept(address: int, offset: int, bytes: int, to: int) -> bool:
-    """Copies what the host keeps of a part of the block at an address while its region sleeps.
+    """Copies what is kept of a part of the block at an address while its region sleeps.
 
     `to` is the address of room for `bytes` bytes. False where not all of it is kept, and where it is awake unless
     backups are retained.

@@ -1,5 +1,7 @@
 //! Regions: memory by tag that sleeps and wakes, as the Python half has it.
 
+use std::path::PathBuf;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,6 +16,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stay>()?;
     module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
     module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
+    module.add_function(wrap_pyfunction!(set_region_file_backup, module)?)?;
     module.add_function(wrap_pyfunction!(forget_region, module)?)?;
     module.add_function(wrap_pyfunction!(sleep, module)?)?;
     module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
@@ -89,6 +92,15 @@ fn set_region_backup(py: Python<'_>, tag: &str, backup: &str) -> PyResult<()> {
     })
 }
 
+/// Has a region's contents kept in a file in a folder while it sleeps.
+#[pyfunction]
+fn set_region_file_backup(py: Python<'_>, tag: &str, folder: PathBuf) -> PyResult<()> {
+    py.detach(|| {
+        allocator()?.set_region_backup(tag, Backup::File(folder.into()));
+        Ok(())
+    })
+}
+
 /// Forgets a region in which nothing is; raises where something is, and says what.
 #[pyfunction]
 fn forget_region(py: Python<'_>, tag: &str) -> PyResult<()> {
@@ -136,23 +148,26 @@ fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
     py.detach(|| Ok(allocator()?.region_tags().iter().map(ToString::to_string).collect()))
 }
 
-/// The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes, and of the latest sleep and wake, `slept`
-/// and `woke`, the bytes that went or came, were copied, were dropped, and the seconds.
+/// The regions of a device: tag, backup, folder, awake_bytes, asleep_bytes, host_bytes, file_bytes, and of the latest
+/// sleep and wake, `slept` and `woke`, the bytes that went or came, were copied, were dropped, and the seconds.
 #[pyfunction]
 fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let regions = py.detach(|| Ok::<_, PyErr>(allocator()?.regions(device)))?;
     let row = |region: regraph::regions::Region| {
         let row = PyDict::new(py);
         row.set_item("tag", &*region.tag)?;
-        let backup = match region.backup {
-            Backup::Host => "host",
-            Backup::None => "none",
-            Backup::Device => "device",
+        let (backup, folder) = match &region.backup {
+            Backup::Host => ("host", None),
+            Backup::File(folder) => ("file", folder.to_str()),
+            Backup::None => ("none", None),
+            Backup::Device => ("device", None),
         };
         row.set_item("backup", backup)?;
+        row.set_item("folder", folder)?;
         row.set_item("awake_bytes", region.awake_bytes)?;
         row.set_item("asleep_bytes", region.asleep_bytes)?;
         row.set_item("host_bytes", region.host_bytes)?;
+        row.set_item("file_bytes", region.file_bytes)?;
         let told = |moved: Option<Moved>| {
             moved.map(|it| (it.bytes, it.copied_bytes, it.dropped_bytes, it.time.as_secs_f64()))
         };
@@ -163,7 +178,7 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     regions.into_iter().map(row).collect()
 }
 
-/// Copies what the host keeps of a part of a sleeping block to `to`, where there is room for `bytes` bytes. False
+/// Copies what is kept of a part of a sleeping block to `to`, where there is room for `bytes` bytes. False
 /// where not all of it is kept.
 #[pyfunction]
 fn read_kept(py: Python<'_>, address: u64, offset: u64, bytes: u64, to: usize) -> PyResult<bool> {
@@ -171,7 +186,7 @@ fn read_kept(py: Python<'_>, address: u64, offset: u64, bytes: u64, to: usize) -
         let mut to = to as *mut u8;
         let copy = |place: HostPlace, bytes: u64| {
             let bytes = bytes as usize;
-            // SAFETY: the place is page-locked memory of that size, which stays until this returns, and the
+            // SAFETY: the place is memory of the host of that size, which stays until this returns, and the
             // Python half has room for all parts together.
             unsafe {
                 std::ptr::copy_nonoverlapping(place.0 as *const u8, to, bytes);

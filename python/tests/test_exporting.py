@@ -212,6 +212,7 @@ def test_sglangs_memory_saver_backs_graphs_up(enabled, native, monkeypatch):
     assert graphs == [("graph", {"pool": None, "stream": "stream", "capture_error_mode": "global"})]
     assert ("set_region_backup", "cuda_graph (backup)", "host") in native.calls
     assert ("set_region_backup", "weights", "none") in native.calls
+    native.answers["region_tags"] = ["cuda_graph (backup)"]
     adapter.pause("cuda_graph")
     adapter.resume("cuda_graph")
     assert ("sleep", ["cuda_graph (backup)"]) in native.calls

@@ -199,14 +199,29 @@ def test_a_backup_can_be_read(saver, native, monkeypatch):
 
 
 def test_what_is_not_served_says_so(saver):
-    for call in (
-        lambda: saver.set_disk_backup_dir("/tmp"),
-        lambda: saver.region(enable_disk_backup=True).__enter__(),
-    ):
-        with pytest.raises(regraph.torch.Error):
-            call()
+    with pytest.raises(regraph.torch.Error, match="TMS_DISK_BACKUP_DIR"):
+        saver.region(enable_disk_backup=True).__enter__()
+    with pytest.raises(AssertionError, match="on the host or on disk"):
+        saver.region(enable_cpu_backup=True, enable_disk_backup=True).__enter__()
     with pytest.raises(ValueError, match="requires enable_cpu_backup"):
         saver.region(cpu_backup_backend="pinned").__enter__()
+
+
+def test_backups_on_disk_go_to_the_folder_that_is_set(saver, native, monkeypatch):
+    monkeypatch.setenv("TMS_DISK_BACKUP_DIR", "/mnt/disk")
+    saver = memory_saver.TorchMemorySaver()
+    with saver.region("a", enable_disk_backup=True):
+        pass
+    native.answers["region_tags"] = ["a (disk)"]
+    saver.set_disk_backup_dir("/mnt/other")
+    saver.pause("a")
+    done = [call for call in native.calls if call[0] in ("set_region_file_backup", "enter_region", "sleep")]
+    assert done == [
+        ("set_region_file_backup", "a (disk)", "/mnt/disk"),
+        ("enter_region", "a (disk)"),
+        ("set_region_file_backup", "a (disk)", "/mnt/other"),
+        ("sleep", ["a (disk)"]),
+    ]
 
 
 def test_the_first_use_enables_regraph(gpu, native):

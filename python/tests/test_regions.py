@@ -19,6 +19,8 @@ ROW = {
     "awake_bytes": 1 << 20,
     "asleep_bytes": 2 << 20,
     "host_bytes": 3 << 20,
+    "file_bytes": 0,
+    "folder": None,
 }
 
 
@@ -109,6 +111,28 @@ def test_what_keeps_a_region_is_said(enabled, native):
     native.failures["forget_region"] = native.Error("region \"weights\" is in use: 1 threads")
     with pytest.raises(regraph.torch.Error, match="in use: 1 threads"):
         regraph.torch.forget("weights")
+
+
+def test_a_file_keeps_what_a_region_holds(enabled, native, tmp_path):
+    with regraph.torch.region("weights", backup="file", folder=tmp_path):
+        pass
+    regraph.torch.set_backup("weights", "file", folder="/mnt")
+    regraph.torch.set_backup("weights", "none")
+    assert [call for call in native.done() if "backup" in call[0]] == [
+        ("set_region_file_backup", "weights", tmp_path),
+        ("set_region_file_backup", "weights", "/mnt"),
+        ("set_region_backup", "weights", "none"),
+    ]
+
+
+@pytest.mark.parametrize("backup", [None, "host", "file"])
+def test_a_folder_goes_with_files_alone(enabled, native, backup):
+    folder = None if backup == "file" else "/mnt"
+    with pytest.raises(ValueError, match="folder goes with"):
+        regraph.torch.region("weights", backup, folder).__enter__()
+    with pytest.raises(ValueError, match="folder goes with"):
+        regraph.torch.set_backup("weights", backup, folder)
+    assert native.done() == []
 
 
 @pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake", "is_asleep"])
@@ -313,13 +337,18 @@ def test_figures(enabled, native, monkeypatch):
     table = regraph.torch.memory_summary(0)
     assert {len(line) for line in table.splitlines()} == {77}
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert ["Region", "Awake", "Asleep", "On host", "Backup"] in rows
+    assert ["Region", "Awake", "Asleep", "Kept", "Backup"] in rows
     assert ["weights", "1024 KiB", "2048 KiB", "3072 KiB", "host"] in rows
+    native.answers["regions"] = [{**ROW, "backup": "file", "host_bytes": 0, "file_bytes": 1 << 20}]
+    assert regraph.torch.regions(0)[0].file_bytes == 1 << 20
+    rows = [line.strip("|").split() for line in regraph.torch.memory_summary(0).splitlines()]
+    assert ["weights", "|", "1024", "KiB", "|", "2048", "KiB", "|", "1024", "KiB", "|", "file"] in rows
 
 
 @pytest.mark.parametrize("native_door", [False, True])
 def test_statistics_have_regions_whichever_door(gpu, native, native_door, monkeypatch):
-    figures = {name: ROW[name] for name in ("awake_bytes", "asleep_bytes", "host_bytes")}
+    names = ("awake_bytes", "asleep_bytes", "host_bytes", "file_bytes")
+    figures = {name: ROW[name] for name in names}
     if native_door:
         regraph.torch.enable(native=True)
         native.answers["regions"] = [ROW]

@@ -207,6 +207,16 @@ def test_level_one_keeps_weights(worker, native):
     assert moved(native)[-1] == ("wake", ["cudagraph", "kv_cache", "weights"])
 
 
+def test_level_one_keeps_weights_in_the_folder_that_is_named(worker, native, monkeypatch):
+    monkeypatch.setenv("REGRAPH_VLLM_FOLDER", "/mnt/disk")
+    worker.backend.suspend(level=1)
+    assert native.done()[:3] == [
+        ("set_region_file_backup", "cudagraph", "/mnt/disk"),
+        ("set_region_backup", "kv_cache", "none"),
+        ("set_region_file_backup", "weights", "/mnt/disk"),
+    ]
+
+
 def test_level_two_drops_weights(worker, native):
     worker.backend.suspend(level=2)
     assert ("set_region_backup", "weights", "none") in native.calls

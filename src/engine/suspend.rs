@@ -48,7 +48,7 @@ pub(crate) trait Contents: Keeper {
 
     /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
     /// piece goes after, and begins those of the pieces that came. Nothing, where nothing is copied.
-    fn advance(&mut self) -> Result<(), DriverError> {
+    fn advance(&mut self) -> Result<(), Error> {
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use super::workers;
 use crate::driver::{DriverError, HostPlace, Transfer};
 use crate::engine::PoolLabel;
-use crate::error::Error;
+use crate::error::{BackupRefusal as Refusal, Error};
 
 /// What is allocated at once, in bytes: so much where there is enough to do for all threads.
 const SLAB: u64 = 64 << 20;
@@ -12,6 +12,8 @@ const SLAB: u64 = 64 << 20;
 const LEAST: u64 = 8 << 20;
 /// In what the driver gives less, in bytes.
 const UNIT: u64 = 2 << 20;
+/// What goes through a span at once on its way to a file or from it, in bytes.
+pub(super) const SLOT: u64 = 4 << 20;
 /// In what spans are cut, in bytes: copies begin there.
 const CUT: u64 = 4 << 10;
 
@@ -51,11 +53,12 @@ impl Short {
     pub(super) fn told(self, call: &'static str, pool: Option<PoolLabel>) -> Error {
         match self {
             Self::Refused { missing: bytes, source } if source.is_out_of_memory() => {
-                Error::HostOutOfMemory { call, pool, bytes, source: Box::new(source) }
+                let source = Box::new(source);
+                Error::Backup { call, why: Refusal::HostOutOfMemory { pool, bytes, source } }
             }
             Self::Refused { source, .. } => source.into(),
             Self::Beyond { held: bytes, host: host_bytes } => {
-                Error::HostTooSmall { call, pool, bytes, host_bytes }
+                Error::Backup { call, why: Refusal::HostTooSmall { pool, bytes, host_bytes } }
             }
         }
     }
@@ -105,6 +108,31 @@ impl HostMemory {
         Some(span)
     }
 
+    /// Places of [`SLOT`] bytes in which nothing is kept: as many as wanted or as there can be, but one at least. They are
+    /// the caller's until the host's memory is asked for anything else. Fails as [`HostMemory::reserve`].
+    pub(super) fn slots(
+        &mut self,
+        driver: &impl Transfer,
+        wanted: usize,
+    ) -> Result<Vec<HostPlace>, Short> {
+        let found = |host: &Self| -> Vec<HostPlace> {
+            let each = |span: &Span| {
+                let place = span.place;
+                (0..span.bytes / SLOT).map(move |number| place.after(number * SLOT))
+            };
+            host.idle.iter().flat_map(each).take(wanted).collect()
+        };
+        let mut slots = found(self);
+        if slots.len() < wanted {
+            let locked = self.allocate(driver, (wanted - slots.len()) as u64 * SLOT, |_| true);
+            slots = found(self);
+            if slots.is_empty() {
+                locked?;
+            }
+        }
+        Ok(slots)
+    }
+
     /// Locks pages for `missing` bytes, by as many threads as the driver says. Calls `more` after each slab, by this
     /// thread, until it answers false: no more are locked then. Fails as [`HostMemory::reserve`].
     pub(super) fn allocate(
@@ -119,12 +147,13 @@ impl HostMemory {
         }
         let threads = driver.host_threads();
         let each = (missing / threads.max(1) as u64).clamp(LEAST, SLAB).next_multiple_of(UNIT);
-        let lock = |number| {
+        let lock = |_: &mut (), number| {
             let bytes = each.min(missing - number * each).next_multiple_of(UNIT);
             driver.allocate_host(bytes).map(|place| (place, bytes))
         };
         let (mut came, mut refused) = (0, None);
-        workers::each(threads, missing.div_ceil(each), lock, |locked| match locked {
+        let mut own = vec![(); threads.max(1)];
+        workers::each(&mut own, missing.div_ceil(each), lock, |locked| match locked {
             Ok((place, bytes)) => {
                 let slab = Span { place, bytes, slab: place };
                 self.slabs.push(slab);
@@ -206,11 +235,12 @@ pub(super) type Freed = (Span, Result<(), DriverError>);
 /// Has the driver take slabs back, by as many threads as it says.
 pub(super) fn give_back(driver: &impl Transfer, slabs: &[Span]) -> Vec<Freed> {
     let mut all = Vec::with_capacity(slabs.len());
-    let free = |number| {
+    let free = |_: &mut (), number| {
         let slab = slabs[number as usize];
         (slab, driver.free_host(slab.place))
     };
-    workers::each(driver.host_threads(), slabs.len() as u64, free, |freed| {
+    let mut own = vec![(); driver.host_threads().max(1)];
+    workers::each(&mut own, slabs.len() as u64, free, |freed| {
         all.push(freed);
         true
     });

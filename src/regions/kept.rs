@@ -1,13 +1,17 @@
-//! What live blocks of sleeping pools hold, in memory of the host.
+//! What live blocks of sleeping pools hold, in memory of the host or in files.
 //!
-//! Going to sleep, all is copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind
-//! every so many bytes: when all is under way, a piece of the pool is unmapped as soon as what it holds has been copied,
-//! while the copies of the next ones go on. Coming, what pieces held is copied when they are mapped, while the next
-//! ones are mapped. What the host has stays as it is until all has come.
+//! Going to sleep, what goes to files is all there before anything is unmapped (`files.rs`). What goes to memory is
+//! copied in order, by one stream, as soon as there is a place for it on the host, and an event stands behind every so
+//! many bytes: when all is under way, a piece of the pool is unmapped as soon as what it holds has been copied, while the
+//! copies of the next ones go on. Coming, what pieces held is copied when they are mapped, from memory while the next
+//! ones are mapped. What is kept stays as it is until all has come.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::files::{BackupFile, Loads, Toward};
 use super::host::{HostMemory, Span};
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{Contents, Engine, Held, Pace, PoolId};
@@ -18,15 +22,16 @@ use crate::heap::Keeper;
 /// At most so many bytes are copied between two events.
 const CHUNK: u64 = 32 << 20;
 
-/// A part of a pool with its place on the host.
+/// A part of a pool that is kept.
 #[derive(Clone, Copy, Debug)]
-struct HostCopy {
+struct KeptPart {
     address: u64,
     bytes: u64,
-    place: HostPlace,
+    /// Where it is: the host's address, or how far behind the beginning of the pool's file.
+    at: u64,
 }
 
-impl HostCopy {
+impl KeptPart {
     fn end(&self) -> u64 {
         self.address + self.bytes
     }
@@ -34,41 +39,59 @@ impl HostCopy {
 
 /// What one pool's live blocks held.
 #[derive(Debug, Default)]
-pub(super) struct PoolContents {
+struct PoolContents {
     /// Ascending and apart.
-    chunks: Vec<HostCopy>,
+    chunks: Vec<KeptPart>,
+    /// The file that they are in; none where they are in memory of the host.
+    file: Option<Arc<BackupFile>>,
+    /// Of that memory.
     spans: Vec<Span>,
 }
 
 impl PoolContents {
     /// The chunks that lie in a piece, as far as they do.
-    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = HostCopy> + '_ {
+    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = KeptPart> + '_ {
         let end = address + bytes;
         let first = self.chunks.partition_point(|chunk| chunk.end() <= address);
         let here = self.chunks[first..].iter().take_while(move |chunk| chunk.address < end);
         here.map(move |chunk| {
             let from = chunk.address.max(address);
-            let place = chunk.place.after(from - chunk.address);
-            HostCopy { address: from, bytes: chunk.end().min(end) - from, place }
+            let at = chunk.at + (from - chunk.address);
+            KeptPart { address: from, bytes: chunk.end().min(end) - from, at }
         })
     }
 
-    /// Where the parts of a range are, in order, if all of it is kept.
-    pub(super) fn places(&self, address: u64, bytes: u64) -> Option<Vec<(HostPlace, u64)>> {
-        let mut next = address;
-        let mut parts = Vec::new();
-        for chunk in self.within(address, bytes) {
-            if chunk.address != next {
-                return None;
+    /// The parts of a range that are in memory of the host, with their addresses and sizes; those in a file go to `loads`.
+    fn sort<'a>(
+        &'a self,
+        (address, bytes): (u64, u64),
+        loads: &mut Loads<'a>,
+    ) -> Vec<(HostPlace, (u64, u64))> {
+        let mut here = Vec::new();
+        for KeptPart { address, bytes, at } in self.within(address, bytes) {
+            match &self.file {
+                Some(file) => loads.add(file, at, (address, bytes)),
+                None => here.push((HostPlace(at as usize), (address, bytes))),
             }
-            next = chunk.end();
-            parts.push((chunk.place, chunk.bytes));
         }
-        (next == address + bytes).then_some(parts)
+        here
     }
 
-    fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.bytes).sum()
+    /// Whether all of a range is kept.
+    fn has(&self, (address, bytes): (u64, u64)) -> bool {
+        let mut parts = self.within(address, bytes);
+        let follows = |next, part: KeptPart| (part.address == next).then(|| part.end());
+        parts.try_fold(address, follows) == Some(address + bytes)
+    }
+
+    /// How much is in memory of the host, and how much in a file, in bytes.
+    fn bytes(&self) -> (u64, u64) {
+        let bytes = self.chunks.iter().map(|chunk| chunk.bytes).sum();
+        if self.file.is_some() {
+            (0, bytes)
+        } else {
+            (bytes, 0)
+        }
     }
 
     /// Gives up where it is kept.
@@ -102,16 +125,32 @@ impl<D: Transfer> HostCopies<D> {
         }
     }
 
-    /// What is kept of a pool that is asleep, or retained of one that is awake.
-    pub(super) fn contents(&self, pool: PoolId, asleep: bool) -> Option<&PoolContents> {
-        if asleep { &self.kept } else { &self.retained }.get(&pool)
+    /// Shows what is kept of a range of a pool that is asleep, or retained of one that is awake, part by part; false where
+    /// that is not all of it.
+    pub(super) fn show(
+        &mut self,
+        driver: &D,
+        (pool, asleep): (PoolId, bool),
+        range: (u64, u64),
+        mut show: impl FnMut(HostPlace, u64),
+    ) -> Result<bool, Error> {
+        let contents = if asleep { &self.kept } else { &self.retained }.get(&pool);
+        let Some(contents) = contents.filter(|contents| contents.has(range)) else {
+            return Ok(false);
+        };
+        let mut loads = Loads::default();
+        let here = contents.sort(range, &mut loads);
+        here.into_iter().for_each(|(place, (_, bytes))| show(place, bytes));
+        loads.show(driver, &mut self.host, "show_kept", show)?;
+        Ok(true)
     }
 
-    /// What is kept and retained of each pool, in bytes.
-    pub(super) fn bytes(&self) -> BTreeMap<PoolId, u64> {
-        let mut all = BTreeMap::new();
+    /// What is kept and retained of each pool in memory of the host, and in files, in bytes.
+    pub(super) fn bytes(&self) -> BTreeMap<PoolId, (u64, u64)> {
+        let mut all: BTreeMap<_, (u64, u64)> = BTreeMap::new();
         for (&pool, contents) in self.kept.iter().chain(&self.retained) {
-            *all.entry(pool).or_default() += contents.bytes();
+            let (sum, more) = (all.entry(pool).or_default(), contents.bytes());
+            *sum = (sum.0 + more.0, sum.1 + more.1);
         }
         all
     }
@@ -143,6 +182,14 @@ impl<D: Transfer> HostCopies<D> {
         self.kept.retain(|&pool, contents| stays(contents, kept(pool)));
         self.retained.retain(|&pool, contents| stays(contents, retained(pool)));
         self.host.put_back(spans);
+    }
+
+    /// Gives up what a call that failed has kept of a pool. What it still copies there comes first on the same stream.
+    fn forget(&mut self, pool: PoolId) {
+        if let Some(mut old) = self.kept.remove(&pool) {
+            self.under_way.retain(|&(of, ..)| of != pool);
+            self.host.put_back(old.take_spans());
+        }
     }
 
     pub(super) fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
@@ -197,10 +244,11 @@ impl<'a> Unplaced<'a> {
     }
 
     /// Gives the next part of the first pool a place at the front of a span; none where the span or the pool is at its end.
-    fn place(&mut self, span: &mut Span) -> Option<HostCopy> {
+    fn place(&mut self, span: &mut Span) -> Option<KeptPart> {
         let &(address, bytes) = self.pools.first()?.runs().get(self.run)?;
         let (place, part) = span.take((bytes - self.placed).min(CHUNK));
-        let chunk = HostCopy { address: address + self.placed, bytes: part, place };
+        let at = place.0 as u64;
+        let chunk = KeptPart { address: address + self.placed, bytes: part, at };
         self.left -= part;
         self.placed += part;
         if self.placed == bytes {
@@ -221,6 +269,8 @@ pub(super) struct Moving<'a, D: Transfer> {
     pool: Option<PoolId>,
     stream: StreamHandle,
     copies: &'a mut HostCopies<D>,
+    /// In whose name errors are told.
+    call: &'static str,
     pace: Pace,
     /// How many of the copies that are under way the next piece goes after.
     awaited: usize,
@@ -233,23 +283,52 @@ impl<'a, D: Transfer> Moving<'a, D> {
         engine: &'a Arc<Engine<D>>,
         copies: &'a mut HostCopies<D>,
         stream: StreamHandle,
+        call: &'static str,
     ) -> Self {
         let (pace, came) = (Pace::default(), Vec::new());
-        Self { engine, pool: None, stream, copies, pace, awaited: 0, came }
+        Self { engine, pool: None, stream, copies, call, pace, awaited: 0, came }
     }
 
-    /// Copies what pools hold to the host, each as soon as there is a place: while pages are locked, what has one is
-    /// copied. Waits for no copy. Want of memory of the host is told in the name of `call`; after any error copies may
-    /// be under way.
-    pub(super) fn copy(&mut self, pools: &[Held], call: &'static str) -> Result<(), Error> {
-        let driver = self.engine.driver();
-        for held in pools {
-            if let Some(mut old) = self.copies.kept.remove(&held.pool().id) {
-                // Of a call that failed. What it still copies there comes first on the same stream.
-                self.copies.under_way.retain(|&(of, ..)| of != held.pool().id);
-                self.copies.host.put_back(old.take_spans());
+    /// Copies what pools hold into files, each in the folder beside it, one file for a region; returns when all is
+    /// there. After an error copies may be under way.
+    pub(super) fn file(&mut self, pools: &[(Held, Arc<Path>)]) -> Result<(), Error> {
+        let call = self.call;
+        let mut files: BTreeMap<_, (Arc<BackupFile>, u64)> = BTreeMap::new();
+        let mut kept = Vec::with_capacity(pools.len());
+        pools.iter().for_each(|(held, _)| self.copies.forget(held.pool().id));
+        for (held, folder) in pools.iter().filter(|(held, _)| held_bytes(held) > 0) {
+            let region = held.pool().tag.clone().unwrap_or_default();
+            let (file, end) = match files.entry(region) {
+                Entry::Occupied(file) => file.into_mut(),
+                Entry::Vacant(none) => {
+                    let file = BackupFile::new(folder, none.key(), call)?;
+                    none.insert((Arc::new(file), 0))
+                }
+            };
+            let mut contents = PoolContents { file: Some(file.clone()), ..Default::default() };
+            for &(address, bytes) in held.runs() {
+                contents.chunks.push(KeptPart { address, bytes, at: *end });
+                *end += bytes;
             }
+            kept.push((held.pool().id, contents));
         }
+        let mut loads = Loads::default();
+        for (_, contents) in &kept {
+            contents.sort((0, u64::MAX), &mut loads);
+        }
+        loads.copy(self.engine, self.stream, &mut self.copies.host, (Toward::File, call))?;
+        for (file, _) in files.values() {
+            file.finish(self.engine.driver(), call)?;
+        }
+        self.copies.kept.extend(kept);
+        Ok(())
+    }
+
+    /// Copies what pools hold to memory of the host, each as soon as there is a place: while pages are locked, what has
+    /// one is copied. Waits for no copy; after an error copies may be under way.
+    pub(super) fn copy(&mut self, pools: &[Held]) -> Result<(), Error> {
+        let (driver, call) = (self.engine.driver(), self.call);
+        pools.iter().for_each(|held| self.copies.forget(held.pool().id));
         let Self { engine, stream, copies, .. } = self;
         let HostCopies { kept, host, under_way, .. } = &mut **copies;
         let mut lane = Lane { engine, stream: *stream, kept, under_way };
@@ -298,7 +377,8 @@ impl<D: Transfer> Lane<'_, D> {
             contents.spans.push(span);
             let mut behind = 0;
             while let Some(chunk) = unplaced.place(&mut span) {
-                let HostCopy { address, bytes, place } = chunk;
+                let KeptPart { address, bytes, at } = chunk;
+                let place = HostPlace(at as usize);
                 self.engine.driver().copy_to_host(place, address, bytes, self.stream)?;
                 contents.chunks.push(chunk);
                 behind += bytes;
@@ -318,20 +398,22 @@ impl<D: Transfer> Contents for Moving<'_, D> {
         self.pool = Some(pool);
     }
 
-    fn advance(&mut self) -> Result<(), DriverError> {
+    fn advance(&mut self) -> Result<(), Error> {
         self.pace.begin();
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
             self.copies.under_way.drain(..=last);
         }
         let driver = self.engine.driver();
+        let HostCopies { kept, host, .. } = &mut *self.copies;
+        let mut loads = Loads::default();
         for (pool, address, bytes) in self.came.drain(..) {
-            let kept = self.copies.kept.get(&pool);
-            for chunk in kept.into_iter().flat_map(|kept| kept.within(address, bytes)) {
-                driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
+            let Some(kept) = kept.get(&pool) else { continue };
+            for (place, (address, bytes)) in kept.sort((address, bytes), &mut loads) {
+                driver.copy_to_device(address, place, bytes, self.stream)?;
             }
         }
-        Ok(())
+        loads.copy(self.engine, self.stream, host, (Toward::Device, self.call))
     }
 
     fn finish(&mut self) -> Result<(), DriverError> {

@@ -30,15 +30,17 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of pieces that have
+//! Contents are read to page-locked memory of the host, or through a little of it to files, by one stream, in pieces, while the memory of pieces that have
 //! been read goes; waking writes each piece as soon as it is mapped. That memory stays page-locked for the next sleep
 //! ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
 
+mod files;
 mod host;
 mod kept;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,11 +56,16 @@ use host::give_back;
 use kept::{HostCopies, Moving};
 
 /// What becomes of what a region's live blocks hold while it sleeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Backup {
     /// It is kept in memory of the host.
     #[default]
     Host,
+    /// It is kept in a file in this folder. Of memory of the host a sleep and a wake take at most 4 MiB for each thread
+    /// ([`Transfer::host_threads`]). Each sleep of a region makes a file, which has no name for other processes to find,
+    /// and goes when all that it keeps is awake or the process ends. A relative path counts from where the process is at
+    /// the sleep. Needs Unix.
+    File(Arc<Path>),
     /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
     /// It stays on the device: the region does not sleep.
@@ -121,8 +128,8 @@ struct Known {
     backups: BTreeMap<String, Backup>,
     /// Whether what woke stays on the host as it was, to be shown.
     retains: bool,
-    /// What the host keeps of each pool, in bytes.
-    kept: BTreeMap<PoolId, u64>,
+    /// What is kept of each pool in memory of the host, and in files, in bytes.
+    kept: BTreeMap<PoolId, (u64, u64)>,
     /// What is locked, in bytes.
     host_bytes: u64,
     /// How regions last went to sleep, and woke.
@@ -135,7 +142,7 @@ struct Known {
 pub struct Moved {
     /// Device memory that went or came, in bytes.
     pub bytes: u64,
-    /// What was copied to the host or from it, in bytes: what live blocks held, and outputs of graphs.
+    /// What was copied to the host, or to a file, or from there, in bytes: what live blocks held, and outputs of graphs.
     pub copied_bytes: u64,
     /// What went or came without its contents, in bytes: free memory, temporary memory of graphs, and all of a region
     /// whose contents are not kept.
@@ -158,8 +165,10 @@ pub struct Region {
     pub awake_bytes: u64,
     /// Device memory that it had and gave back, in bytes; it asks for this again when it wakes.
     pub asleep_bytes: u64,
-    /// What the host keeps of it, in bytes.
+    /// What is kept of it in memory of the host, in bytes.
     pub host_bytes: u64,
+    /// What is kept of it in files, in bytes.
+    pub file_bytes: u64,
     /// Its latest sleep; none where it did not sleep yet, or slept without memory.
     pub slept: Option<Moved>,
     /// Its latest wake, likewise.
@@ -231,15 +240,16 @@ impl<D: Transfer> Regions<D> {
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
     /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB. Where too few pages of the
     /// host are locked ([`Regions::reserve_host`]), that takes some 45 us a MiB by 16 threads and 330 by one; copies follow
-    /// it. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their memory of
-    /// the host, take turns.
+    /// it. What goes to a file ([`Backup::File`]) takes as long as the disk takes to write it: all is there before any
+    /// memory goes. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their
+    /// memory of the host, take turns.
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
     /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
     /// [`PoolRefusal::CannotSuspend`] (memory from a source, or without virtual memory), [`PoolRefusal::Exported`]
     /// (memory that must stay), [`PoolRefusal::HasBlocks`] (which other pools have borrowed),
-    /// [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
+    /// [`Error::Backup`] (a file cannot be written, or the host has no memory), which gives back what was locked, and
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
@@ -299,10 +309,17 @@ impl<D: Transfer> Regions<D> {
                 }
                 self.engine.shut_pools(&ids, &tags, (self.number, call))
             })??;
-            let Some((movement, mut held)) = shut else { continue };
-            // What a pool holds that sleeps in part is on the host.
-            held.retain(|held| pools.get(&held.pool().id) != Some(&Backup::None));
-            let movement = Some(Sleep { movement, stream, held, owned, ids, before });
+            let Some((movement, all)) = shut else { continue };
+            // What a pool holds that sleeps in part is kept already.
+            let (mut held, mut filed) = (Vec::new(), Vec::new());
+            for pool in all {
+                match pools.remove(&pool.pool().id) {
+                    Some(Backup::None) => {}
+                    Some(Backup::File(folder)) => filed.push((pool, folder)),
+                    _ => held.push(pool),
+                }
+            }
+            let movement = Some(Sleep { movement, stream, held, filed, owned, ids, before });
             return Ok(Shut { regions: self, call, movement, copies, _told: told });
         }
     }
@@ -332,7 +349,7 @@ impl<D: Transfer> Regions<D> {
         for (tag, pool) in tagged.filter(|(_, pool)| pools.contains(pool)) {
             let region = regions.entry(tag).or_default();
             region.0 += self.engine.pool_memory(pool).map_or(0, |(_, asleep)| asleep);
-            region.1 += kept.get(&pool).copied().unwrap_or(0);
+            region.1 += kept.get(&pool).map_or(0, |(host, file)| host + file);
         }
         Moment { begun, regions }
     }
@@ -346,9 +363,9 @@ impl<D: Transfer> Regions<D> {
     /// us a MiB. Calls of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
-    /// the driver's. All that was asked for sleeps then, and what the host keeps is untouched: waking again, or
-    /// fewer regions, goes on.
+    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`],
+    /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's. All
+    /// that was asked for sleeps then, and what is kept is untouched: waking again, or fewer regions, goes on.
     pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         let tags = tags.into().names();
         // When no lock is held any more: an observer may call the regions and their pools.
@@ -363,11 +380,13 @@ impl<D: Transfer> Regions<D> {
             self.engine.set_asleep(&tags, self.number, false)?;
             return Ok(0);
         }
+        // What a call that failed still copies may go where files are read to.
+        copies.wait(&self.engine)?;
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         let before = self.tally(&ids, &copies, begun);
         let stream = copies.stream(self.engine.driver())?;
         let movement = self.engine.wake_pools(&ids, tags, (self.number, "wake"))?;
-        let came = movement.come(&mut Moving::new(&self.engine, &mut copies, stream));
+        let came = movement.come(&mut Moving::new(&self.engine, &mut copies, stream, "wake"));
         if came.is_ok() && self.told.lock().retains {
             copies.retain(&ids);
         }
@@ -396,39 +415,43 @@ impl<D: Transfer> Regions<D> {
                 awake_bytes: 0,
                 asleep_bytes: 0,
                 host_bytes: 0,
+                file_bytes: 0,
             });
             let (awake, asleep) = self.engine.pool_memory(pool).unwrap_or_default();
             region.pools.push(pool);
             region.awake_bytes += awake;
             region.asleep_bytes += asleep;
-            region.host_bytes += told.kept.get(&pool).copied().unwrap_or(0);
+            let (host, file) = told.kept.get(&pool).copied().unwrap_or_default();
+            region.host_bytes += host;
+            region.file_bytes += file;
         }
         regions.into_values().collect()
     }
 
-    /// Shows what the host keeps of `bytes` bytes at an address of a sleeping pool, part by part and in order:
-    /// where a part is, and its size in bytes. It stays there until `show` returns, which may not call these
-    /// regions: other threads' calls of them wait meanwhile, and its own would wait for ever. False, and nothing
-    /// is shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
-    /// retained is what lay there at the pool's latest sleep.
+    /// Shows what is kept of a range of a sleeping pool, an address and a size in bytes, part by part and in order:
+    /// where a part is in memory of the host, and its size in bytes. What a file keeps is read there, part by part. A part
+    /// stays there until `show` returns, which may not call these regions: other threads' calls of them wait meanwhile, and
+    /// its own would wait for ever. False, and nothing is shown, where not all of it is kept, or the pool is awake and
+    /// nothing is retained ([`Regions::retain`]); what is retained is what lay there at the pool's latest sleep.
+    ///
+    /// # Errors
+    /// The driver's, and [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that: some
+    /// parts may have been shown.
     pub fn show_kept(
         &self,
         pool: PoolId,
-        (address, bytes): (u64, u64),
-        mut show: impl FnMut(HostPlace, u64),
+        range: (u64, u64),
+        show: impl FnMut(HostPlace, u64),
     ) -> Result<bool, Error> {
         let mut copies = self.copies.lock();
         // One that could not go may have copies under way.
         copies.wait(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let Some(kept) = copies.contents(pool, asleep) else { return Ok(false) };
-        let parts = kept.places(address, bytes);
-        parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
-        Ok(parts.is_some())
+        copies.show(self.engine.driver(), (pool, asleep), range, show)
     }
 
     /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
-    /// earlier sleeps needed.
+    /// earlier sleeps needed. Files are not counted ([`Region::file_bytes`]).
     pub fn host_bytes(&self) -> u64 {
         self.told.lock().host_bytes
     }
@@ -439,9 +462,8 @@ impl<D: Transfer> Regions<D> {
     /// other calls of these regions wait meanwhile, those of the engine do not.
     ///
     /// # Errors
-    /// [`Error::HostOutOfMemory`], which gives back what it had locked; [`Error::HostTooSmall`] before any is locked,
-    /// where these regions would hold more than the host has for this process
-    /// ([`Transfer::host_memory`]); the driver's.
+    /// [`Error::Backup`], which gives back what it had locked; before any is locked, where these regions would hold more
+    /// than the host has for this process ([`Transfer::host_memory`]). The driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
@@ -541,8 +563,10 @@ pub struct Shut<'a, D: Transfer> {
 struct Sleep<'a, D: Transfer> {
     movement: Movement<'a, D>,
     stream: StreamHandle,
-    /// What is to be copied.
+    /// What is to be copied to memory of the host.
     held: Vec<Held>,
+    /// And to files, each in a folder.
+    filed: Vec<(Held, Arc<Path>)>,
     /// The owners of the pools, by address.
     owned: Vec<Pool<D>>,
     ids: Vec<PoolId>,
@@ -557,17 +581,18 @@ impl<D: Transfer> Shut<'_, D> {
     pub fn sleep(mut self) -> Result<u64, Error> {
         let Some(sleep) = self.movement.take() else { return Ok(0) };
         let Self { regions, call, ref mut copies, .. } = self;
-        let Sleep { movement, stream, held, owned, ids, before } = sleep;
+        let Sleep { movement, stream, held, filed, owned, ids, before } = sleep;
         let slabs = copies.host().slabs();
-        let mut moving = Moving::new(&regions.engine, copies, stream);
-        let went = match moving.copy(&held, call) {
+        let mut moving = Moving::new(&regions.engine, copies, stream, call);
+        // Files first: what they go through keeps something of the others then.
+        let went = match moving.file(&filed).and_then(|()| moving.copy(&held)) {
             Ok(()) => movement.leave(&mut moving),
             Err(error) => {
                 movement.cancel(&mut moving);
                 Err(error)
             }
         };
-        if matches!(went, Err(Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. })) {
+        if matches!(went, Err(Error::Backup { .. })) {
             regions.tidy(copies);
             // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = copies.host().free_since(regions.engine.driver(), slabs);
@@ -579,7 +604,12 @@ impl<D: Transfer> Shut<'_, D> {
 impl<D: Transfer> Drop for Shut<'_, D> {
     fn drop(&mut self) {
         let Some(Sleep { movement, stream, owned, .. }) = self.movement.take() else { return };
-        movement.cancel(&mut Moving::new(&self.regions.engine, &mut self.copies, stream));
+        movement.cancel(&mut Moving::new(
+            &self.regions.engine,
+            &mut self.copies,
+            stream,
+            self.call,
+        ));
         // A poisoned engine launches nothing.
         let _ = resume_launches(&owned, || ());
     }
@@ -587,7 +617,7 @@ impl<D: Transfer> Drop for Shut<'_, D> {
 
 impl Known {
     fn backup(&self, tag: &str) -> Backup {
-        self.backups.get(tag).copied().unwrap_or_default()
+        self.backups.get(tag).cloned().unwrap_or_default()
     }
 
     /// Has any call see what the host holds now.

@@ -11,12 +11,21 @@ use regraph::regions::{Backup, Regions, Tags};
 use regraph_tagged::Tagged;
 
 const MIB: u64 = 1 << 20;
-const TAGS: [(&str, Backup); 4] = [
+const TAGS: [(&str, Backup); 5] = [
     ("weights", Backup::Host),
     ("cache", Backup::None),
     ("graphs", Backup::Host),
     ("resident", Backup::Device),
+    (FILED, Backup::Host),
 ];
+
+/// The region that is kept in files, in place of what the table says.
+const FILED: &str = "filed";
+
+/// In a folder for files of a short life.
+fn in_files() -> Backup {
+    Backup::File(std::env::temp_dir().into())
+}
 
 /// A region's pools: one without a plan, and one with.
 const KINDS: usize = 2;
@@ -73,6 +82,7 @@ impl<P: Device> Host<P> {
                 pools.push((number, Pool::new(&engine, config.tag(tag))));
             }
         }
+        regions.set_backup(FILED, in_files());
         Self {
             driver: driver.clone(),
             engine,
@@ -208,6 +218,7 @@ impl<P: Device> Host<P> {
                 && tags.as_ref().is_none_or(|tags| tags.contains(&&*region.tag));
             assert!(!asleep || region.awake_bytes == 0, "{region:?}");
             assert!(region.backup == Backup::Host || region.host_bytes == 0, "{region:?}");
+            assert!(*region.tag == *FILED || region.file_bytes == 0, "{region:?}");
         }
     }
 
@@ -386,15 +397,19 @@ fn costs_of_sleep() {
     let gpu = crate::device::gpu::open();
     let driver = &gpu.driver;
     println!("backup, blocks of MiB, GiB: ms to sleep at first, again, ms to wake, GB/s");
+    let in_memory = Backup::File(std::path::Path::new("/dev/shm").into());
     for (backup, each, all) in [
         (Backup::Host, 2 * MIB, 8 * GIB),
         (Backup::Host, 64 * MIB, 16 * GIB),
+        (in_files(), 2 * MIB, 8 * GIB),
+        (in_files(), 64 * MIB, 8 * GIB),
+        (in_memory, 64 * MIB, 8 * GIB),
         (Backup::None, 2 * MIB, 8 * GIB),
         (Backup::None, 64 * MIB, 8 * GIB),
     ] {
         let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
         let regions = Regions::new(&engine);
-        regions.set_backup("weights", backup);
+        regions.set_backup("weights", backup.clone());
         let pool = Pool::new(&engine, PoolConfig::default().tag("weights"));
         let stream = driver.create_stream().unwrap();
         let blocks: Vec<_> =

@@ -113,6 +113,8 @@ impl Transfer for Device {
         self.sim.copy_to_device(address, from, bytes, stream)
     }
 
+    regraph::forward_transfer!(files);
+
     regraph::forward! {
         host_memory() -> Option<u64>;
         host_threads() -> usize;

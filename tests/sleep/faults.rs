@@ -1,5 +1,6 @@
 //! Regions that sleep and wake while calls fail, memory is short, or something else goes on.
 
+use std::env::temp_dir;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
@@ -10,6 +11,7 @@ use regraph::regions::{Backup, Regions, Tags};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
+use super::is_out_of_host_memory;
 use crate::common::MIB;
 
 type Device = Arc<SimDriver>;
@@ -112,7 +114,13 @@ fn submit(driver: &Device, stream: StreamHandle, inputs: &[Tagged], outputs: &[T
 
 /// Sleeps and wakes with calls that fail; whether any did.
 fn survives(fail: impl Fn(&SimDriver)) -> bool {
+    survives_with(&Backup::Host, fail)
+}
+
+/// And regions of which the weights have a backup.
+fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
     let model = Model::new();
+    model.regions.set_backup("weights", weights.clone());
     fail(&model.driver);
     let slept = model.regions.sleep(Tags::All);
     let woken = model.regions.wake(Tags::All);
@@ -138,12 +146,14 @@ fn survives(fail: impl Fn(&SimDriver)) -> bool {
 
 #[test]
 fn every_call_may_fail_once() {
-    for kind in [ErrorKind::OutOfMemory, ErrorKind::NotSupported] {
-        for n in 0.. {
-            let engine = survives(|driver| driver.fail_any_nth(n, kind.clone()));
-            let host = survives(|driver| driver.fail_host_nth(n, kind.clone()));
-            if !engine && !host && n > 200 {
-                break;
+    for weights in [Backup::Host, Backup::File(temp_dir().into())] {
+        for kind in [ErrorKind::OutOfMemory, ErrorKind::NotSupported] {
+            for n in 0.. {
+                let engine = survives_with(&weights, |it| it.fail_any_nth(n, kind.clone()));
+                let host = survives_with(&weights, |it| it.fail_host_nth(n, kind.clone()));
+                if !engine && !host && n > 200 {
+                    break;
+                }
             }
         }
     }
@@ -272,7 +282,7 @@ fn without_host_memory_nothing_sleeps() {
     let model = Model::new();
     model.driver.set_host_bytes(44 * MIB);
     let refused = model.regions.sleep(Tags::All).unwrap_err();
-    assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+    assert!(is_out_of_host_memory(&refused), "{refused}");
     assert!(refused.to_string().contains("weights") || refused.to_string().contains("graphs"));
     model.is_whole();
     // What needs less sleeps, and so does what keeps nothing.

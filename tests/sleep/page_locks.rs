@@ -12,8 +12,10 @@ use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle,
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Regions, Tags};
+use regraph::BackupRefusal;
 use regraph_sim::{SimConfig, SimDriver};
 
+use super::is_out_of_host_memory;
 use crate::common::MIB;
 
 /// Far longer than any call takes.
@@ -132,6 +134,8 @@ impl Transfer for Device {
         self.device.copy_to_host(to, address, bytes, stream)
     }
 
+    regraph::forward_transfer!(files);
+
     regraph::forward! {
         copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
     }
@@ -219,7 +223,7 @@ fn what_a_sleep_without_host_memory_had_locked_goes_back() {
         bench.device().set_host_bytes((10 + room) * MIB);
         for refused in [bench.regions.sleep(Tags::All), bench.regions.reserve_host(130 * MIB)] {
             let refused = refused.unwrap_err();
-            assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+            assert!(is_out_of_host_memory(&refused), "{refused}");
             assert!(refused.to_string().contains("Regions::free_host"), "{refused}");
         }
         assert_eq!(bench.device().host_bytes(), before, "{room}");
@@ -240,7 +244,11 @@ fn more_than_the_host_has_is_refused_before_any_is_locked() {
     let beyond = |refused: Result<u64, Error>, held: u64| {
         let refused = refused.unwrap_err();
         let text = refused.to_string();
-        let Error::HostTooSmall { bytes, host_bytes, .. } = refused else { panic!("{text}") };
+        let Error::Backup { why: BackupRefusal::HostTooSmall { bytes, host_bytes, .. }, .. } =
+            refused
+        else {
+            panic!("{text}")
+        };
         assert_eq!((bytes, host_bytes), (held, host));
         for figure in [held, host] {
             assert!(text.contains(&format!("{figure} ")), "{text}");
@@ -326,7 +334,7 @@ fn what_several_threads_had_locked_goes_back() {
         let bench = Bench::with_threads(&[40, 3, 70], 4, false);
         bench.device().set_host_bytes(room * MIB);
         let refused = bench.regions.sleep(Tags::All).unwrap_err();
-        assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+        assert!(is_out_of_host_memory(&refused), "{refused}");
         assert_eq!((bench.regions.host_bytes(), bench.device().host_bytes()), (0, 0), "{room}");
         assert!(bench.blocks.iter().all(|block| !block.pool().is_suspended()));
     }

@@ -307,6 +307,8 @@ static void regions_sleep_and_wake() {
     e.regions([&](const regraph_region &region) { seen += region.tag + std::to_string(region.asleep_bytes / MIB); });
     CHECK(seen == "cache32weights16");
     CHECK(e.wake({"cache", "weights"}) == 48 * MIB && e.wake() == 0 && e.free_host() == 16 * MIB);
+    e.set_file_backup("cache", "no such folder");
+    throws(REGRAPH_ERROR_IO, [&] { e.sleep({"cache"}); }, "no such folder");
 }
 
 static void what_there_is() {

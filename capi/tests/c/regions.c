@@ -94,6 +94,36 @@ static void regions_sleep_and_wake(void) {
     regraph_engine_destroy(e);
 }
 
+static void contents_are_kept_in_files(void) {
+    static const char *const tags[] = {"weights"};
+    model it = begin();
+    regraph_engine *e = it.engine;
+    regraph_region_list *list = NULL;
+    const regraph_region *row;
+    uint64_t bytes = 0;
+    OK(regraph_regions_set_file_backup(e, "weights", "no such folder"));
+    IS(REGRAPH_ERROR_IO, regraph_regions_sleep(e, tags, 1, NULL));
+    SAYS("no such folder");
+    CHECK(!asleep(it, "weights"));
+
+    OK(regraph_regions_set_file_backup(e, "weights", "."));
+    OK(regraph_regions_sleep(e, tags, 1, &bytes));
+    CHECK(bytes == 64 * MIB && asleep(it, "weights"));
+    OK(regraph_regions_report(e, &list));
+    row = regraph_region_list_get(list, 1);
+    CHECK(row->backup == REGRAPH_BACKUP_FILE && strcmp(row->folder, ".") == 0);
+    CHECK(row->file_bytes == 64 * MIB && row->host_bytes == 0 && row->slept.copied_bytes == 64 * MIB);
+    CHECK(regraph_region_list_get(list, 0)->folder == NULL);
+    regraph_region_list_destroy(list);
+    OK(regraph_regions_get_host_bytes(e, &bytes));
+    CHECK(bytes > 0 && bytes <= 64 * MIB);
+    OK(regraph_regions_wake(e, tags, 1, &bytes));
+    CHECK(bytes == 64 * MIB && region(it, 1, "weights").file_bytes == 0);
+    OK(regraph_free(e, it.layer.id));
+    OK(regraph_free(e, it.keys.id));
+    regraph_engine_destroy(e);
+}
+
 static void graphs_are_waited_for_or_refused(void) {
     static const char *const tags[] = {"graphs"};
     model it = begin();
@@ -144,7 +174,11 @@ static void arguments_that_are_wrong(void) {
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_sleep(e, no_text, 1, NULL));
     OK(regraph_regions_sleep(e, unknown, 0, &bytes)); /* none */
     CHECK(bytes == 0);
-    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_regions_set_backup(e, "weights", 3));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_regions_set_backup(e, "weights", REGRAPH_BACKUP_FILE));
+    SAYS("regraph_regions_set_file_backup");
+    IS(REGRAPH_ERROR_NULL, regraph_regions_set_file_backup(e, "weights", NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_set_file_backup(e, NULL, "."));
+    IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_set_file_backup(e, "weights", "\xff"));
     IS(REGRAPH_ERROR_NULL, regraph_regions_set_backup(e, NULL, REGRAPH_BACKUP_NONE));
     OK(regraph_regions_set_backup(e, "later", REGRAPH_BACKUP_NONE));
     OK(regraph_regions_is_asleep(e, "later", &known));
@@ -176,6 +210,7 @@ static void arguments_that_are_wrong(void) {
 
 int main(void) {
     regions_sleep_and_wake();
+    contents_are_kept_in_files();
     graphs_are_waited_for_or_refused();
     arguments_that_are_wrong();
     printf("%d checks\n", checks);

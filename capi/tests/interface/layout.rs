@@ -31,7 +31,7 @@ layouts! {
     regraph_graph_id {  }
     regraph_capture_report { capture, graph, nodes, blocks, dependency_queries, late_uses, verified, planned_bytes, planned_new_bytes, planned_minimum_bytes, mappings, layout_blocks, layout_followed, plan_share_percent, mappings_within_share }
     regraph_executable_figures { graphs, graph_nodes, graph_bytes, executables, nodes, bytes, measured, counted, made, updates, evicted, refused }
-    regraph_region { tag, awake_bytes, asleep_bytes, host_bytes, pools, backup, slept, woke }
+    regraph_region { tag, awake_bytes, asleep_bytes, host_bytes, pools, backup, slept, woke, file_bytes, folder }
     regraph_region_moved { bytes, copied_bytes, dropped_bytes, nanoseconds }
     regraph_free_range { address, bytes, block, marker, stream, capture, text, refusal, has_block, has_stream }
     regraph_figure { current, peak, allocated, freed }

@@ -110,5 +110,14 @@ macro_rules! forward_transfer {
             copy_to_host(to: $crate::HostPlace, address: u64, bytes: u64, stream: $crate::StreamHandle) -> $crate::Result<()>;
             copy_to_device(address: u64, from: $crate::HostPlace, bytes: u64, stream: $crate::StreamHandle) -> $crate::Result<()>;
         }
+        $crate::forward_transfer!(files);
+    };
+    // For wrappers that look at the copies.
+    (files) => {
+        $crate::forward! {
+            write_file(file: &std::fs::File, offset: u64, from: $crate::HostPlace, bytes: u64) -> std::io::Result<()>;
+            read_file(file: &std::fs::File, offset: u64, to: $crate::HostPlace, bytes: u64) -> std::io::Result<()>;
+            sync_file(file: &std::fs::File) -> std::io::Result<()>;
+        }
     };
 }

@@ -27,6 +27,8 @@ pub use handle::{
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
 pub use shape::{Functions, GraphShape, NodeShape};
 pub use source::Source;
+#[doc(hidden)]
+pub use transfer::{read_at, write_at};
 pub use transfer::{HostPlace, Transfer};
 
 /// Result of a driver call.

@@ -1,5 +1,8 @@
 //! Memory of the host that a device copies to and from at full speed.
 
+use std::fs::File;
+use std::io;
+
 use super::{HostApi, Result, StreamHandle};
 
 /// A place in page-locked memory of the host, by its address.
@@ -22,7 +25,8 @@ pub trait Transfer: HostApi {
     fn host_memory(&self) -> Option<u64>;
 
     /// How many threads are to call [`Transfer::allocate_host`] and [`Transfer::free_host`] at once, where there is much
-    /// to allocate or to free; 1 where more would bring nothing.
+    /// to allocate or to free, and to copy, write and read at once where contents are kept in files; 1 where more would
+    /// bring nothing.
     fn host_threads(&self) -> usize;
 
     /// Memory of the host, of `bytes` bytes, with any contents: page-locked, or such that the driver copies it through
@@ -63,6 +67,46 @@ pub trait Transfer: HostApi {
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<()>;
+
+    /// Writes `bytes` bytes of the host's memory to a file, from `offset` bytes behind its beginning on: all of them, or
+    /// it fails. Several threads may call it at once.
+    ///
+    /// # Errors
+    /// What the system answers.
+    fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()>;
+
+    /// Reads `bytes` bytes of a file to the host's memory, from `offset` bytes behind its beginning on: all of them, or it
+    /// fails. Several threads may call it at once.
+    ///
+    /// # Errors
+    /// What the system answers; [`io::ErrorKind::UnexpectedEof`] where the file ends before.
+    fn read_file(&self, file: &File, offset: u64, to: HostPlace, bytes: u64) -> io::Result<()>;
+
+    /// Has all that was written to a file come to where it is to lie, so that the system has nothing to refuse of it
+    /// later.
+    ///
+    /// # Errors
+    /// What the system answers, for earlier writes too.
+    fn sync_file(&self, file: &File) -> io::Result<()>;
+}
+
+/// Writes all of `held` to a file, from `offset` bytes behind its beginning on, for [`Transfer::write_file`]. On Unix
+/// alone: elsewhere threads would be in each other's way.
+#[doc(hidden)]
+pub fn write_at(file: &File, held: &[u8], offset: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::write_all_at(file, held, offset);
+    #[cfg(not(unix))]
+    Err((io::ErrorKind::Unsupported, (file, held, offset)).0.into())
+}
+
+/// Fills `room` from a file, from `offset` bytes behind its beginning on, for [`Transfer::read_file`].
+#[doc(hidden)]
+pub fn read_at(file: &File, room: &mut [u8], offset: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, room, offset);
+    #[cfg(not(unix))]
+    Err((io::ErrorKind::Unsupported, (file, room, offset)).0.into())
 }
 
 impl<T: Transfer + ?Sized> Transfer for std::sync::Arc<T> {

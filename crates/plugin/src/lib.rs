@@ -376,7 +376,7 @@ impl<D: Transfer> Plugin<D> {
         let under_way = Arc::clone(&self.under_way);
         let device = Device::new(number, engine, watch, caches, graphs, under_way, least);
         for (tag, said) in &*named {
-            device.regions.set_backup(tag, said.backup);
+            device.regions.set_backup(tag, said.backup.clone());
         }
         device.regions.retain(self.retains.load(Ordering::Relaxed));
         let asleep: Vec<&str> =

@@ -101,7 +101,7 @@ pub(super) type GraphRegion = Arc<Mutex<Option<Arc<str>>>>;
 pub(super) type Named = Mutex<BTreeMap<Arc<str>, Said>>;
 
 /// What was said of a region.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     /// What becomes of its contents.
     pub(super) backup: Backup,
@@ -179,7 +179,7 @@ impl<D: Transfer> Plugin<D> {
         let tag = self.name(&mut named, tag);
         if let Some(said) = named.get_mut(&tag).filter(|said| said.backup != backup) {
             said.backup = backup;
-            self.devices().for_each(|device| device.regions.set_backup(&tag, backup));
+            self.devices().for_each(|device| device.regions.set_backup(&tag, said.backup.clone()));
         }
     }
 
@@ -189,7 +189,7 @@ impl<D: Transfer> Plugin<D> {
             return tag.clone();
         }
         let (tag, said) = (Arc::<str>::from(tag), Said::default());
-        self.devices().for_each(|device| device.regions.set_backup(&tag, said.backup));
+        self.devices().for_each(|device| device.regions.set_backup(&tag, said.backup.clone()));
         named.insert(tag.clone(), said);
         tag
     }

@@ -1,6 +1,9 @@
 //! Page-locked memory of the host, and copies, which are work of the device as kernels are.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::kernel::{Kernel, KernelMemory, Launch};
@@ -8,11 +11,15 @@ use super::memory::GRANULE;
 use super::refusal::Fallible;
 use super::{SimDriver, State};
 use regraph::driver::{
-    Access, ErrorKind, HostPlace, NodeKind, NodePointer, Result, StreamHandle, Transfer,
+    read_at, write_at, Access, ErrorKind, HostPlace, NodeKind, NodePointer, Result, StreamHandle,
+    Transfer,
 };
 use regraph::sync::{Mutex, Rank};
 
 const FIRST: usize = 0x6000_0000_0000;
+
+/// In a file, a number takes so many bytes.
+const WORD: u64 = 8;
 
 /// What one piece holds: a number for every 512 bytes.
 type Numbers = Arc<Mutex<Vec<u64>>>;
@@ -173,9 +180,43 @@ impl Transfer for SimDriver {
             state.copy(self.device, (address, bytes), from, stream, false)
         })
     }
+
+    /// A number for every 512 bytes.
+    fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
+        let (numbers, words) = self.numbers("pwrite", from, bytes)?;
+        let held: Vec<u8> =
+            numbers.lock()[words].iter().flat_map(|number| number.to_le_bytes()).collect();
+        write_at(file, &held, offset / GRANULE * WORD)
+    }
+
+    fn read_file(&self, file: &File, offset: u64, to: HostPlace, bytes: u64) -> io::Result<()> {
+        let (numbers, words) = self.numbers("pread", to, bytes)?;
+        let mut room = vec![0; words.len() * WORD as usize];
+        read_at(file, &mut room, offset / GRANULE * WORD)?;
+        for (number, word) in numbers.lock()[words].iter_mut().zip(room.chunks(WORD as usize)) {
+            *number = word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        }
+        Ok(())
+    }
+
+    fn sync_file(&self, _: &File) -> io::Result<()> {
+        self.program("fdatasync", |_| Ok(())).map_err(io::Error::other)
+    }
 }
 
 impl SimDriver {
+    /// The numbers of a range of the host's memory, for a call on a file.
+    fn numbers(
+        &self,
+        call: &'static str,
+        place: HostPlace,
+        bytes: u64,
+    ) -> io::Result<(Numbers, Range<usize>)> {
+        let found = self.program(call, |state| state.host.find(place, bytes));
+        let (numbers, first) = found.map_err(io::Error::other)?;
+        Ok((numbers, first..first + bytes.div_ceil(GRANULE) as usize))
+    }
+
     /// Has reservations get addresses again that were given back, the lowest of their size first, as a
     /// driver may do. Without this call none is given twice, so that what is used late is found.
     pub fn give_addresses_again(&self) {

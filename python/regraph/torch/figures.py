@@ -71,7 +71,7 @@ def install(patches: Patches) -> None:
 
 def memory_stats_as_nested_dict(device: "Device" = None) -> dict[str, Any]:
     """`torch.cuda.memory_stats_as_nested_dict`, with a device's regions under "regions" if there are any:
-    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`. "unjudged_captures" is the number of captures that ended
+    by each one's tag `awake_bytes`, `asleep_bytes`, `host_bytes` and `file_bytes`. "unjudged_captures" is the number of captures that ended
     whose graphs the checker has not examined.
     """
     figures: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict(device)
@@ -98,7 +98,7 @@ def _own(device: "Device") -> dict[str, Any]:
         return {}
     index = _get_device_index(device, optional=True)
     own: dict[str, Any] = {"unjudged_captures": _native.statistics(index)["unjudged_captures"]}
-    names = ("awake_bytes", "asleep_bytes", "host_bytes")
+    names = ("awake_bytes", "asleep_bytes", "host_bytes", "file_bytes")
     regions = {row["tag"]: {name: row[name] for name in names} for row in _native.regions(index)}
     return {**own, "regions": regions} if regions else own
 
@@ -166,11 +166,12 @@ def _region_rows(index: int) -> list[str]:
     if not regions:
         return []
     rows = [
-        "    Region             | Awake      | Asleep     | On host    | Backup     ",
+        "    Region             | Awake      | Asleep     | Kept       | Backup     ",
         "-" * 75,
     ]
     for row in regions:
-        awake, asleep, kept = row["awake_bytes"], row["asleep_bytes"], row["host_bytes"]
+        awake, asleep = row["awake_bytes"], row["asleep_bytes"]
+        kept = row["host_bytes"] + row["file_bytes"]
         rows.append(_row(row["tag"], _size(awake), _size(asleep), _size(kept), row["backup"]))
     return [*rows, "=" * 75]
 

@@ -1,6 +1,7 @@
 """Regions: memory by tag that sleeps and wakes, at addresses that stay."""
 
 import contextlib
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,8 @@ from regraph.torch.staying import stay
 if TYPE_CHECKING:
     from torch.types import Device
 
-Backup = Literal["host", "none", "device"]
+Backup = Literal["host", "file", "none", "device"]
+Folder = str | os.PathLike[str]
 
 # One call at a time moves regions and the check of replays.
 _moving = threading.Lock()
@@ -33,7 +35,7 @@ class Moved(NamedTuple):
     bytes: int
     """Device memory that went or came."""
     copied_bytes: int
-    """What was copied to the host or from it: what tensors held, and outputs of graphs."""
+    """What was copied to the host, or to a file, or from there: what tensors held, and outputs of graphs."""
     dropped_bytes: int
     """What went or came without its contents: free memory, temporary memory of graphs, dropped contents."""
     seconds: float
@@ -52,15 +54,21 @@ class Region(NamedTuple):
     asleep_bytes: int
     """Device memory that it had and gave back; it asks for this again when it wakes."""
     host_bytes: int
-    """What the host keeps of it."""
+    """What is kept of it in page-locked memory of the host."""
     slept: Moved | None = None
     """Its latest sleep; `None` where it did not sleep yet, or slept without memory."""
     woke: Moved | None = None
     """Its latest wake, likewise."""
+    file_bytes: int = 0
+    """What is kept of it in files."""
+    folder: str | None = None
+    """The folder of its files, with the backup "file"."""
 
 
 @contextlib.contextmanager
-def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
+def region(
+    tag: str, backup: Backup | None = None, folder: Folder | None = None
+) -> Iterator[None]:
     """Within it this thread's memory, on any device, belongs to the region `tag`.
 
     That is what it allocates outside captures, and the pools of graphs that it captures and of
@@ -74,35 +82,39 @@ def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
     Args:
         tag: The region's name. All memory of one name sleeps and wakes together.
         backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
-            page-locked memory of the host, "none" drops it, and "device" keeps the region awake where a
-            call is for all regions. `None` leaves that as it is, which is "host" at first.
+            page-locked memory of the host, "file" in a file, "none" drops it, and "device" keeps the region awake
+            where a call is for all regions. `None` leaves that as it is, which is "host" at first.
+        folder: With "file", and with no other, the folder of the file. Each sleep makes one for each device, without
+            a name, which goes when the region wakes or the process ends. In a folder of a tmpfs, such as
+            /dev/shm, contents are kept in memory that is not locked.
 
     Raises:
         Error: regraph is not enabled, or the region has memory with another backup: see `set_backup`.
-        ValueError: `backup` is none of these.
+        ValueError: `backup` is none of these, or `folder` does not go with it.
     """
     require_enabled("region")
-    if backup is not None:
-        _begin_backup(tag, backup)
+    if backup is not None or folder is not None:
+        _begin_backup(tag, backup, folder)
     _warn_where_nothing_sleeps(stacklevel=3)
     with stay(tag):
         yield
 
 
-def set_backup(tag: str, backup: Backup) -> None:
+def set_backup(tag: str, backup: Backup, folder: Folder | None = None) -> None:
     """Sets what becomes of what a region's tensors hold from its next sleep on, those that it has included.
 
     Args:
         tag: The region's name.
         backup: As for `region`.
+        folder: As for `region`.
 
     Raises:
         Error: regraph is not enabled.
-        ValueError: `backup` is none of these.
+        ValueError: `backup` is none of these, or `folder` does not go with it.
     """
     require_enabled("set_backup")
     with _backing:
-        _native.set_region_backup(tag, backup)
+        _set_backup(tag, backup, folder)
 
 
 def forget(tag: str) -> None:
@@ -182,8 +194,8 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     Raises:
         Error: regraph is not enabled; there is no such region; something captures on a device; a library may
             have registered memory in a capture; this thread is in the middle of a replay; the host has no
-            page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an allocator of
-            its own, or of which a part is lent to others); or a driver failed. What was awake is awake then,
+            page-locked memory left, or a file cannot be written; a region has memory that cannot sleep (a `MemPool`
+            with an allocator of its own, or of which a part is lent to others); or a driver failed. What was awake is awake then,
             on every device, or the error names what is not: `wake` brings that back.
     """
     return _sleep("sleep", _native.sleep, tags)
@@ -212,8 +224,8 @@ def wake(tags: str | Iterable[str] | None = None) -> int:
     Raises:
         torch.OutOfMemoryError: There is not enough memory. All that was asked for sleeps, with its contents;
             fewer regions may fit.
-        Error: regraph is not enabled; there is no such region; or the driver failed, and all that was asked
-            for sleeps.
+        Error: regraph is not enabled; there is no such region; or a file could not be read or the driver
+            failed, and all that was asked for sleeps.
     """
     require_enabled("wake")
     with _moving:
@@ -256,7 +268,7 @@ def _ways(row: dict[str, Any]) -> dict[str, Moved]:
 
 
 def host_bytes() -> int:
-    """Page-locked memory of the host that regions hold, in bytes: it stays for the next sleep."""
+    """Page-locked memory of the host that regions hold, in bytes, files apart: it stays for the next sleep."""
     require_enabled("host_bytes")
     return _native.region_host_bytes()
 
@@ -270,7 +282,7 @@ def free_host() -> int:
     return _native.free_region_host()
 
 
-def _begin_backup(tag: str, backup: Backup) -> None:
+def _begin_backup(tag: str, backup: Backup | None, folder: Folder | None) -> None:
     """Sets a region's backup, unless it has memory that was to be kept otherwise."""
     with _backing:
         for device in range(torch.cuda.device_count()):
@@ -281,6 +293,15 @@ def _begin_backup(tag: str, backup: Backup) -> None:
                         f"region: {tag!r} has memory whose backup is {row['backup']!r}, not {backup!r}; call "
                         f"set_backup({tag!r}, {backup!r}) for all of it, or take another name."
                     )
+        _set_backup(tag, backup, folder)
+
+
+def _set_backup(tag: str, backup: Backup | None, folder: Folder | None) -> None:
+    if (backup == "file") != (folder is not None):
+        raise ValueError(f"folder goes with backup='file', and with no other: {folder!r}, {backup!r}")
+    if folder is not None:
+        _native.set_region_file_backup(tag, folder)
+    elif backup is not None:
         _native.set_region_backup(tag, backup)
 
 

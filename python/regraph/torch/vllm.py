@@ -31,6 +31,8 @@ KV_CACHE = "kv_cache"
 SCRATCH = "workspace"
 #: The environment variable that has vLLM's processes enable regraph.
 VARIABLE = "REGRAPH_VLLM"
+#: The folder of the files that keep what sleeps, in place of the host's memory.
+FOLDER = "REGRAPH_VLLM_FOLDER"
 #: vLLM's own: whether a resume gives the host's memory of backups back.
 RELEASE_HOST = "VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY"
 
@@ -77,15 +79,19 @@ class Allocator:
             self._graph_pool = None
 
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
-        """Puts all regions to sleep. Those of `offload_tags` keep what they hold on the host.
+        """Puts all regions to sleep. Those of `offload_tags` keep what they hold on the host, or in files.
 
         So do all others of which vLLM does not say that what they hold can be made again, what graphs leave in their
         outputs included. What was set as a region's backup before does not count.
         """
         kept = {_DEFAULT} if offload_tags is None else _set(offload_tags)
         dropped = (_deferrable() | {SCRATCH}) - kept
+        folder = os.environ.get(FOLDER)
         for tag in self._known(self._tags):
-            _native.set_region_backup(tag, "none" if tag in dropped else "host")
+            if folder and tag not in dropped:
+                _native.set_region_file_backup(tag, folder)
+            else:
+                _native.set_region_backup(tag, "none" if tag in dropped else "host")
         # What is free goes as well, as vLLM expects of its own allocator.
         gc.collect()
         torch.cuda.empty_cache()

@@ -63,6 +63,31 @@ def eager_weights_sleep_and_wake(folder):
     assert regraph.torch.host_bytes() >= regraph.torch.free_host() > 0
 
 
+def files_keep_what_regions_hold(folder):
+    """Contents come back from a file, and little memory of the host is locked for them."""
+    enable()
+    folder = os.path.join(folder, "files")
+    os.mkdir(folder)
+    with regraph.torch.region("weights", backup="file", folder=folder):
+        weights = [tagged(96, number) for number in range(3)]
+    with regraph.torch.region("cache", backup="none"):
+        cache = tagged(32, 9)
+    for _ in range(2):
+        regraph.torch.sleep()
+        row = {region.tag: region for region in regraph.torch.regions()}["weights"]
+        assert (row.backup, row.folder, row.host_bytes) == ("file", folder, 0)
+        assert row.file_bytes >= 288 * MIB
+        assert 0 < regraph.torch.host_bytes() <= 64 * MIB
+        assert os.listdir(folder) == []
+        regraph.torch.wake("weights")
+        assert all(holds(weight, number) for number, weight in enumerate(weights))
+        regraph.torch.wake()
+    regraph.torch.set_backup("weights", "file", os.path.join(folder, "none"))
+    expect(regraph.torch.Error, regraph.torch.sleep, "cannot be made")
+    assert all(holds(weight, number) for number, weight in enumerate(weights))
+    del cache
+
+
 def graphs_replay_after_waking(folder):
     """A graph replays when its regions wake, without another capture; while they sleep it is refused."""
     enable()
@@ -486,6 +511,7 @@ PROGRAMS = {
     program.__name__: program
     for program in (
         eager_weights_sleep_and_wake,
+        files_keep_what_regions_hold,
         graphs_replay_after_waking,
         planned_graphs_replay_after_waking,
         regions_wake_in_any_order,

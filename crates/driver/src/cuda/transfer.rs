@@ -1,8 +1,10 @@
 //! [`Transfer`]: memory of the host that the device copies to and from.
 
+use std::fs::File;
+use std::io;
 use std::ptr::null_mut;
 
-use super::super::{HostPlace, Result, StreamHandle, Transfer};
+use super::super::{read_at, write_at, HostPlace, Result, StreamHandle, Transfer};
 use super::pages::Pages;
 use super::raw::{self, Pointer};
 use super::{host_memory, CudaDriver};
@@ -89,6 +91,22 @@ impl Transfer for CudaDriver {
         unsafe {
             self.symbols.copy_to_device(address, pointer(from), bytes as usize, stream.as_raw())
         }
+    }
+
+    fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
+        // SAFETY: the memory is the caller's and has contents; nothing writes to it until this returns.
+        let held = unsafe { std::slice::from_raw_parts(pointer(from).cast(), bytes as usize) };
+        write_at(file, held, offset)
+    }
+
+    fn read_file(&self, file: &File, offset: u64, to: HostPlace, bytes: u64) -> io::Result<()> {
+        // SAFETY: the memory is the caller's and has contents; nothing else uses it until this returns.
+        let room = unsafe { std::slice::from_raw_parts_mut(pointer(to).cast(), bytes as usize) };
+        read_at(file, room, offset)
+    }
+
+    fn sync_file(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
     }
 }
 

@@ -34,7 +34,7 @@ class _Thread(threading.local):
 class TorchMemorySaver:
     """Memory by tag that is paused and resumed: addresses stay, contents as the region says.
 
-    One tag may have memory with a backup and memory without: these are two regions of regraph's. regraph is
+    One tag may have memory with a backup on the host, on disk, and without: these are regions of regraph's own. regraph is
     enabled with the first use, which must come before anything uses CUDA then.
     """
 
@@ -45,6 +45,8 @@ class TorchMemorySaver:
         self._regions: dict[str, set[str]] = {}
         self._initialized = False
         self._retains = False
+        # Of backups on disk.
+        self._folder = os.environ.get("TMS_DISK_BACKUP_DIR")
         self._thread = _Thread()
 
     @contextlib.contextmanager
@@ -57,12 +59,12 @@ class TorchMemorySaver:
     ) -> Iterator[None]:
         """Within it this thread's memory can be paused, under a tag.
 
-        Memory of backups is page-locked always. Disks are not served.
+        Memory of backups is page-locked always. With a backup on disk, what it holds is written to a file in the
+        folder of `set_disk_backup_dir`, or of the variable TMS_DISK_BACKUP_DIR, when it is paused.
         """
         self._check(enable_cpu_backup, cpu_backup_backend)
-        if enable_disk_backup:
-            raise Error("regraph keeps contents on no disk; use enable_cpu_backup=True.")
-        with self._entered(tag, enable_cpu_backup):
+        assert not (enable_cpu_backup and enable_disk_backup), "a backup is on the host or on disk"
+        with self._entered(tag, "file" if enable_disk_backup else _backup(enable_cpu_backup)):
             yield
 
     @contextlib.contextmanager
@@ -82,8 +84,8 @@ class TorchMemorySaver:
         """
         self._check(enable_cpu_backup, cpu_backup_backend)
         if pool is not None:
-            self._require_same(pool, _region_of(tag, enable_cpu_backup))
-        with self._entered(tag, enable_cpu_backup):
+            self._require_same(pool, _region_of(tag, _backup(enable_cpu_backup)))
+        with self._entered(tag, _backup(enable_cpu_backup)):
             capture = torch.cuda.graph(
                 cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode
             )
@@ -184,18 +186,27 @@ class TorchMemorySaver:
         return copy if kept else None
 
     def set_disk_backup_dir(self, path: str) -> None:
-        """Not served."""
-        raise Error("regraph keeps contents on no disk; use enable_cpu_backup=True.")
+        """Sets the folder of backups on disk, from the next pause on. The variable TMS_DISK_BACKUP_DIR sets it at the start."""
+        self._start()
+        with self._lock:
+            self._folder = path
+            tags = _native.region_tags()
+            for tag in self._regions:
+                if (name := _region_of(tag, "file")) in tags:
+                    sleeping.set_backup(name, "file", path)
 
     @contextlib.contextmanager
-    def _entered(self, tag: str, with_backup: bool) -> Iterator[None]:
+    def _entered(self, tag: str, backup: sleeping.Backup) -> Iterator[None]:
         self._start()
-        name = _region_of(tag, with_backup)
+        name = _region_of(tag, backup)
         with self._lock:
+            folder = self._folder if backup == "file" else None
+            if backup == "file" and not folder:
+                raise Error("A backup on disk needs a folder: call set_disk_backup_dir(), or set TMS_DISK_BACKUP_DIR.")
             self._regions.setdefault(tag, set()).add(name)
         self._thread.depth += 1
         try:
-            with sleeping.region(name, "host" if with_backup else "none"):
+            with sleeping.region(name, backup, folder):
                 yield
         finally:
             self._thread.depth -= 1
@@ -258,14 +269,18 @@ def _require_regions_alone() -> None:
     # The others say what becomes of memory that the first, or the disk's, takes.
     if wanted and wanted != ["TMS_INIT_ENABLE_CPU_BACKUP"]:
         raise Error(
-            f"{', '.join(f'{name}=1' for name in wanted)}: regraph does not pause all memory of a process, nor keep "
-            "contents on disks. Unset it, and enter torch_memory_saver.region() in the threads that allocate."
+            f"{', '.join(f'{name}=1' for name in wanted)}: regraph does not pause all memory of a process. Unset it, "
+            "and enter torch_memory_saver.region() in the threads that allocate."
         )
 
 
-def _region_of(tag: str, with_backup: bool) -> str:
-    """The region of a tag's memory with a backup, or of that without."""
-    return f"{tag} (backup)" if with_backup else tag
+def _backup(on_host: bool) -> sleeping.Backup:
+    return "host" if on_host else "none"
+
+
+def _region_of(tag: str, backup: sleeping.Backup) -> str:
+    """The region of a tag's memory with a backup on the host or on disk, or of that without."""
+    return {"host": f"{tag} (backup)", "file": f"{tag} (disk)"}.get(backup, tag)
 
 
 def _told(region: str | None) -> str:

@@ -3,14 +3,21 @@
 use super::super::world::{Fate, World};
 use super::pools::Pool;
 use super::Named;
+use regraph::driver::Transfer;
 use regraph::engine;
-use regraph_plugin::{Error, PoolKey};
+use regraph::regions::Backup;
+use regraph_plugin::{Error, Plugin, PoolKey};
 
 /// The region of all that sleeps.
 const REGION: &str = "region";
 
 /// The pool that belongs to it, whenever it is made, in programs that have one.
 const IN_REGION: PoolKey = (0, 3);
+
+/// Has files keep what the region holds while it sleeps.
+pub(super) fn keep_in_files<D: Transfer>(plugin: &Plugin<D>) {
+    plugin.set_region_backup(REGION, Backup::File(std::env::temp_dir().into()));
+}
 
 impl World<Named> {
     /// Runs a call of a thread that is in the region.

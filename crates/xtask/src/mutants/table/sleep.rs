@@ -223,4 +223,57 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("locked.state.set_asleep(&turned, by, true);", "")],
         test: "sleep::beside::others_go_on_while_a_region_goes_to_sleep_and_wakes",
     },
+    Mutant {
+        name: "filed-whole",
+        rule: "Nothing is unmapped before all of what a file is to keep was written.",
+        file: "src/regions/kept.rs",
+        edits: &[(
+            "(Way::ToFile, call))?;",
+            "(Way::ToFile, call)).ok();",
+        )],
+        test: "sleep::files::a_file_that_cannot_be_written_leaves_all_awake",
+    },
+    Mutant {
+        name: "filed-late",
+        rule: "Nor before the system has taken all of it.",
+        file: "src/regions/kept.rs",
+        edits: &[("file.finish(self.engine.driver(), call)?;", "let _ = file;")],
+        test: "sleep::files::a_file_that_cannot_be_written_leaves_all_awake",
+    },
+    Mutant {
+        name: "filed-copied",
+        rule: "A file gets what was copied, and a place is used again when what lay there was.",
+        file: "src/regions/files.rs",
+        edits: &[("Event::behind(engine, stream)?.synchronize()?;", "Event::behind(engine, stream)?;")],
+        test: "sleep::files::contents_are_kept_in_files_through_a_few_locked_pages",
+    },
+    Mutant {
+        name: "filed-apart",
+        rule: "In a file each part of a pool has a place of its own.",
+        file: "src/regions/kept.rs",
+        edits: &[("*end += bytes;", "*end += bytes / 2;")],
+        test: "sleep::files::contents_are_kept_in_files_through_a_few_locked_pages",
+    },
+    Mutant {
+        name: "filed-read",
+        rule: "A region whose file cannot be read sleeps on.",
+        file: "src/regions/kept.rs",
+        edits: &[(
+            "loads.copy(self.engine, self.stream, host, (Way::ToDevice, self.call))",
+            "loads.copy(self.engine, self.stream, host, (Way::ToDevice, self.call)).ok();
+        Ok(())",
+        )],
+        test: "sleep::files::a_file_that_cannot_be_read_leaves_its_region_asleep",
+    },
+    Mutant {
+        name: "filed-under-way",
+        rule: "Nothing is read from a file to where an earlier call may still copy.",
+        file: "src/regions/mod.rs",
+        edits: &[(
+            "copies.wait(&self.engine)?;
+        let ids",
+            "let ids",
+        )],
+        test: "sleep::files::what_a_failed_sleep_still_copies_harms_nothing",
+    },
 ];

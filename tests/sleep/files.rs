@@ -1,0 +1,427 @@
+//! Regions whose contents are kept in files.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Error, Memory, Pool};
+use regraph::regions::{Backup, Region, Regions, Tags};
+use regraph::BackupRefusal;
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+use super::is_out_of_host_memory;
+use crate::common::MIB;
+
+/// What goes wrong with files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fault {
+    #[default]
+    None,
+    /// There is room for so many writes.
+    Full(u64),
+    /// What was written is not kept, which is told at the end alone.
+    Late,
+    /// So many reads succeed.
+    Unread(u64),
+    /// The file has lost its end.
+    Truncated,
+    /// Behind the next copy to the host, and all that follows of this call and at the beginning of the next, no event can be
+    /// recorded.
+    Unmarked,
+}
+
+/// A device with files that fail, and so many threads.
+struct Device {
+    sim: SimDriver,
+    fault: Mutex<Fault>,
+    threads: usize,
+    written: AtomicU64,
+}
+
+impl Device {
+    fn fault(&self) -> Fault {
+        *self.fault.lock().unwrap()
+    }
+
+    /// Counts what may still succeed.
+    fn may(&self, left: u64, fault: fn(u64) -> Fault) -> bool {
+        *self.fault.lock().unwrap() = fault(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+impl Deref for Device {
+    type Target = SimDriver;
+
+    fn deref(&self) -> &SimDriver {
+        &self.sim
+    }
+}
+
+impl Driver for Device {
+    regraph::forward_driver!();
+}
+
+impl HostApi for Device {
+    regraph::forward_host_api!();
+}
+
+impl Transfer for Device {
+    fn host_threads(&self) -> usize {
+        self.threads
+    }
+
+    fn copy_to_host(
+        &self,
+        to: HostPlace,
+        address: u64,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> driver::Result<()> {
+        if self.fault() == Fault::Unmarked {
+            *self.fault.lock().unwrap() = Fault::None;
+            for _ in 0..4 {
+                self.sim.fail_nth(Call::RecordEvent, 0, ErrorKind::NotSupported);
+            }
+        }
+        self.sim.copy_to_host(to, address, bytes, stream)
+    }
+
+    fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
+        if let Fault::Full(left) = self.fault() {
+            if !self.may(left, Fault::Full) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        self.written.fetch_add(bytes, Ordering::SeqCst);
+        self.sim.write_file(file, offset, from, bytes)
+    }
+
+    fn read_file(&self, mut file: &File, offset: u64, to: HostPlace, bytes: u64) -> io::Result<()> {
+        match self.fault() {
+            Fault::Unread(left) if !self.may(left, Fault::Unread) => {
+                Err(io::Error::other("the disk is gone"))
+            }
+            Fault::Truncated => {
+                let _one_at_a_time = self.fault.lock().unwrap();
+                let mut held = Vec::new();
+                file.rewind()?;
+                file.read_to_end(&mut held)?;
+                file.set_len(held.len() as u64 - 1)?;
+                let read = self.sim.read_file(file, offset, to, bytes);
+                file.rewind()?;
+                file.write_all(&held)?;
+                read
+            }
+            _ => self.sim.read_file(file, offset, to, bytes),
+        }
+    }
+
+    fn sync_file(&self, file: &File) -> io::Result<()> {
+        match self.fault() {
+            Fault::Late => Err(io::ErrorKind::QuotaExceeded.into()),
+            _ => self.sim.sync_file(file),
+        }
+    }
+
+    regraph::forward! {
+        host_memory() -> Option<u64>;
+        allocate_host(bytes: u64) -> driver::Result<HostPlace>;
+        free_host(place: HostPlace) -> driver::Result<()>;
+        copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
+    }
+}
+
+/// A folder that goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::SeqCst);
+        let path =
+            std::env::temp_dir().join(format!("regraph-files-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn names(&self) -> Vec<PathBuf> {
+        fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Weights in two pools and a cache, with blocks between which others were freed.
+struct Bench {
+    engine: Arc<Engine<Device>>,
+    regions: Regions<Device>,
+    stream: StreamHandle,
+    blocks: Vec<(Memory<Device>, u64)>,
+    folder: Folder,
+}
+
+impl Bench {
+    fn new(threads: usize) -> Self {
+        let sim = SimDriver::new(SimConfig::default());
+        let (fault, written) = (Mutex::default(), AtomicU64::new(0));
+        let engine =
+            Arc::new(Engine::new(Device { sim, fault, threads, written }, Config::default()));
+        let stream = engine.driver().create_stream().unwrap();
+        let (regions, folder) = (Regions::new(&engine), Folder::new());
+        let mut bench = Self { engine, regions, stream, blocks: Vec::new(), folder };
+        let sizes = [5 * MIB, 512, 3 * MIB, 1024, 13 * MIB, 512, 7 * MIB + 1536];
+        for tag in ["weights", "weights", "cache"] {
+            let pool = Pool::new(&bench.engine, PoolConfig::default().tag(tag));
+            let blocks: Vec<_> =
+                sizes.iter().map(|&bytes| pool.allocate(bytes, stream).unwrap()).collect();
+            // Every other one goes: what lives is not one run.
+            for block in blocks.into_iter().step_by(2) {
+                let number = bench.blocks.len() as u64 + 1;
+                bench.write(&block, number);
+                bench.blocks.push((block, number));
+            }
+        }
+        bench.regions.set_backup("weights", Backup::File(bench.folder.0.as_path().into()));
+        bench
+    }
+
+    fn device(&self) -> &Device {
+        self.engine.driver()
+    }
+
+    fn fail(&self, fault: Fault) {
+        *self.device().fault.lock().unwrap() = fault;
+    }
+
+    fn write(&self, block: &Memory<Device>, tag: u64) {
+        self.submit(&[], &[Tagged { address: block.address(), bytes: block.bytes(), tag }]);
+    }
+
+    fn submit(&self, inputs: &[Tagged], outputs: &[Tagged]) {
+        let work = Work { inputs, outputs, ..Work::default() };
+        self.device().sim.launch(self.stream, work, false).unwrap();
+    }
+
+    /// All blocks but those that do not count hold what they held, and nothing sleeps.
+    fn is_whole_but(&self, dropped: &str) {
+        for (block, tag) in &self.blocks {
+            let region = self.region_of(block);
+            assert!(!self.regions.is_asleep(&region).unwrap());
+            if region != dropped {
+                let held = Tagged { address: block.address(), bytes: block.bytes(), tag: *tag };
+                self.submit(&[held], &[]);
+            }
+        }
+        self.device().synchronize().unwrap();
+        assert_eq!(self.device().take_wrong_tags().unwrap(), 0);
+    }
+
+    fn is_whole(&self) {
+        self.is_whole_but("");
+    }
+
+    fn region_of(&self, block: &Memory<Device>) -> String {
+        let tagged = self.engine.host().tagged_pools();
+        let of = tagged.iter().find(|(_, pool)| *pool == block.pool().id());
+        of.unwrap().0.to_string()
+    }
+
+    fn region(&self, tag: &str) -> Region {
+        self.regions.report().into_iter().find(|region| *region.tag == *tag).unwrap()
+    }
+
+    fn live(&self, tag: &str) -> u64 {
+        let of = self.blocks.iter().filter(|(block, _)| self.region_of(block) == tag);
+        of.map(|(block, _)| block.bytes()).sum()
+    }
+}
+
+/// What a call says of a file.
+fn told(refused: Result<u64, Error>, folder: &Path) -> (String, &'static str) {
+    let refused = refused.unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains(folder.to_str().unwrap()) && text.contains("\"weights\""), "{text}");
+    let Error::Backup { why: BackupRefusal::File { act, .. }, .. } = refused else {
+        panic!("{text}")
+    };
+    (text, act)
+}
+
+#[test]
+fn contents_are_kept_in_files_through_a_few_locked_pages() {
+    for threads in [1, 2, 5] {
+        let bench = Bench::new(threads);
+        for turn in 0..3 {
+            bench.regions.sleep(&["weights"]).unwrap();
+            let (weights, live) = (bench.region("weights"), bench.live("weights"));
+            assert_eq!((weights.host_bytes, weights.file_bytes), (0, live), "{threads} {turn}");
+            assert_eq!(weights.slept.unwrap().copied_bytes, live);
+            assert_eq!(bench.device().written.swap(0, Ordering::SeqCst), live);
+            let ring = threads as u64 * 4 * MIB;
+            assert!(bench.regions.host_bytes() <= ring.next_multiple_of(8 * MIB));
+            assert_eq!(bench.folder.names(), Vec::<PathBuf>::new());
+            bench.regions.wake(Tags::All).unwrap();
+            assert_eq!(bench.region("weights").file_bytes, 0);
+            assert_eq!(bench.region("weights").woke.unwrap().copied_bytes, live);
+            bench.is_whole();
+        }
+        bench.regions.free_host().unwrap();
+        assert_eq!(bench.device().host_bytes(), 0);
+    }
+}
+
+/// Regions that are kept in files, in memory and not at all sleep and wake in one call, and apart.
+#[test]
+fn regions_of_every_backup_sleep_together() {
+    for cache in [Backup::Host, Backup::None, Backup::Device] {
+        let bench = Bench::new(2);
+        bench.regions.set_backup("cache", cache.clone());
+        let dropped = if cache == Backup::None { "cache" } else { "" };
+        bench.regions.sleep(Tags::All).unwrap();
+        // What is said of a region that sleeps changes nothing of what is kept of it.
+        bench.regions.set_backup("weights", Backup::None);
+        let kept = bench.region("cache").host_bytes;
+        assert_eq!(kept, if cache == Backup::Host { bench.live("cache") } else { 0 });
+        bench.regions.wake(&["weights"]).unwrap();
+        bench.regions.wake(&["cache"]).unwrap();
+        bench.is_whole_but(dropped);
+        bench.regions.forget("weights");
+        bench.regions.sleep(&["weights"]).unwrap();
+        assert_eq!(bench.region("weights").host_bytes, bench.live("weights"));
+        bench.regions.wake(Tags::All).unwrap();
+        bench.is_whole_but(dropped);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_all_awake() {
+    let bench = Bench::new(1);
+    let before = bench.device().used_bytes();
+    for fault in [Fault::Full(0), Fault::Full(1), Fault::Full(5), Fault::Late] {
+        bench.fail(fault);
+        let (text, act) = told(bench.regions.sleep(Tags::All), &bench.folder.0);
+        let system = if fault == Fault::Late { "quota" } else { "storage" };
+        assert!(act == "written" && text.contains(system), "{text}");
+        assert_eq!(bench.device().used_bytes(), before, "{fault:?}");
+        assert_eq!(bench.region("weights").file_bytes, 0);
+        bench.is_whole();
+    }
+    let gone: Arc<Path> = bench.folder.0.join("gone").into();
+    bench.fail(Fault::None);
+    bench.regions.set_backup("weights", Backup::File(gone.clone()));
+    let (text, act) = told(bench.regions.sleep(Tags::All), &gone);
+    assert!(act == "made" && text.contains("No such file"), "{text}");
+    bench.is_whole();
+    fs::create_dir(&gone).unwrap();
+    bench.regions.sleep(Tags::All).unwrap();
+    bench.regions.wake(Tags::All).unwrap();
+    bench.is_whole();
+}
+
+#[test]
+fn a_file_that_cannot_be_read_leaves_its_region_asleep() {
+    for fault in [Fault::Unread(0), Fault::Unread(1), Fault::Unread(4), Fault::Truncated] {
+        for threads in [1, 3] {
+            let bench = Bench::new(threads);
+            bench.regions.sleep(Tags::All).unwrap();
+            let live = bench.live("weights");
+            for _ in 0..2 {
+                bench.fail(fault);
+                let (text, act) = told(bench.regions.wake(Tags::All), &bench.folder.0);
+                let system = if fault == Fault::Truncated { "fill" } else { "the disk is gone" };
+                assert!(act == "read" && text.contains(system), "{text}");
+                assert_eq!(bench.device().used_bytes(), 0, "{fault:?}");
+                assert!(bench.regions.is_asleep("weights").unwrap());
+                assert_eq!(bench.region("weights").file_bytes, live);
+            }
+            bench.fail(Fault::None);
+            bench.regions.wake(Tags::All).unwrap();
+            bench.is_whole();
+        }
+    }
+}
+
+/// The host has room for what contents go through, or for a part of it, or for none.
+#[test]
+fn little_memory_of_the_host_will_do() {
+    let bench = Bench::new(4);
+    bench.regions.set_backup("cache", Backup::None);
+    bench.device().set_host_bytes(3 * MIB);
+    let refused = bench.regions.sleep(Tags::All).unwrap_err();
+    assert!(is_out_of_host_memory(&refused), "{refused}");
+    bench.is_whole();
+    bench.device().set_host_bytes(8 * MIB);
+    bench.regions.sleep(Tags::All).unwrap();
+    assert_eq!(bench.regions.host_bytes(), 8 * MIB);
+    bench.regions.free_host().unwrap();
+    // As much as that is needed on the way back.
+    bench.device().set_host_bytes(0);
+    bench.regions.wake(Tags::All).unwrap_err();
+    assert!(bench.regions.is_asleep("weights").unwrap());
+    bench.device().set_host_bytes(8 * MIB);
+    bench.regions.wake(Tags::All).unwrap();
+    bench.is_whole_but("cache");
+}
+
+#[test]
+fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
+    let bench = Bench::new(2);
+    let shown = |block: &Memory<Device>, from: u64, bytes: u64| {
+        let mut sum = 0;
+        let range = (block.address() + from, bytes);
+        let whole = bench.regions.show_kept(block.pool().id(), range, |_, part| sum += part);
+        whole.map(|whole| whole.then_some(sum))
+    };
+    bench.regions.retain(true);
+    for retained in [false, true] {
+        if retained {
+            bench.regions.wake(Tags::All).unwrap();
+            bench.is_whole();
+        } else {
+            bench.regions.sleep(Tags::All).unwrap();
+        }
+        for (block, _) in &bench.blocks {
+            assert_eq!(shown(block, 0, block.bytes()).unwrap(), Some(block.bytes()));
+            let half = block.bytes() / 1024 * 512;
+            assert_eq!(shown(block, half, 512).unwrap(), Some(512));
+        }
+        let (first, _) = &bench.blocks[0];
+        let of_first = bench.blocks.iter().map(|(block, _)| block);
+        let of_first = of_first.filter(|block| block.pool().id() == first.pool().id());
+        let last = of_first.max_by_key(|block| block.address()).unwrap();
+        assert_eq!(shown(last, 0, last.bytes() + 512).unwrap(), None);
+        assert_eq!(bench.region("weights").file_bytes, bench.live("weights"));
+        bench.fail(Fault::Unread(0));
+        let refused = shown(first, 0, 512).map(|_| 0);
+        assert_eq!(told(refused, &bench.folder.0).1, "read");
+        bench.fail(Fault::None);
+    }
+    bench.regions.retain(false);
+    assert_eq!(bench.region("weights").file_bytes, 0);
+    assert_eq!(shown(&bench.blocks[0].0, 0, 512).unwrap(), None);
+}
+
+/// What a call that failed has left under way comes into nothing that is read from a file.
+#[test]
+fn what_a_failed_sleep_still_copies_harms_nothing() {
+    let bench = Bench::new(1);
+    bench.regions.set_backup("cache", Backup::File(bench.folder.0.as_path().into()));
+    bench.regions.sleep(&["weights"]).unwrap();
+    bench.fail(Fault::Unmarked);
+    bench.regions.sleep(&["cache"]).unwrap_err();
+    assert!(bench.regions.is_asleep("cache").unwrap(), "copies may be under way");
+    bench.regions.wake(&["weights"]).unwrap();
+    bench.regions.wake(&["cache"]).unwrap();
+    bench.is_whole();
+}
