@@ -184,7 +184,7 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let requester = self.requester(pool, stream, None, bytes)?;
-        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester).first;
+        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester)[0];
         self.drop_premapped_for_eager(pool)?;
         self.take_back_own((pool, stream), is_small(bytes));
         self.poll_waits(usize::MAX);
@@ -235,7 +235,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let mut freed = self.free_completed(Some(pool));
         if self.config.lacks(Flaw::StreamOrder) {
-            freed |= self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            freed |= self.state.pools.heap_mut(homes[0]).free_completed(|_| u64::MAX);
         }
         if freed {
             if let Some(placed) = self.place(requester, homes, bytes) {
@@ -248,7 +248,7 @@ impl<D: Driver> Locked<'_, D> {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Remedy::Grow => locked.grow(request, homes.first, requester, false),
+            Remedy::Grow => locked.grow(request, homes[0], requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
             Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
@@ -259,21 +259,18 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn place(
         &mut self,
         requester: Requester,
-        homes: Homes,
+        [mut number, second]: Homes,
         bytes: u64,
     ) -> Option<(u32, Placed)> {
         let driver = self.driver;
-        self.with_proof(requester, |pools, proof| {
-            let mut next = Some(homes.first);
-            while let Some(number) = next {
-                let heap = pools.counted_heap_mut(number);
-                let placed = heap.place(bytes, requester, proof);
-                match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
-                    Some(placed) => return Some((number, placed)),
-                    None => next = homes.second.filter(|&second| second != number),
-                }
+        self.with_proof(requester, |pools, proof| loop {
+            let heap = pools.counted_heap_mut(number);
+            let placed = heap.place(bytes, requester, proof);
+            match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
+                Some(placed) => return Some((number, placed)),
+                None if number == second => return None,
+                None => number = second,
             }
-            None
         })
     }
 

@@ -314,18 +314,6 @@ impl<D: Driver> HostCalls<'_, D> {
 /// how many streams have gone to other threads, and how many are in the capture.
 type CapturingThread = (usize, u64, usize);
 
-/// When the memory of a capture's large blocks comes.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Planning {
-    /// As pool and settings have it.
-    #[default]
-    Default,
-    /// With the block.
-    Off,
-    /// At the end.
-    On(Options),
-}
-
 /// A capture under way.
 #[derive(Debug)]
 pub(super) struct CaptureState {
@@ -363,7 +351,9 @@ pub(super) struct CaptureState {
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
-    pub(super) planning: Planning,
+    /// Where the host said of this capture when the memory of its large blocks comes: at its end within these bounds,
+    /// or with each block.
+    pub(super) planning: Option<Option<Options>>,
     /// When it was first seen.
     pub(super) since: Instant,
     /// Whether another capture of one of its pools has been under way beside it: one may contain the other.
@@ -539,7 +529,7 @@ impl CaptureState {
             set_backs_seen: Moment::default(),
             undone: None,
             following: None,
-            planning: Planning::default(),
+            planning: None,
             since: Instant::now(),
             concurrent: false,
             lost: None,
@@ -577,7 +567,7 @@ impl CaptureState {
         if most > KEPT_BLOCKS || !proof.clear() {
             return false;
         }
-        (*journal, *following, *planning, *lost) = (None, None, Planning::Default, None);
+        (*journal, *following, *planning, *lost) = (None, None, None, None);
         (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
         (*step, *set_backs_seen) = (0, Moment::default());
         *capturing_thread = CapturingThread::default();
@@ -629,6 +619,11 @@ impl CaptureState {
         if let Some(frames) = frames.filter(|_| self.journal.is_some()) {
             self.origins.push((block, Arc::clone(frames)));
         }
+    }
+
+    /// The layout that its blocks of a pool are to lie by.
+    pub(super) fn following_in(&self, pool: PoolId) -> Option<&Following> {
+        self.following.as_deref().filter(|_| self.pools.first() == Some(&pool))
     }
 
     /// The streams that it was seen on.

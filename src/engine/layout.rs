@@ -20,7 +20,6 @@ use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
 use super::planned::can_plan;
-use super::pools::Arena;
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
@@ -145,6 +144,15 @@ pub(super) enum Basis {
     Heard,
 }
 
+/// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arena {
+    heap: u32,
+    address: u64,
+    /// How many.
+    bytes: u64,
+}
+
 /// How a capture's blocks lie by a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -156,10 +164,9 @@ enum Way {
     Nowhere,
 }
 
-/// A layout that a capture follows.
+/// A layout that a capture follows in its first pool.
 #[derive(Debug)]
 pub(super) struct Following {
-    pool: PoolId,
     layout: Layout,
     basis: Basis,
     way: Way,
@@ -186,9 +193,8 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(pool: PoolId, layout: Layout, basis: Basis) -> Self {
+    pub(super) fn new(layout: Layout, basis: Basis) -> Self {
         Self {
-            pool,
             basis,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
@@ -222,9 +228,9 @@ impl Following {
         }
     }
 
-    /// Whether the blocks of a pool lie by pages, and get their memory at the capture's end.
-    pub(super) fn is_paged(&self, pool: PoolId) -> bool {
-        self.way == Way::Pages && self.pool == pool
+    /// Whether the blocks lie by pages, and get their memory at the capture's end.
+    pub(super) fn is_paged(&self) -> bool {
+        self.way == Way::Pages
     }
 
     /// Notes what became of a request. One without its place is told.
@@ -318,8 +324,8 @@ impl Following {
 impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
-        let following = self.state.captures.get(slot).following.as_ref();
-        following.is_some_and(|it| it.pool == pool && it.way == Way::Arena && !it.is_given_up())
+        let following = self.state.captures.get(slot).following_in(pool);
+        following.is_some_and(|it| it.way == Way::Arena && !it.is_given_up())
     }
 
     /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
@@ -353,8 +359,9 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         stream: StreamIndex,
     ) -> Option<Result<(u64, u64), Why>> {
-        let following = self.state.capture(slot).following.as_mut();
-        let following = following.filter(|it| it.is_paged(request.pool))?;
+        let capture_state = self.state.capture(slot);
+        capture_state.following_in(request.pool).filter(|it| it.is_paged())?;
+        let following = capture_state.following.as_mut()?;
         let found = following.place_of(request.bytes, stream);
         let pages = following.layout.pages()?;
         let spot = |(row, _): (usize, Place)| (pages.offsets()[row], pages.span());
@@ -432,10 +439,10 @@ impl<D: Driver> Locked<'_, D> {
             };
             place(&wanted).or_else(|| place(&all))
         });
-        let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && homes.first == heap && asked_for {
+        let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
+        if placed.is_none() && first == heap && asked_for {
             // What the driver refuses, the pool may still have.
-            return self.grow(request, homes.first, requester, true).ok().flatten();
+            return self.grow(request, first, requester, true).ok().flatten();
         }
         placed.map(|placed| (heap, placed))
     }
@@ -521,7 +528,7 @@ impl<D: Driver> Locked<'_, D> {
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
         let driver = self.driver;
         let free = self.with_proof(requester, |pools, proof| {
-            let mut each = [Some(homes.first), homes.second].into_iter().flatten();
+            let mut each = homes.into_iter();
             let find = |heap: u32| pools.heap(heap).find_place(&[], bytes, requester, proof);
             let found = each.clone().find_map(|heap| Some((heap, find(heap)?)));
             found.or_else(|| {
@@ -541,7 +548,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
             return Ok((heap, address));
         }
-        let heap = homes.first;
+        let [heap, _] = homes;
         let following = self.state.captures.get(slot).following.as_ref();
         if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
             let following = self.state.capture(slot).following.iter_mut();
@@ -645,7 +652,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(request.pool, layout, lesson.run.basis());
+        let following = Following::new(layout, lesson.run.basis());
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
             format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
@@ -811,7 +818,7 @@ impl<D: Driver> Plans<'_, D> {
             let vain = planned && !paged && locked.is_vain(pool, &layout);
             let otherwise = if vain { Way::Nowhere } else { Way::Arena };
             let way = if paged { Way::Pages } else { otherwise };
-            let following = Following { way, ..Following::new(pool, layout, Basis::AskedFor) };
+            let following = Following { way, ..Following::new(layout, Basis::AskedFor) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })

@@ -321,7 +321,7 @@ impl<D: Driver> Locked<'_, D> {
             self.drop_premapped_for_eager(offering)?;
             self.take_back_own((offering, stream), is_small(bytes));
             if self.config.lacks(Flaw::Lending) {
-                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+                self.state.pools.heap_mut(homes[0]).free_completed(|_| u64::MAX);
             }
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));

@@ -15,7 +15,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::allocate::Request;
-use super::captures::{CaptureState, Planning};
+use super::captures::CaptureState;
 use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
@@ -274,8 +274,9 @@ impl<D: Driver> Locked<'_, D> {
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         let capture_state = self.state.captures.get(slot);
         capture_state.journal.as_ref()?;
-        let laid_at_once = |following: &Following| !following.is_paged(pool);
-        if capture_state.following.as_deref().is_some_and(laid_at_once) {
+        if capture_state.following.is_some()
+            && !capture_state.following_in(pool).is_some_and(Following::is_paged)
+        {
             return None;
         }
         self.asked_plan(slot, pool)
@@ -284,9 +285,8 @@ impl<D: Driver> Locked<'_, D> {
     /// The bounds of the plan that the host asks for, of a capture or of all into a pool.
     pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         match &self.state.captures.get(slot).planning {
-            Planning::Off => None,
-            Planning::On(options) => Some(options),
-            Planning::Default => self.asked_of_all(pool),
+            Some(options) => options.as_ref(),
+            None => self.asked_of_all(pool),
         }
     }
 
@@ -585,7 +585,7 @@ impl<D: Driver> Plans<'_, D> {
             if options.is_some() && !possible() {
                 return Err(Error::CannotPlan { capture });
             }
-            locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
+            locked.state.capture(slot).planning = Some(options);
             Ok(())
         })
     }

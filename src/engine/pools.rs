@@ -10,6 +10,7 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
+use super::layout::Arena;
 use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
@@ -99,23 +100,9 @@ struct Loans {
     asks: Arc<AtomicBool>,
 }
 
-/// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arena {
-    pub(super) heap: u32,
-    pub(super) address: u64,
-    /// How many.
-    pub(super) bytes: u64,
-}
-
-/// Where a block may lie.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Homes {
-    /// The heap that is searched first, and that grows.
-    pub(super) first: u32,
-    /// The one that is searched then.
-    pub(super) second: Option<u32>,
-}
+/// The heaps in which a block may lie: the one that is searched first, and that grows, and the one that is searched
+/// then, which may be the same.
+pub(super) type Homes = [u32; 2];
 
 impl PoolRow {
     fn heap(&self, kind: usize) -> u32 {
@@ -158,11 +145,11 @@ impl PoolRow {
         let [small, large] = self.heaps();
         match requester {
             Requester::Capture { .. } | Requester::Lent { .. } if self.grows_in_place => {
-                Homes { first: large, second: Some(small) }
+                [large, small]
             }
             _ => {
                 let own = if is_small(bytes) { small } else { large };
-                Homes { first: own, second: None }
+                [own, own]
             }
         }
     }
