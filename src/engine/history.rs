@@ -16,7 +16,7 @@ use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
 use crate::driver::{CaptureId, StreamHandle};
-use crate::index::{new_map, Map};
+use crate::heap::Moved;
 pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
@@ -190,14 +190,8 @@ pub(super) enum EventKind {
     FreeCompleted,
     /// A block that had waited can be handed out again.
     Completed,
-    /// A whole segment came from the driver.
-    Segment,
-    /// Memory was mapped into one.
-    Map,
-    /// A whole segment went back.
-    SegmentBack,
-    /// Memory was unmapped.
-    Unmap,
+    /// Memory came from the driver, or went back.
+    Memory(Moved),
     /// A request failed; the address is what the device had free, in bytes.
     OutOfMemory,
     /// A snapshot was taken.
@@ -259,10 +253,10 @@ impl EventKind {
             Self::Free => &[Shown::FreeRequested],
             Self::FreeCompleted => &[Shown::FreeRequested, Shown::FreeCompleted],
             Self::Completed => &[Shown::FreeCompleted],
-            Self::Segment => &[Shown::SegmentAlloc],
-            Self::Map => &[Shown::SegmentMap],
-            Self::SegmentBack => &[Shown::SegmentFree],
-            Self::Unmap => &[Shown::SegmentUnmap],
+            Self::Memory(Moved::Segment) => &[Shown::SegmentAlloc],
+            Self::Memory(Moved::Map) => &[Shown::SegmentMap],
+            Self::Memory(Moved::SegmentBack) => &[Shown::SegmentFree],
+            Self::Memory(Moved::Unmap) => &[Shown::SegmentUnmap],
             Self::OutOfMemory => &[Shown::Oom],
             Self::Snapshot => &[Shown::Snapshot],
             Self::CaptureBegin | Self::CaptureEnd => &[],
@@ -376,8 +370,7 @@ pub(super) struct Ring {
     open: Chunk,
     /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// The rows of the open chunk's streams and pools.
-    by_origin: Map<(StreamHandle, PoolId), u32>,
+    /// The row of the open chunk's streams and pools that the latest event is of.
     latest: u32,
     /// Whether events were dropped to make room.
     lost: bool,
@@ -409,7 +402,6 @@ impl Ring {
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
-            by_origin: new_map(),
             latest: 0,
             lost: false,
             keeps,
@@ -464,7 +456,6 @@ impl Ring {
         let entries = Vec::with_capacity(CHUNK);
         let next = Chunk { entries, ..Chunk::default() };
         self.full.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
-        self.by_origin.clear();
     }
 
     fn drop_oldest(&mut self) {
@@ -487,12 +478,13 @@ impl Ring {
 
     #[cold]
     fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        let next = self.open.origins.len() as u32;
-        let row = *self.by_origin.entry((stream, pool)).or_insert(next);
-        if row == next {
-            self.open.origins.push((stream, pool));
+        let origins = &mut self.open.origins;
+        let known = origins.iter().position(|it| *it == (stream, pool));
+        let row = known.unwrap_or(origins.len());
+        if row == origins.len() {
+            origins.push((stream, pool));
         }
-        row
+        row as u32
     }
 
     /// Keeps what the latest event has with it.

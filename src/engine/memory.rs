@@ -19,7 +19,7 @@ use super::{
     one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
 };
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Change, Heap, RangeId, TimelineId};
+use crate::heap::{Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -419,44 +419,36 @@ impl State {
         }
     }
 
-    /// Notes in counts and history what a heap got from the driver and gave back.
+    /// Notes in counts and history what a heap got from the driver and gave back, and says it.
     pub(super) fn count_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
         let changes = self.pools.counted_heap_mut(heap).take_changes();
         let pool = self.pools.pool_of(heap);
-        self.say_changes(pool, &changes);
-        for Change { mapped, whole, address, bytes, pieces } in changes {
-            let counts = self.accounts.counts();
-            let (count, action) = match (mapped, whole) {
-                (true, true) => (&mut counts.num_device_alloc, EventKind::Segment),
-                (true, false) => (&mut counts.num_device_alloc, EventKind::Map),
-                (false, true) => (&mut counts.num_device_free, EventKind::SegmentBack),
-                (false, false) => (&mut counts.num_device_free, EventKind::Unmap),
-            };
-            *count += pieces as u64;
-            if bytes > 0 {
-                self.note_segment(mapped, (address, bytes));
-                self.record_event(action, (address, bytes), None, pool);
-            }
-        }
-    }
-
-    /// Says by how much a pool has grown and what it has given back.
-    fn say_changes(&mut self, pool: PoolId, changes: &[Change]) {
         let reserved = self.pools.reserved(pool);
-        for (mapped, what) in [(true, "has grown by"), (false, "has given back")] {
-            let changes = || changes.iter().filter(|change| change.mapped == mapped);
-            let bytes: u64 = changes().map(|change| change.bytes).sum();
+        for (came, what) in [(true, "has grown by"), (false, "has given back")] {
+            let changes = || changes.iter().filter(|(moved, ..)| moved.came() == came);
+            let bytes: u64 = changes().map(|(_, place, _)| place.1).sum();
             if bytes == 0 {
                 continue;
             }
             self.say_of(pool, Level::Debug, |pool| {
-                let pieces: usize = changes().map(|change| change.pieces).sum();
+                let pieces: usize = changes().map(|(.., pieces)| pieces).sum();
                 let (bytes, reserved) = (Size(bytes), Size(reserved));
                 format!("{pool} {what} {bytes} in {pieces} pieces, and holds {reserved}")
             });
+        }
+        for (moved, place, pieces) in changes {
+            let counts = self.accounts.counts();
+            match moved.came() {
+                true => counts.num_device_alloc += pieces as u64,
+                false => counts.num_device_free += pieces as u64,
+            }
+            if place.1 > 0 {
+                self.note_segment(moved.came(), place);
+                self.record_event(EventKind::Memory(moved), place, None, pool);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
 use super::segment::{unit, Access, HeapSegment, Piece};
 use super::suspend::Holding;
-use super::{enter_row, Change, Heap, Plan, Supply};
+use super::{enter_row, Heap, Moved, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -146,7 +146,7 @@ impl Heap {
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.is_growable());
-        self.note_change(Change { whole: !growable, ..mapping(address, mapped) });
+        self.note_change(Moved::new(true, growable), (address, mapped), 1);
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
@@ -235,7 +235,7 @@ impl Heap {
         let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
-        self.note_change(mapping(address, bytes));
+        self.note_change(Moved::Map, (address, bytes), 1);
         let idle = RangeState::Idle { users: Users::Eager };
         if rest > 0 {
             self.ranges[hole].bytes -= rest;
@@ -407,9 +407,9 @@ impl Heap {
         row.mapped += missing;
         let after = row.premapped();
         self.premapped = self.premapped - before + after;
-        if let Some((address, bytes)) = mapped {
-            self.note_growth(bytes, step);
-            self.note_change(mapping(address, bytes));
+        if let Some(place) = mapped {
+            self.note_growth(place.1, step);
+            self.note_change(Moved::Map, place, 1);
         }
         Ok(self.append(segment, missing))
     }
@@ -482,20 +482,18 @@ impl Heap {
                 replacement.into_iter().for_each(|memory| self.holding.release(driver, memory));
                 continue;
             };
-            let gone = Change { mapped: false, ..mapping(address, old) };
             match row.exchange(driver, &mut self.holding, replacement) {
                 Ok(false) => {}
                 Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
-                    let premapped = old - used;
-                    self.note_change(mapping(address, 0));
-                    self.note_change(Change { address: address + used, bytes: premapped, ..gone });
+                    self.note_change(Moved::Map, (address, 0), 1);
+                    self.note_change(Moved::Unmap, (address + used, old - used), 1);
                 }
                 Err(LostPiece { bytes, held, error }) => {
                     result = result.and(Err(error));
-                    self.note_change(gone);
+                    self.note_change(Moved::Unmap, (address, old), 1);
                     match held {
-                        true => self.note_change(mapping(address, bytes)),
+                        true => self.note_change(Moved::Map, (address, bytes), 1),
                         false => self.holding.suspend(bytes),
                     }
                 }
@@ -528,11 +526,6 @@ struct LostPiece {
     /// Whether it has memory.
     held: bool,
     error: DriverError,
-}
-
-/// A piece that was mapped into a segment.
-pub(super) fn mapping(address: u64, bytes: u64) -> Change {
-    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
 }
 
 impl HeapSegment {

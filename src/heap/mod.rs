@@ -130,16 +130,37 @@ pub(crate) struct Heap {
     changes: Vec<Change>,
 }
 
-/// Memory that came from the driver or went back to it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) mapped: bool,
-    /// Whether it was a whole segment.
-    pub(crate) whole: bool,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    /// In how many pieces.
-    pub(crate) pieces: usize,
+/// What came from the driver or went back to it: address and size in bytes, and in how many pieces.
+type Change = (Moved, (u64, u64), usize);
+
+/// How memory came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// A whole segment came.
+    Segment,
+    /// Memory was mapped into one.
+    Map,
+    /// A whole segment went back.
+    SegmentBack,
+    /// Memory was unmapped.
+    Unmap,
+}
+
+impl Moved {
+    /// Memory of a segment came or went.
+    fn new(came: bool, growable: bool) -> Self {
+        match (came, growable) {
+            (true, false) => Self::Segment,
+            (true, true) => Self::Map,
+            (false, false) => Self::SegmentBack,
+            (false, true) => Self::Unmap,
+        }
+    }
+
+    /// Whether it came.
+    pub(crate) fn came(self) -> bool {
+        matches!(self, Self::Segment | Self::Map)
+    }
 }
 
 impl Heap {
@@ -184,8 +205,8 @@ impl Heap {
 
     /// Every free range, in address order.
     fn free_ids(&self) -> impl Iterator<Item = RangeId> + '_ {
-        self.runs.iter().flat_map(|run| {
-            std::iter::successors(Some(run.first), |&id| {
+        self.runs.iter().flat_map(|(_, _, first)| {
+            std::iter::successors(Some(first), |&id| {
                 self.ranges[id].next.filter(|&next| self.ranges[next].state.is_free())
             })
         })
@@ -277,12 +298,12 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    fn note_change(&mut self, change: Change) {
-        match change.mapped {
-            true => self.holding.came(change.bytes, change.pieces),
-            false => self.holding.went(change.bytes, change.pieces),
+    fn note_change(&mut self, moved: Moved, place: (u64, u64), pieces: usize) {
+        match moved.came() {
+            true => self.holding.came(place.1, pieces),
+            false => self.holding.went(place.1, pieces),
         }
-        self.changes.push(change);
+        self.changes.push((moved, place, pieces));
     }
 
     /// Free pieces of segments: how many, and their bytes.
@@ -422,10 +443,10 @@ impl Heap {
     pub(crate) fn note_close(&mut self) {
         let segments = self.segments.iter().flatten();
         let held: Vec<_> = segments
-            .flat_map(|segment| segment.held().into_iter().map(|it| (it, !segment.is_growable())))
+            .flat_map(|segment| segment.held().into_iter().map(|it| (it, segment.is_growable())))
             .collect();
-        for ((address, bytes), whole) in held {
-            self.note_change(Change { mapped: false, whole, address, bytes, pieces: 1 });
+        for (place, growable) in held {
+            self.note_change(Moved::new(false, growable), place, 1);
         }
     }
 

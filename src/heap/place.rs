@@ -118,9 +118,7 @@ impl Heap {
         mut tries: usize,
         takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
-        self.runs.find(bytes, from, |at, run| {
-            self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)
-        })
+        self.runs.find(bytes, from, |at, run| self.search_run(at, run, bytes, &mut tries, takes))
     }
 
     /// For work outside captures: the first neighbours that hold `bytes` and may be taken in the smallest of the
@@ -135,13 +133,13 @@ impl Heap {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
         self.runs.find(bytes, 0, |at, run| {
-            if run.bytes < tightest {
-                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)? {
+            if run.1 < tightest {
+                match self.search_run(at, run, bytes, &mut tries, takes)? {
                     Search::GaveUp(last) => {
                         found.get_or_insert(Search::GaveUp(last));
                         return Some(());
                     }
-                    place => (found, tightest) = (Some(place), run.bytes),
+                    place => (found, tightest) = (Some(place), run.1),
                 }
             }
             runs -= 1;

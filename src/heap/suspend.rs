@@ -8,10 +8,9 @@
 //! For good go idle ranges that no graph uses, in whole pieces, without a wait; a hole stays in the table, which growth
 //! fills again.
 
-use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
 use super::segment::{HeapSegment, Piece};
-use super::{Change, Heap};
+use super::{Heap, Moved};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
 /// Up to so many bytes neighbours come back as one piece: a call of the driver costs 40 us on one H100 for any size, so
@@ -50,9 +49,8 @@ impl Presence {
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     presence: Presence,
-    /// Bytes that the driver holds for it, and in how many pieces.
-    reserved: u64,
-    pieces: usize,
+    /// What the driver holds for it: in how many pieces, and its bytes.
+    reserved: (usize, u64),
     /// Bytes that the driver has until the heap is resumed.
     suspended: u64,
     /// What was given back and no stream may take yet: in how many places, and its bytes.
@@ -71,11 +69,11 @@ impl Holding {
     }
 
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
+        self.reserved.1
     }
 
     pub(crate) fn pieces(&self) -> usize {
-        self.pieces
+        self.reserved.0
     }
 
     pub(crate) fn suspended(&self) -> u64 {
@@ -87,13 +85,11 @@ impl Holding {
     }
 
     pub(super) fn came(&mut self, bytes: u64, pieces: usize) {
-        self.reserved += bytes;
-        self.pieces += pieces;
+        self.reserved = (self.reserved.0 + pieces, self.reserved.1 + bytes);
     }
 
     pub(super) fn went(&mut self, bytes: u64, pieces: usize) {
-        self.reserved -= bytes;
-        self.pieces -= pieces;
+        self.reserved = (self.reserved.0 - pieces, self.reserved.1 - bytes);
     }
 
     pub(super) fn suspend(&mut self, bytes: u64) {
@@ -280,19 +276,19 @@ impl Heap {
     /// whether all have.
     fn each_segment(
         &mut self,
-        mapped: bool,
+        came: bool,
         mut step: impl FnMut(&mut HeapSegment, &mut Vec<(u64, u64)>) -> Result<bool, DriverError>,
     ) -> Result<bool, DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };
-            let whole = !segment.is_growable();
+            let how = Moved::new(came, segment.is_growable());
             let mut moved = Vec::new();
             let done = step(segment, &mut moved);
-            for ((address, bytes), pieces) in runs(moved.into_iter()) {
-                self.note_change(Change { mapped, whole, address, bytes, pieces });
-                match mapped {
-                    true => self.holding.resume(bytes),
-                    false => self.holding.suspend(bytes),
+            for (place, pieces) in runs(moved.into_iter()) {
+                self.note_change(how, place, pieces);
+                match came {
+                    true => self.holding.resume(place.1),
+                    false => self.holding.suspend(place.1),
                 }
             }
             if !done? {
@@ -343,7 +339,7 @@ impl Heap {
             self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
-            self.note_change(Change { mapped: false, whole: true, ..mapping(address, bytes) });
+            self.note_change(Moved::SegmentBack, (address, bytes), 1);
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
@@ -354,8 +350,7 @@ impl Heap {
         };
         let pieces = held - row.pieces.len();
         if gone.0 < gone.1 {
-            let (address, bytes) = (gone.0, gone.1 - gone.0);
-            self.note_change(Change { mapped: false, whole: false, address, bytes, pieces });
+            self.note_change(Moved::Unmap, (gone.0, gone.1 - gone.0), pieces);
             self.make_hole(id, gone);
         }
         (gone.1 - gone.0, result)

@@ -172,8 +172,7 @@ impl Heap {
             free.push((range.address, chain.map(|id| self.ranges[id].bytes).sum(), first));
         }
         free.sort_unstable();
-        let runs = self.runs.iter().map(|run| (run.address, run.bytes, run.first));
-        let runs: Vec<_> = runs.collect();
+        let runs: Vec<_> = self.runs.iter().collect();
         holds!(runs == free, "runs {runs:x?}, free ranges {free:x?}");
         Ok(())
     }
