@@ -348,10 +348,8 @@ impl<D: Driver> Locked<'_, D> {
                 capture_state.note_origin(number, asked.frames.as_ref());
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
-                let id = blocks.insert(LiveBlock {
-                    tenure: Tenure::Own(users),
-                    ..LiveBlock::new(site, bytes, asked.clone(), origin)
-                });
+                let right = (origin, Tenure::Own(users));
+                let id = blocks.insert(LiveBlock::new(site, bytes, asked.clone(), right));
                 if blocks.note(id.slot, capture_state.age) {
                     capture_state.note_row(id.slot);
                 }
@@ -392,10 +390,11 @@ impl<D: Driver> Locked<'_, D> {
         }
         let caches = self.config.settings.caching && row.config().may_cache();
         let leased = caches && matches!(tenure, Tenure::Own(_));
+        let tenure = if leased { Tenure::Leased } else { tenure };
         let known = if leased { None } else { frames.clone() };
         let known = Asked { requested, stream, frames: known };
-        let block = LiveBlock::new(site, bytes, known, Origin::Outside);
-        let id = self.state.blocks.insert(LiveBlock { tenure, leased, ..block });
+        let block = LiveBlock::new(site, bytes, known, (Origin::Outside, tenure));
+        let id = self.state.blocks.insert(block);
         // A stream cache counts what it leases, and knows who asked.
         match leased {
             true => self.state.count_left_over(heap, None),

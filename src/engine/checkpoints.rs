@@ -377,11 +377,10 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let site = BlockSite { number, heap, range };
         let origin = if kept.graph && users.are_graphs() { Origin::Graph } else { Origin::Past };
-        let id = self.state.blocks.insert(LiveBlock {
-            tenure: Tenure::Restored(users),
-            gone,
-            ..LiveBlock::new(site, bytes, asked.clone(), origin)
-        });
+        let right = (origin, Tenure::Restored(users));
+        let mut block = LiveBlock::new(site, bytes, asked.clone(), right);
+        block.gone = gone;
+        let id = self.state.blocks.insert(block);
         self.state.count_in(heap, bytes, requested);
         self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
         Block { id, address, bytes: requested }

@@ -56,10 +56,8 @@ impl State {
         if self.captures_here(capture_state) {
             return false;
         }
-        let own = block.last.is_none().then_some(block.asked.stream);
-        let others =
-            block.uses.iter().filter(|(_, last)| last.is_none()).map(|&(stream, _)| stream);
-        own.into_iter().chain(others).any(|stream| {
+        let mut unended = block.uses().filter(|(_, last)| last.is_none());
+        unended.any(|(stream, _)| {
             capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
         })
     }
@@ -171,7 +169,7 @@ impl<D: Driver> Locked<'_, D> {
         // A capture may have the place of an input that it frees, which is one of its blocks from here on.
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
-            if !block.leased {
+            if !block.is_leased() {
                 let free = Demand::Free { block: block.site.number };
                 self.state.caches.note(block.asked.stream, free);
             }
@@ -195,7 +193,7 @@ impl<D: Driver> Locked<'_, D> {
         if is_inside
             || block.tenure.asked_of().is_some()
             || block.gone.is_some()
-            || !block.uses.is_empty()
+            || block.has_users()
         {
             return;
         }
@@ -230,11 +228,13 @@ impl<D: Driver> Locked<'_, D> {
         self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
         // The graph's from now on, as any block of the capture.
         let of_graph = matches!(block.origin, Origin::Graph);
-        block.tenure = Tenure::Own(block.tenure.users().of_block().or_graphs(of_graph));
+        if !block.is_leased() {
+            block.tenure = Tenure::Own(block.tenure.users().of_block().or_graphs(of_graph));
+        }
         block.origin = Origin::Capture(Home { slot, stream: index, since: Moment::default() });
         if self.config.lacks(Flaw::InputMarkers) {
-            block.last =
-                Some(Box::new(LastUse { markers: Markers::new(), worked: true, broken: false }));
+            let last = LastUse { markers: Markers::new(), worked: true, broken: false };
+            block.set_use(stream, Some(Box::new(last)));
         }
     }
 
@@ -282,7 +282,7 @@ impl<D: Driver> Locked<'_, D> {
         accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);
         block.asked = lease.asked;
-        block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();
+        block.set_users(lease.uses);
         self.state.tell_gone(block.site, block.origin);
         self.free_counted(&mut block);
         Ok(())
@@ -295,10 +295,10 @@ impl<D: Driver> Locked<'_, D> {
         home: Home,
         ending: &mut Ending,
     ) -> Result<(), StreamHandle> {
-        let own = (block.asked.stream, &block.last, Flaw::OwnMarker);
         let BlockSite { number, heap, range } = block.site;
-        let others = block.uses.iter().map(|(stream, last)| (*stream, last, Flaw::ForeignMarkers));
-        for (stream, last, flaw) in std::iter::once(own).chain(others) {
+        let mut flaw = Flaw::OwnMarker;
+        for (stream, last) in block.uses() {
+            let flaw = std::mem::replace(&mut flaw, Flaw::ForeignMarkers);
             if let Some(last) = last {
                 ending.worked |= last.worked;
                 if last.broken {
@@ -327,7 +327,7 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        if self.config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
+        if self.config.settings.reuse == Reuse::Deferred && block.has_users() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.state.nested_capture(home, block) {
@@ -391,7 +391,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(row) => {
                 let settled =
                     row.free_pending(range, (home.slot, home.stream, users), markers, number);
-                self.state.count_left_over(heap, (!block.leased).then_some(block.bytes));
+                self.state.count_left_over(heap, (!block.is_leased()).then_some(block.bytes));
                 settled
             }
             None => {
@@ -410,7 +410,7 @@ impl<D: Driver> Locked<'_, D> {
     /// capture, the stream may have it back once the other streams that used it have completed that. Any other waits
     /// for the work of all its streams, and for the captures under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: &mut LiveBlock) {
-        let &mut LiveBlock { site, bytes, tenure, origin, leased, .. } = block;
+        let &mut LiveBlock { site, bytes, tenure, origin, .. } = block;
         let (BlockSite { heap, range, .. }, stream) = (site, block.asked.stream);
         let pool = self.state.pools.pool_of(heap);
         let gone = block.gone.take();
@@ -430,7 +430,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(own) = now {
             let mark = (own.timeline, own.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
-            self.state.count_left_over(heap, (!leased).then_some(bytes));
+            self.state.count_left_over(heap, (!block.is_leased()).then_some(bytes));
             return;
         }
         self.state.pools.free_later(site);

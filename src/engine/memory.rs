@@ -407,7 +407,7 @@ impl State {
 
     /// Names every live block, with what was asked for.
     pub(super) fn each_live(&self, mut tell: impl FnMut(BlockId, &LiveBlock, &Asked)) {
-        for (id, block) in self.blocks.named().filter(|(_, block)| !block.leased) {
+        for (id, block) in self.blocks.named().filter(|(_, block)| !block.is_leased()) {
             tell(id, block, &block.asked);
         }
         for cache in self.caches.used() {

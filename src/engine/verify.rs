@@ -125,11 +125,10 @@ impl Page<'_> {
             for (id, cached, lease) in cache.leases() {
                 let (pool, bytes, stream) = cache.entered(id);
                 let block = blocks.leased(lease.row).filter(|block| {
-                    let lent = matches!(block.tenure, Tenure::Lent(_) | Tenure::Offered(_));
                     let streams = stream.is_none_or(|stream| stream == block.asked.stream)
                         && lease.asked.stream == block.asked.stream;
                     let same = block.site.is_in(pool) && block.bytes == bytes && streams;
-                    same && block.leased && !lent && matches!(block.origin, Origin::Outside)
+                    same && block.is_leased() && matches!(block.origin, Origin::Outside)
                 });
                 let shut = cached && self.state.pools.is_shut(pool);
                 holds!(block.is_some() && !shut, "a lease of no block: {lease:?}");
@@ -137,7 +136,7 @@ impl Page<'_> {
             }
         }
         leases.sort_unstable();
-        let leased = blocks.each().filter(|(_, block, _)| block.leased);
+        let leased = blocks.each().filter(|(_, block, _)| block.is_leased());
         let leased = leased.map(|(slot, _, _)| slot).eq(leases.iter().copied());
         holds!(leased, "leases {leases:?} are not the blocks that are leased");
         Ok(())
@@ -381,7 +380,7 @@ impl Page<'_> {
         for pool in pools.iter() {
             let label = pool.label();
             for small in [true, false] {
-                let live = blocks.of(label.id).filter(|block| !block.leased);
+                let live = blocks.of(label.id).filter(|block| !block.is_leased());
                 let live = live.filter(|block| Pools::is_small(block.site.heap) == small);
                 let live = live.fold([0; 3], |all, block| {
                     [all[0] + 1, all[1] + block.bytes, all[2] + block.asked.requested]

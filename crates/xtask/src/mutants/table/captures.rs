@@ -87,7 +87,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("is_inside
             || block.tenure.asked_of().is_some()
             || block.gone.is_some()
-            || !block.uses.is_empty()", "false")],
+            || block.has_users()", "false")],
         test: "checker::early_reads::blocks_that_something_else_may_have_filled_come_first",
     },
     Mutant {
