@@ -235,7 +235,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let mut freed = self.free_completed(Some(pool));
         if self.config.lacks(Flaw::StreamOrder) {
-            freed |= self.state.pools.heap_mut(homes[0]).free_completed(|_| u64::MAX);
+            freed |= self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
         }
         if freed {
             if let Some(placed) = self.place(requester, homes, bytes) {

@@ -16,14 +16,14 @@ use super::names::{BlockId, GraphId, PoolId};
 use super::pools::PoolRow;
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
-use super::streams::{this_thread, Position, StreamStatus, Timelines};
+use super::streams::{this_thread, StreamStatus, Timelines};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
 use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
-use crate::heap::{CaptureSlot, TimelineId};
+use crate::heap::{CaptureSlot, Mark, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
@@ -334,7 +334,7 @@ pub(super) struct CaptureState {
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
-    pub(super) expected: Option<Position>,
+    pub(super) expected: Option<Mark>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).

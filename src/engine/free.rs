@@ -15,12 +15,12 @@ use super::names::{BlockId, NO_CACHE};
 use super::pools::{PoolRow, Pools};
 use super::report::WaitReason;
 use super::stream_cache::Given;
-use super::streams::{Position, StreamStatus};
+use super::streams::StreamStatus;
 use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Ended, Heap, Users};
+use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
@@ -428,8 +428,7 @@ impl<D: Driver> Locked<'_, D> {
             self.record_free(block, now.is_some());
         }
         if let Some(own) = now {
-            let mark = (own.timeline, own.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, own, users);
             self.state.count_left_over(heap, (!block.is_leased()).then_some(bytes));
             return;
         }
@@ -473,7 +472,6 @@ impl<D: Driver> Locked<'_, D> {
         let BlockSite { heap, range, .. } = site;
         let mark = self.state.timelines.open_mark(stream);
         if self.state.may_order(self.state.pools.pool_of(heap)) {
-            let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
             self.state.count_left_over(heap, None);
             return;
@@ -486,7 +484,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Mark> {
         match self.driver.is_capturing(stream) {
             Ok(false) => {}
             // The legacy stream while some blocking stream captures: it does not capture itself.

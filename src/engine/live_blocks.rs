@@ -9,12 +9,11 @@ use super::free::LastUse;
 use super::history::Asked;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::Pools;
-use super::streams::Position;
 use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, Lent, RangeId, Users};
+use crate::heap::{CaptureSlot, Lent, Mark, RangeId, Users};
 use crate::journal::BlockNumber;
 
 /// Where a block was allocated.
@@ -126,7 +125,7 @@ pub(super) struct LiveBlock {
     /// Other streams that use it, each with its last use, where the host declared that.
     uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
-    pub(super) gone: Option<Box<Position>>,
+    pub(super) gone: Option<Box<Mark>>,
 }
 
 impl LiveBlock {

@@ -561,7 +561,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
         let State { timelines, pools, .. } = &mut *self.state;
         let row = pools.counted_heap_mut(heap);
-        let settled = row.free_completed(|timeline| timelines.completed(timeline));
+        let settled = row.free_completed(|mark| timelines.is_reached(mark));
         if settled {
             pools.change(heap);
             self.drop_uncached(heap);

@@ -14,13 +14,12 @@ use super::layout::Arena;
 use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
-use super::streams::Position;
 use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
+use crate::heap::{is_small, Heap, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -74,7 +73,7 @@ pub(super) struct PoolRow {
     /// Who may have what is free here.
     spare: Spare,
     /// What is to be completed before memory goes to others than users of the pool, one mark for a timeline at most.
-    settling: SmallVec<[Position; 2]>,
+    settling: SmallVec<[Mark; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
     /// Whether its memory moves to the host or back, so that copies may read or write it.
@@ -91,7 +90,7 @@ struct Loans {
     /// Live blocks in it: how many, and their bytes.
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
-    behind: SmallVec<[Position; 2]>,
+    behind: SmallVec<[Mark; 2]>,
     /// Whether some of that came after the launch under way has asked.
     unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
@@ -206,12 +205,12 @@ impl PoolRow {
     }
 
     /// What must be completed before free memory of the pool may leave it.
-    pub(super) fn settling(&self) -> &[Position] {
+    pub(super) fn settling(&self) -> &[Mark] {
         &self.settling
     }
 
     /// Keeps free memory in the pool until these marks are reached.
-    pub(super) fn settle_behind(&mut self, marks: &[Position]) {
+    pub(super) fn settle_behind(&mut self, marks: &[Mark]) {
         marks.iter().for_each(|&mark| raise(&mut self.settling, mark));
     }
 
@@ -242,12 +241,12 @@ impl PoolRow {
     }
 
     /// What the next launch of a graph comes after: all that has used memory which was lent.
-    pub(super) fn borrowers(&self) -> &[Position] {
+    pub(super) fn borrowers(&self) -> &[Mark] {
         &self.lending.behind
     }
 
     /// Makes the next launch of a graph come after a mark.
-    pub(super) fn launch_behind(&mut self, mark: Position) {
+    pub(super) fn launch_behind(&mut self, mark: Mark) {
         self.lending.asks.store(true, Ordering::Relaxed);
         self.lending.unfollowed = true;
         raise(&mut self.lending.behind, mark);
@@ -283,7 +282,7 @@ impl PoolRow {
 }
 
 /// Adds a mark to those of which each timeline has at most one, the latest.
-fn raise(marks: &mut SmallVec<[Position; 2]>, mark: Position) {
+fn raise(marks: &mut SmallVec<[Mark; 2]>, mark: Mark) {
     match marks.iter_mut().find(|it| it.timeline == mark.timeline) {
         Some(known) => known.position = known.position.max(mark.position),
         None => marks.push(mark),

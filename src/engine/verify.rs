@@ -16,7 +16,6 @@ use super::figures::{
 use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
 use super::stream_cache::StreamCache;
-use super::streams::Position;
 use super::waits::Wait;
 use super::{Engine, State};
 use crate::driver::Driver;
@@ -163,9 +162,8 @@ impl Page<'_> {
                 holds!(once, "{} waits for a timeline twice: {marks:?}", pool.label());
             }
             for heap in pool.heaps() {
-                for (timeline, position) in pools.heap(heap).ordered_positions() {
-                    timelines.verify_mark(Position { timeline, position })?;
-                }
+                let mut ordered = pools.heap(heap).ordered_marks();
+                ordered.try_for_each(|mark| timelines.verify_mark(mark))?;
             }
         }
         Ok(())

@@ -13,12 +13,12 @@ use super::history::{Asked, EventKind};
 use super::live_blocks::BlockSite;
 use super::names::PoolId;
 use super::report::WaitReason;
-use super::streams::{Position, StreamStatus, Timelines};
+use super::streams::{StreamStatus, Timelines};
 use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, Cut, Ended, RangeId, Users};
+use crate::heap::{CaptureSlot, Cut, Ended, Mark, RangeId, Users};
 use crate::journal::Entry;
 
 /// A range that waits.
@@ -27,7 +27,7 @@ pub(super) struct Wait {
     pub(super) site: BlockSite,
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    pub(super) positions: SmallVec<[Position; 2]>,
+    pub(super) positions: SmallVec<[Mark; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
@@ -41,7 +41,7 @@ pub(super) struct Wait {
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Where its own stream had done with the block, if that was no reason to wait.
-    pub(super) own: Option<Position>,
+    pub(super) own: Option<Mark>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
     pub(super) asked: Option<Asked>,
 }
@@ -179,7 +179,7 @@ impl Wait {
     }
 
     /// The mark that it waits for, where it waits for marks alone.
-    pub(super) fn awaits(&self) -> Option<Position> {
+    pub(super) fn awaits(&self) -> Option<Mark> {
         let alone = self.streams.is_empty() && self.captures.is_empty();
         self.positions.first().copied().filter(|_| alone)
     }
@@ -285,7 +285,7 @@ impl WaitTable {
     /// way.
     pub(super) fn verify(
         &self,
-        parked: impl Iterator<Item = (Position, u32)>,
+        parked: impl Iterator<Item = (Mark, u32)>,
         captures: &Captures,
     ) -> Verdict {
         let row = |&number: &u32| number as usize;
@@ -323,34 +323,29 @@ impl State {
 
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
     /// what is left goes on waiting for the same. Returns whose the memory is.
-    pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
-        let Cut { from, address, below, above } = cut;
+    pub(super) fn cut_waiting(&mut self, heap: u32, ((from, address), left): Cut) -> Users {
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
             self.record_block(EventKind::Completed, (heap, address), asked);
         }
         let users = waiting.users();
-        match (below, above) {
-            (true, Some(range)) => {
-                // Records of captures to come know each by its own number.
-                let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
-                self.waiting.add(Wait { site, ..waiting.clone() });
-                self.waiting.put_back(number, waiting);
+        let mut left = left.into_iter().flatten();
+        let Some(range) = left.next() else {
+            if let Some(mark) = waiting.awaits() {
+                self.timelines.unpark(mark, number);
             }
-            (true, None) => self.waiting.put_back(number, waiting),
-            (false, Some(range)) => {
-                let site = BlockSite { range, ..waiting.site };
-                self.waiting.put_back(number, Wait { site, ..waiting });
-            }
-            (false, None) => {
-                if let Some(mark) = waiting.awaits() {
-                    self.timelines.unpark(mark, number);
-                }
-                self.waiting.polled.retain(|&it| it != number);
-                self.waiting.vacant.push(number);
-            }
+            self.waiting.polled.retain(|&it| it != number);
+            self.waiting.vacant.push(number);
+            return users;
+        };
+        if let Some(range) = left.next() {
+            // Records of captures to come know each by its own number.
+            let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
+            self.waiting.add(Wait { site, ..waiting.clone() });
         }
+        let site = BlockSite { range, ..waiting.site };
+        self.waiting.put_back(number, Wait { site, ..waiting });
         users
     }
 }
@@ -443,10 +438,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_block(EventKind::Completed, (heap, address), asked);
         }
         match own {
-            Some(own) => {
-                let mark = (own.timeline, own.position);
-                self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, users);
-            }
+            Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(range, own, users),
             None => {
                 match self.state.pools.find_heap_mut(heap) {
                     Some(heap) => heap.free_held(range, users),
@@ -466,10 +458,9 @@ impl<D: Driver> Locked<'_, D> {
                 continue;
             }
             let held = self.state.pools.heap_mut(heap).hold_stream_ordered();
-            for (range, (timeline, position), users) in held {
-                self.state.timelines.fence(self.driver, timeline);
+            for (range, mark, users) in held {
+                self.state.timelines.fence(self.driver, mark.timeline);
                 let number = self.state.blocks.number();
-                let mark = Position { timeline, position };
                 let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });

@@ -29,7 +29,7 @@ pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared};
 pub use range::Lent;
 pub(crate) use range::Users;
-pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
+pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};

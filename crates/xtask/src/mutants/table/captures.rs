@@ -142,10 +142,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "held-ordered",
         rule: "What a stream gave back waits for it when a capture begins in the pool.",
         file: "src/engine/waits.rs",
-        edits: &[("for (range, (timeline, position), users) in held {
-                self.state.timelines.fence(self.driver, timeline);
+        edits: &[("for (range, mark, users) in held {
+                self.state.timelines.fence(self.driver, mark.timeline);
                 let number = self.state.blocks.number();
-                let mark = Position { timeline, position };
                 let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
