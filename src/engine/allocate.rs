@@ -283,9 +283,10 @@ impl<D: Driver> Locked<'_, D> {
         apart: bool,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
-        let limit = self.state.room(pool);
-        let step = self.step(pool, requester);
-        let wanted = Wanted { bytes, requested, stream, apart, limit, step };
+        let bounds = (self.state.room(pool), self.step(pool, requester));
+        let source = self.state.pools.get(pool).and_then(|row| row.config().source.clone());
+        let given_by = source.as_ref().map(|source| (source, stream));
+        let wanted = Wanted::new((bytes, requested), apart, bounds, given_by);
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).grow(driver, wanted, requester, proof)

@@ -377,8 +377,7 @@ impl Pools {
             owner: None,
         });
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
-            let source = pool.config.source.clone();
-            let mut made = Heap::new(plan, source);
+            let mut made = Heap::new(plan);
             if asleep.is_some() {
                 *made.holding_mut().presence_mut() = Presence::Suspended;
             }

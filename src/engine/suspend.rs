@@ -618,9 +618,9 @@ impl<D: Driver> Locked<'_, D> {
         loss: Loss,
         call: &'static str,
     ) -> Result<bool, Error> {
-        let heaps = self.state.pool(pool, call)?.all_heaps();
+        let row = self.state.pool(pool, call)?;
+        let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }

@@ -31,20 +31,31 @@ const LARGE_SEGMENT: u64 = 20 << 20;
 const OWN_SEGMENT: u64 = 10 << 20;
 
 /// A block as it is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    /// What it occupies, a multiple of 512.
-    pub(crate) bytes: u64,
-    /// What was asked for.
-    pub(crate) requested: u64,
-    /// The stream that it is for.
-    pub(crate) stream: StreamHandle,
-    /// Whether all of it is to be new memory: the free ranges beside that are for others.
-    pub(crate) apart: bool,
-    /// The most that the driver may be asked for, in bytes.
-    pub(crate) limit: u64,
-    /// The most at once for the sake of what may come, in bytes; zero for nothing but what is missing.
-    pub(crate) step: u64,
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    bytes: u64,
+    requested: u64,
+    apart: bool,
+    limit: u64,
+    step: u64,
+    source: GivenBy<'a>,
+}
+
+/// Where memory comes from, if not from the driver, and the stream that it is for.
+type GivenBy<'a> = Option<(&'a Arc<dyn Source>, StreamHandle)>;
+
+impl<'a> Wanted<'a> {
+    /// One that occupies so many bytes, a multiple of 512, of `requested` that were asked for. The driver may be asked
+    /// for `limit` bytes at the most, and for `step` at once for the sake of what may come: zero for nothing but what
+    /// is missing. With `apart` all of it is to be new memory: the free ranges beside that are for others.
+    pub(crate) fn new(
+        (bytes, requested): (u64, u64),
+        apart: bool,
+        (limit, step): (u64, u64),
+        source: GivenBy<'a>,
+    ) -> Self {
+        Self { bytes, requested, apart, limit, step, source }
+    }
 }
 
 /// Where memory can be mapped for a block.
@@ -72,7 +83,7 @@ impl Heap {
     pub(crate) fn grow(
         &mut self,
         driver: &impl Driver,
-        wanted: Wanted,
+        wanted: Wanted<'_>,
         requester: Requester,
         proof: Proof<'_>,
     ) -> Result<Option<Placed>, DriverError> {
@@ -128,8 +139,8 @@ impl Heap {
         if segment > limit {
             return Ok(None);
         }
-        let mut opened = match &self.source {
-            Some(source) => self.ask(source, segment, wanted.stream)?,
+        let mut opened = match wanted.source {
+            Some((source, stream)) => self.ask(source, segment, stream)?,
             None => HeapSegment::open(driver, segment, self.plan.supply, self.plan.exportable)?,
         };
         if opened.is_growable() {
@@ -179,7 +190,7 @@ impl Heap {
     /// The site where the least is missing; of equals the lowest.
     fn site(
         &self,
-        Wanted { bytes, apart, .. }: Wanted,
+        Wanted { bytes, apart, .. }: Wanted<'_>,
         requester: Requester,
         proof: Proof<'_>,
         unit: u64,
@@ -277,7 +288,7 @@ impl Heap {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
-        if !self.plan.grows_in_place() || self.is_shut() || self.has_source() {
+        if !self.plan.grows_in_place() || self.is_shut() {
             return Ok(None);
         }
         let idle = self.idle_at_end(granularity);
@@ -379,7 +390,7 @@ impl Heap {
         driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
-        Wanted { limit, step, .. }: Wanted,
+        Wanted { limit, step, .. }: Wanted<'_>,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         // Half as much again as the captures have grown so far: few calls, and little too much.

@@ -35,10 +35,8 @@ pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
-use std::sync::Arc;
-
 use crate::capture::{NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError, Source};
+use crate::driver::{Driver, DriverError};
 use crate::journal::BlockNumber;
 use crate::settings::Settings;
 use kept::Kept;
@@ -100,8 +98,6 @@ pub(crate) fn is_small(bytes: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     plan: Plan,
-    /// Where memory comes from, if not from the driver.
-    source: Option<Arc<dyn Source>>,
     ranges: Ranges,
     segments: Vec<Option<HeapSegment>>,
     /// The latest segment that can grow.
@@ -164,10 +160,10 @@ impl Moved {
 }
 
 impl Heap {
-    pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Box<Self> {
+    pub(crate) fn new(plan: Plan) -> Box<Self> {
         // Made where it stays: it is large.
         let mut heap = Box::<Self>::default();
-        (heap.plan, heap.source, heap.grown) = (plan, source, Some(0));
+        (heap.plan, heap.grown) = (plan, Some(0));
         heap
     }
 
@@ -340,11 +336,6 @@ impl Heap {
     /// What came from the driver and went back since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
-    }
-
-    /// Whether its memory comes from a source of the host's.
-    pub(crate) fn has_source(&self) -> bool {
-        self.source.is_some()
     }
 
     /// Whether placed blocks are given back to the driver as soon as they are idle.
