@@ -153,8 +153,7 @@ impl<D: Driver> Locked<'_, D> {
         &Request { pool, asked: Asked { requested, stream, .. }, .. }: &Request,
         requester: Requester,
     ) -> Error {
-        let waits = matches!(requester, Requester::Outside { .. });
-        let need = Need { bytes: requested, pool, waits };
+        let need = Need::new(requested, pool, matches!(requester, Requester::Outside { .. }));
         Error::OutOfMemory(self.report_oom(Purpose::Block, need, Some((stream, requester))))
     }
 
@@ -245,8 +244,7 @@ impl<D: Driver> Locked<'_, D> {
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
-        let waits = matches!(requester, Requester::Outside { .. });
-        let need = Need { bytes, pool, waits };
+        let need = Need::new(bytes, pool, matches!(requester, Requester::Outside { .. }));
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes[0], requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),

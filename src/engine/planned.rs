@@ -369,7 +369,7 @@ impl<D: Driver> Locked<'_, D> {
             report.scratch_mappings = scratch_mappings;
             report.capturing_ns = nanoseconds(capturing.saturating_sub(planning));
             let started = Instant::now();
-            let need = Need { bytes: new_bytes, pool, waits: false };
+            let need = Need::new(new_bytes, pool, false);
             let bound = self.oom_ladder(need, |locked, attempt| {
                 let room = locked.state.room(pool).saturating_add(scratch);
                 if attempt != Remedy::Grow || new_bytes > room {
