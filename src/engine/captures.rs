@@ -12,7 +12,7 @@ use super::end::Attempt;
 use super::history::Frames;
 use super::layout::Following;
 use super::live_blocks::{BlockSite, Origin};
-use super::names::{BlockId, GraphId, PoolId};
+use super::names::{BlockId, GraphId, PoolId, PoolLabel};
 use super::pools::PoolRow;
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
@@ -640,6 +640,18 @@ impl State {
             Some(row) => Ok(row),
             None => Err(Error::Unknown { call, what: Unknown::Pool(pool) }),
         }
+    }
+
+    /// Says something of a pool, once the lock is released.
+    #[inline]
+    pub(super) fn say_of(
+        &mut self,
+        pool: PoolId,
+        level: Level,
+        text: impl FnOnce(PoolLabel) -> String,
+    ) {
+        let Self { messages, pools, .. } = self;
+        messages.say(level, || text(pools.label(pool)));
     }
 
     /// The slot of a capture under way.
