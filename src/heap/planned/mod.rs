@@ -84,13 +84,6 @@ struct Bound {
     access: Access,
 }
 
-/// New addresses for a stream: mapped, and had by no block yet.
-#[derive(Clone, Copy, Debug, Default)]
-struct NewAddresses {
-    at: u64,
-    end: u64,
-}
-
 /// How a block is given back.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
@@ -128,8 +121,8 @@ struct PlannedCapture {
     /// Reserved addresses. Here a segment's `mapped` counts the bytes of addresses that were given out, from the front,
     /// with memory behind them or not. Only the last segment gives out more.
     segments: Vec<HeapSegment>,
-    /// The new addresses of each stream.
-    runs: Vec<NewAddresses>,
+    /// The new addresses of each stream, mapped and had by no block yet: where they begin, and their end.
+    runs: Vec<(u64, u64)>,
     space: Space,
     /// The addresses at which a layout says what lies where.
     laid: Option<Laid>,
@@ -335,9 +328,9 @@ impl PlannedCapture {
         self.segments.last_mut().into_iter().for_each(|segment| segment.mapped += bytes);
     }
 
-    fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
+    fn run(&mut self, stream: StreamIndex) -> &mut (u64, u64) {
         if self.runs.len() <= stream.index() {
-            self.runs.resize_with(stream.index() + 1, NewAddresses::default);
+            self.runs.resize(stream.index() + 1, (0, 0));
         }
         &mut self.runs[stream.index()]
     }
