@@ -195,7 +195,7 @@ impl<D: Driver> Locked<'_, D> {
             };
         }
         let capture = self.state.capture(slot).id;
-        let heap = self.state.pools.planned_heap(pool);
+        let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let limit = self.state.room(pool);
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
@@ -236,11 +236,10 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let capture = self.state.capture(slot).id;
-        let heap = self.state.pools.planned_heap(pool);
+        let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let limit = self.state.room(pool);
-        let exportable = self.state.tuning.settings().exportable;
         let row = self.state.pools.planned_mut(heap);
-        match row.place_fixed(self.driver, capture, (bytes, exportable), limit) {
+        match row.place_fixed(self.driver, capture, bytes, limit) {
             Err(error) if error.is_out_of_memory() => Ok(None),
             placed => Ok(placed?.map(|placed| (heap, placed))),
         }

@@ -41,6 +41,8 @@ pub(crate) struct PlannedHeap {
     /// How many plans there have been.
     moment: u64,
     holding: Holding,
+    /// Whether memory that a block has at once and for good is made for other processes to map.
+    exportable: bool,
 }
 
 /// Physical memory.
@@ -50,17 +52,9 @@ struct Physical {
     bytes: u64,
     /// `None` while the driver has it.
     memory: Option<MemoryHandle>,
-    /// Of a piece that is one block's alone for as long as it is mapped.
-    fixed: Option<Fixed>,
-}
-
-/// Memory that a block has at once and for good.
-#[derive(Clone, Copy, Debug)]
-struct Fixed {
-    /// Whether it is made for other processes to map.
-    exportable: bool,
-    /// Whether it stays behind its addresses, since others have it by handles of their own.
-    exported: bool,
+    /// Of a piece that is one block's alone, at once and for as long as it is mapped: whether it stays behind its
+    /// addresses, since others have it by handles of their own.
+    fixed: Option<bool>,
 }
 
 /// What keeps a planned capture's memory.
@@ -140,6 +134,11 @@ struct PlannedCapture {
 }
 
 impl PlannedHeap {
+    /// One without blocks; `exportable` as the field.
+    pub(crate) fn new(exportable: bool) -> Self {
+        Self { exportable, ..Self::default() }
+    }
+
     /// What it holds of the driver's memory. What waits of it are blocks that were given back and are still in use.
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
-use super::{BlockLife, Bound, Fixed, Physical, PlannedBlock, PlannedCapture, PlannedHeap};
+use super::{BlockLife, Bound, Physical, PlannedBlock, PlannedCapture, PlannedHeap};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
@@ -56,13 +56,13 @@ impl PlannedHeap {
     }
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
-    /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
+    /// addresses lie on it; other processes can map it if the heap's is exportable. None where it takes more than `limit`
     /// bytes. After an error nothing has changed but that more addresses may be reserved.
     pub(crate) fn place_fixed(
         &mut self,
         driver: &impl Driver,
         capture: CaptureId,
-        (bytes, exportable): (u64, bool),
+        bytes: u64,
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
@@ -73,7 +73,7 @@ impl PlannedHeap {
         self.enter_capture(capture, unit);
         let address = self.next_address(driver, capture, size)?;
         self.capture_of(capture).take(size);
-        let memory = create(driver, exportable, size)?;
+        let memory = create(driver, self.exportable, size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
             driver.set_access(address, size).inspect_err(|_| {
@@ -85,8 +85,7 @@ impl PlannedHeap {
             self.holding.release(driver, memory);
             return Err(error);
         }
-        let fixed = Some(Fixed { exportable, exported: false });
-        let piece = self.enter_piece(size, memory, fixed);
+        let piece = self.enter_piece(size, memory, Some(false));
         let bound = Bound { address, bytes: size, piece, access: Access::Open };
         self.capture_of(capture).bound.push(bound);
         Ok(Some(self.enter_block(capture, (address, bytes), None)))
@@ -119,20 +118,20 @@ impl PlannedHeap {
         let row = bound.find(here).map(|bound| bound.piece);
         let piece = row.and_then(|row| self.pieces[row].as_mut());
         let fixed = piece.and_then(|piece| piece.fixed.as_mut());
-        fixed.map(|fixed| fixed.exported = true).is_some()
+        fixed.map(|exported| *exported = true).is_some()
     }
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
         let mut pieces = self.pieces.iter().flatten();
-        pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
+        pieces.any(|piece| piece.fixed == Some(true))
     }
 
     pub(super) fn enter_piece(
         &mut self,
         bytes: u64,
         memory: crate::driver::MemoryHandle,
-        fixed: Option<Fixed>,
+        fixed: Option<bool>,
     ) -> usize {
         self.holding.came(bytes, 1);
         let number = self.next;
