@@ -16,8 +16,7 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, Access, HeapSegment, Piece};
-use super::suspend::Holding;
+use super::segment::{unit, HeapSegment};
 use super::{enter_row, Heap, Moved, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{
@@ -500,7 +499,7 @@ impl Heap {
                     self.note_change(Moved::Map, (address, 0), 1);
                     self.note_change(Moved::Unmap, (address + used, old - used), 1);
                 }
-                Err(LostPiece { bytes, held, error }) => {
+                Err((bytes, held, error)) => {
                     result = result.and(Err(error));
                     self.note_change(Moved::Unmap, (address, old), 1);
                     match held {
@@ -530,76 +529,3 @@ impl Heap {
 
 /// By segment: what is to be exchanged for the piece that ends in premapped memory, and its size in bytes.
 type Replacements = Vec<Option<(u64, MemoryHandle)>>;
-
-/// What stands for a piece that the device cannot use any more: it is not mapped, or without access.
-struct LostPiece {
-    bytes: u64,
-    /// Whether it has memory.
-    held: bool,
-    error: DriverError,
-}
-
-impl HeapSegment {
-    /// The piece that ends in premapped memory: where it begins, its size, and how much of it is in use.
-    fn premapped_piece(&self) -> Option<(u64, u64, u64)> {
-        let (&address, piece) = self.pieces.last_key_value()?;
-        let used = self.address + self.mapped - address;
-        (piece.bytes > used).then_some((address, piece.bytes, used))
-    }
-
-    /// Bytes that are mapped behind what is in use.
-    pub(super) fn premapped(&self) -> u64 {
-        self.premapped_piece().map_or(0, |(_, bytes, used)| bytes - used)
-    }
-
-    /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
-    /// both, and returns whether it did: where not, the piece is as it was, unless it is lost.
-    fn exchange(
-        &mut self,
-        driver: &impl Driver,
-        holding: &mut Holding,
-        replacement: Option<MemoryHandle>,
-    ) -> Result<bool, LostPiece> {
-        let Some((address, bytes, used)) = self.premapped_piece() else { return Ok(false) };
-        let old = self.pieces.get(&address).and_then(Piece::memory);
-        let Some(old) = old.filter(|_| driver.unmap(address, bytes).is_ok()) else {
-            replacement.into_iter().for_each(|memory| holding.release(driver, memory));
-            return Ok(false);
-        };
-        let Some(memory) = replacement else {
-            // There is no room for both at once.
-            if driver.release(old).is_err() {
-                return self.put(driver, address, (bytes, Some(old))).map(|()| false);
-            }
-            return self.put(driver, address, (used, None)).map(|()| true);
-        };
-        let new = self.put(driver, address, (used, Some(memory)));
-        let Err(lost) = new else {
-            holding.release(driver, old);
-            return Ok(true);
-        };
-        let is_mapped = self.pieces.get(&address).is_some_and(Piece::is_mapped);
-        if is_mapped && driver.unmap(address, used).is_err() {
-            holding.release(driver, old);
-            return Err(lost);
-        }
-        holding.release(driver, memory);
-        // The first error is the one to report.
-        let back = self.put(driver, address, (bytes, Some(old)));
-        back.map(|()| false).map_err(|it| LostPiece { error: lost.error, ..it })
-    }
-
-    /// Maps a piece at addresses at which none lies; memory is made for it where it has none.
-    fn put(
-        &mut self,
-        driver: &impl Driver,
-        address: u64,
-        (bytes, memory): (u64, Option<MemoryHandle>),
-    ) -> Result<(), LostPiece> {
-        let mut piece = Piece::new(bytes, memory.map(|it| (it, Access::Unmapped)));
-        let done = piece.raise((driver, self.is_exportable()), address, &mut Vec::new());
-        let held = piece.memory().is_some();
-        self.pieces.insert(address, piece);
-        done.map_err(|error| LostPiece { bytes, held, error })
-    }
-}

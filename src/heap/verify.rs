@@ -2,7 +2,7 @@
 
 use super::range::Users;
 use super::range::{Range, RangeId, RangeState};
-use super::segment::{HeapSegment, Piece};
+use super::segment::HeapSegment;
 use super::suspend::runs;
 use super::Heap;
 
@@ -188,12 +188,11 @@ impl Heap {
             );
             if segment.is_allocated() {
                 let whole = front == segment.bytes;
-                let plain = segment.pieces.is_empty();
+                let plain = segment.inside(0, u64::MAX).next().is_none();
                 holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
                 continue;
             }
-            let behind = segment.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
-            let behind: Vec<(u64, u64)> = behind.collect();
+            let behind: Vec<(u64, u64)> = segment.inside(0, u64::MAX).collect();
             let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
             let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
@@ -207,8 +206,7 @@ impl Heap {
                 together(&behind) == together(&held),
                 "segment {number} needs memory at {held:x?} and has it at {behind:x?}"
             );
-            let last = segment.pieces.last_key_value().map(|(_, piece)| piece);
-            let ends = premapped == 0 || last.is_some_and(Piece::is_open);
+            let ends = premapped == 0 || segment.open_pieces().last().as_ref() == behind.last();
             holds!(ends, "segment {number} has premapped memory and has lost its last piece");
         }
         Ok(())
@@ -244,8 +242,7 @@ impl Heap {
             pieces += of_segment.len();
             held += of_segment.iter().map(|it| it.1).sum::<u64>();
             premapped += segment.premapped();
-            let away = segment.pieces.values().filter(|piece| piece.memory().is_none());
-            gone += away.map(|piece| piece.bytes).sum::<u64>();
+            gone += segment.away();
         }
         let sums = (pieces, held, premapped, gone);
         let (there, away) = ((holding.pieces(), holding.reserved()), holding.suspended());
