@@ -11,9 +11,9 @@ use super::config::Flaw;
 use super::end::Attempt;
 use super::history::Frames;
 use super::layout::Following;
-use super::live_blocks::{BlockSite, Origin};
+use super::live_blocks::{BlockSite, Blocks, Origin};
 use super::names::{BlockId, GraphId, PoolId, PoolLabel};
-use super::pools::PoolRow;
+use super::pools::{PoolRow, Pools};
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
 use super::streams::{this_thread, StreamStatus, Timelines};
@@ -23,6 +23,8 @@ use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, Verdict};
 use crate::heap::{CaptureSlot, Mark, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
@@ -319,7 +321,7 @@ type CapturingThread = (usize, u64, usize);
 pub(super) struct CaptureState {
     pub(super) id: CaptureId,
     /// Captures in order of their first sight: a body is younger than its parent.
-    pub(super) age: u64,
+    age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
     /// Judges it, in what was allocated for captures before.
@@ -489,21 +491,45 @@ impl Captures {
         self.others(pool, None)
     }
 
-    /// Whether nothing is left in the rows that are kept for later captures.
-    #[cfg(debug_assertions)]
-    pub(super) fn is_spare_empty(&self) -> bool {
-        self.spare.iter().flatten().all(|it| {
-            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
-            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
-            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
-            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
-        })
+    /// A younger capture into a heap's pool that is under way: it may be the body of a conditional node of this one.
+    #[inline]
+    pub(super) fn nested_in(
+        &self,
+        slot: CaptureSlot,
+        pools: &Pools,
+        heap: u32,
+    ) -> Option<CaptureId> {
+        let own = self.get(slot).age;
+        let uses = |it: &CaptureState| it.pools.contains(&pools.pool_of(heap));
+        self.iter().find(|it| it.age > own && uses(it)).map(|nested| nested.id)
     }
 
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
         self.get(self.slot(capture)?).served_from
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Captures {
+    /// What [`verify`](super::verify) says of the table itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let empty = self.spare.iter().flatten().all(|it| {
+            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
+            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
+            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
+            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
+        });
+        holds!(empty, "rows are kept with something of captures that are over");
+        for (slot, CaptureState { id, age, proof, .. }) in self.with_slots() {
+            let mut others = self.with_slots().filter(|(other, _)| *other != slot);
+            let own = others.all(|(_, other)| other.id != *id && other.age != *age);
+            let mut streams = proof.streams();
+            let known = streams.all(|it| proof.stream(proof.stream_handle(it)) == Some(it));
+            holds!(own && known, "capture {} is another", id.0);
+        }
+        Ok(())
     }
 }
 
@@ -585,10 +611,12 @@ impl CaptureState {
         (self.journal.as_ref(), &mut self.checker)
     }
 
-    /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
+    /// Notes a row that a block of the capture has among the live ones.
     #[inline]
-    pub(super) fn note_row(&mut self, row: u32) {
-        self.rows.push(row);
+    pub(super) fn note_row(&mut self, blocks: &mut Blocks, row: u32) {
+        if blocks.note(row, self.age) {
+            self.rows.push(row);
+        }
     }
 
     /// The rows that its live blocks have, and others.

@@ -6,7 +6,6 @@
 
 use smallvec::SmallVec;
 
-use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
@@ -19,7 +18,7 @@ use super::streams::StreamStatus;
 use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
-use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
+use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
@@ -70,17 +69,6 @@ impl State {
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
-    }
-
-    /// A younger capture into the block's pool that is under way: it may be the body of a
-    /// conditional node of the block's capture, and the block may be in use there.
-    #[inline]
-    fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
-        let own = self.captures.get(home.slot).age;
-        let mut others = self.captures.iter();
-        let uses = |it: &CaptureState| it.pools.contains(&self.pools.pool_of(block.site.heap));
-        let nested = others.find(|it| it.age > own && uses(it));
-        nested.map(|nested| nested.id)
     }
 }
 
@@ -330,7 +318,8 @@ impl<D: Driver> Locked<'_, D> {
         if self.config.settings.reuse == Reuse::Deferred && block.has_users() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
-        if let Some(nested) = self.state.nested_capture(home, block) {
+        let State { captures, pools, .. } = &*self.state;
+        if let Some(nested) = captures.nested_in(home.slot, pools, heap) {
             self.state.capture(home.slot).write_journal(Entry::Outside { block: number });
             if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
@@ -439,13 +428,13 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let mut waiting = Wait::new(site, users);
+        let mut waiting = Wait::new(site, users).beside(&captures);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
             waiting.set_unannounced();
         }
-        (waiting.streams, waiting.captures, waiting.own) = (streams, captures, own);
+        (waiting.streams, waiting.own) = (streams, own);
         waiting.positions.extend(gone.map(|gone| *gone));
         waiting.asked = Some(block.asked.take());
         // Records the events now: the streams need not outlive the block.

@@ -180,8 +180,6 @@ pub(super) struct Following {
     asked: FixedBitSet,
     /// Behind the last of them.
     next: usize,
-    /// The latest of them.
-    latest: Option<usize>,
     /// Requests since that were for none.
     lost: usize,
     /// Whether the capture asks for less than the layout was made for.
@@ -203,7 +201,6 @@ impl Following {
             arena: None,
             streams: Vec::new(),
             next: 0,
-            latest: None,
             lost: 0,
             smaller: false,
             blocks: 0,
@@ -260,13 +257,9 @@ impl Following {
         }
     }
 
-    /// Begins and ends that blocks are still to have while the latest request's block is expected to be in use.
-    fn wanted(&self, why: Why, base: u64) -> Vec<(u64, u64)> {
+    /// Begins and ends that blocks are still to have until one is freed that is expected to be so after as many blocks.
+    fn wanted(&self, until: Option<u32>, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
-        let until = match why {
-            Why::Taken => self.latest.and_then(|row| places[row].until),
-            _ => None,
-        };
         let until = until.map_or(places.len(), |until| until as usize);
         let rows = (self.next.saturating_sub(WINDOW + self.lost)..until).take(AHEAD);
         let open = rows.filter(|&row| !self.asked.contains(row));
@@ -314,7 +307,6 @@ impl Following {
             self.streams.push((stream, place.stream));
         }
         self.asked.insert(row);
-        self.latest = Some(row);
         self.lost = 0;
         self.next = self.next.max(row + 1);
         Ok((row, place))
@@ -342,9 +334,10 @@ impl<D: Driver> Locked<'_, D> {
             self.state.capture(slot).following = None;
             return None;
         }
-        let why = found.as_ref().err().copied();
+        let missed = found.as_ref().err().copied();
+        let found = found.map_err(|(why, _)| why);
         let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        let placed = why.map_or(placed, |why| self.place_beside(request, requester, why));
+        let placed = missed.map_or(placed, |it| self.place_beside(request, requester, it.1));
         if placed.is_none() {
             self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
         }
@@ -423,13 +416,13 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         request: &Request,
         requester: Requester,
-        why: Why,
+        until: Option<u32>,
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
         let asked_for = following.is_asked_for();
-        let wanted = following.wanted(why, base);
+        let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
             let heap = pools.heap_mut(heap);
@@ -447,21 +440,25 @@ impl<D: Driver> Locked<'_, D> {
         placed.map(|placed| (heap, placed))
     }
 
+    /// The place of the next request; else why it has none, and where its place is taken, after how many blocks it is
+    /// expected to be freed.
     fn place_next(
         &mut self,
         request: &Request,
         requester: Requester,
-    ) -> Result<(u32, Placed), Why> {
+    ) -> Result<(u32, Placed), (Why, Option<u32>)> {
+        let other = |why: Why| (why, None);
         let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return Err(Why::Taken);
+            return Err(other(Why::Taken));
         };
-        let following = self.state.capture(slot).following.as_mut().ok_or(Why::More)?;
-        let (_, Place { offset, .. }) = following.place_of(request.bytes, stream)?;
+        let following = self.state.capture(slot).following.as_mut().ok_or(other(Why::More))?;
+        let found = following.place_of(request.bytes, stream);
+        let (_, Place { offset, until, .. }) = found.map_err(other)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, requester, all)?;
+                let arena = self.arena(request, requester, all).map_err(other)?;
                 if let Some(following) = &mut self.state.capture(slot).following {
                     following.arena = Some(arena);
                 }
@@ -478,7 +475,7 @@ impl<D: Driver> Locked<'_, D> {
             None if self.fill_arena(request, heap, (base, all), address) => place(self),
             placed => placed,
         };
-        placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
+        placed.map(|placed| (heap, placed)).ok_or((Why::Taken, until))
     }
 
     /// Brings memory behind a place of an arena, where it has none yet. Says whether any came.

@@ -143,7 +143,7 @@ impl LiveBlock {
     /// Whether a stream cache has it on lease.
     #[inline]
     pub(super) fn is_leased(&self) -> bool {
-        self.tenure == Tenure::Leased
+        matches!(self.tenure, Tenure::Leased)
     }
 
     /// Notes that a stream uses the block: for the last time, or until it is freed.

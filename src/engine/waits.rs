@@ -28,8 +28,8 @@ pub(super) struct Wait {
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
     pub(super) positions: SmallVec<[Mark; 2]>,
-    /// Captures that must have ended.
-    pub(super) captures: SmallVec<[CaptureId; 2]>,
+    /// Captures that must have ended, each with whether one of the streams was found in it: its graph uses the memory.
+    captures: SmallVec<[(CaptureId, bool); 2]>,
     /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
     /// capture ends.
     held: Option<(CaptureSlot, WaitReason)>,
@@ -38,8 +38,6 @@ pub(super) struct Wait {
     unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
     looked: bool,
-    /// Captures under way that one of its streams was found in: their graphs use the memory.
-    pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Where its own stream had done with the block, if that was no reason to wait.
     pub(super) own: Option<Mark>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
@@ -67,10 +65,31 @@ impl Wait {
             users,
             unannounced: Unannounced::No,
             looked: false,
-            used_in: SmallVec::new(),
             own: None,
             asked: None,
         }
+    }
+
+    /// One that waits for captures too.
+    pub(super) fn beside(mut self, captures: &[CaptureId]) -> Self {
+        self.captures = captures.iter().map(|&capture| (capture, false)).collect();
+        self
+    }
+
+    /// Has it wait for these captures too; `used` says that one of its streams was found in them.
+    fn wait_for(&mut self, found: &[CaptureId], used: bool) {
+        for &capture in found {
+            match self.captures.iter_mut().find(|it| it.0 == capture) {
+                Some(known) => known.1 |= used,
+                None => self.captures.push((capture, used)),
+            }
+        }
+    }
+
+    /// A capture has ended. Says whether one of its streams was found in it.
+    pub(super) fn end_use(&mut self, capture: CaptureId) -> bool {
+        let known = self.captures.iter_mut().find(|it| it.0 == capture);
+        known.is_some_and(|it| std::mem::take(&mut it.1))
     }
 
     /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
@@ -88,44 +107,34 @@ impl Wait {
     ) -> bool {
         let concurrent = under_way.ids_of(pool);
         let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
-        self.captures
-            .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
-        let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
-        let first = !*looked;
-        *looked = true;
-        let mut wait_for = |found: &[CaptureId]| {
-            for &capture in found {
-                if !captures.contains(&capture) {
-                    captures.push(capture);
-                }
-            }
-        };
+        self.captures.retain(|it| under_way.phase(it.0, timelines) == CapturePhase::UnderWay);
+        let first = !self.looked;
+        self.looked = true;
+        let mut streams = std::mem::take(&mut self.streams);
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
-                positions.push(timelines.mark_or_owe(driver, stream));
+                self.positions.push(timelines.mark_or_owe(driver, stream));
                 false
             }
             StreamStatus::Inside(capture) => {
                 // Where all streams were in announced captures when the block was freed, a stream that is in another
                 // one now came into that only since: its graph cannot use the block.
-                let may_use =
-                    first || *unannounced != Unannounced::No || used_in.contains(&capture);
+                let may_use = first
+                    || self.unannounced != Unannounced::No
+                    || self.captures.contains(&(capture, true));
                 match under_way.phase(capture, timelines) {
                     CapturePhase::UnderWay if !may_use => {}
                     CapturePhase::UnderWay => {
                         users.push(capture);
-                        if !used_in.contains(&capture) {
-                            used_in.push(capture);
-                        }
-                        wait_for(&[capture]);
-                        wait_for(&concurrent);
+                        self.wait_for(&[capture], true);
+                        self.wait_for(&concurrent, false);
                     }
                     CapturePhase::Unknown => {
                         // The host has not said whose graph it will be.
                         if first {
-                            *unannounced = Unannounced::Yes;
+                            self.unannounced = Unannounced::Yes;
                         }
-                        wait_for(&concurrent);
+                        self.wait_for(&concurrent, false);
                     }
                     CapturePhase::Ended => {}
                 }
@@ -134,24 +143,20 @@ impl Wait {
             StreamStatus::Barred => true,
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                let perhaps = first || *unannounced == Unannounced::Perhaps;
-                *unannounced = match *unannounced {
+                let perhaps = first || self.unannounced == Unannounced::Perhaps;
+                self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
                     _ if all.is_empty() && perhaps => Unannounced::Perhaps,
                     _ => Unannounced::No,
                 };
-                *looked &= !first;
-                for &capture in &all {
-                    users.push(capture);
-                    if !used_in.contains(&capture) {
-                        used_in.push(capture);
-                    }
-                }
-                wait_for(&all);
+                self.looked &= !first;
+                users.extend(&all);
+                self.wait_for(&all, true);
                 true
             }
         });
-        positions.retain(|&mut mark| !timelines.is_reached(mark));
+        self.streams = streams;
+        self.positions.retain(|&mut mark| !timelines.is_reached(mark));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
@@ -159,7 +164,7 @@ impl Wait {
     fn users(&self) -> Users {
         let unannounced = self.unannounced != Unannounced::No;
         match self.users {
-            Users::Lent if unannounced || !self.used_in.is_empty() => Users::Graphs,
+            Users::Lent if unannounced || self.captures.iter().any(|it| it.1) => Users::Graphs,
             users => users.or_graphs(unannounced),
         }
     }
@@ -189,7 +194,7 @@ impl Wait {
         if let Some((_, reason)) = &self.held {
             return reason.clone();
         }
-        if let Some(&capture) = self.captures.first() {
+        if let Some(&(capture, _)) = self.captures.first() {
             return WaitReason::Capture(capture);
         }
         let marked = self.positions.first().map(|mark| timelines.stream(mark.timeline));
@@ -233,7 +238,7 @@ impl WaitTable {
             let Some(wait) = wait else { continue };
             if wait.held.take_if(|(of, _)| *of == by).is_some() {
                 wait.users = wait.users.or_graphs(accepted);
-                wait.captures = captures(wait.site.heap);
+                wait.wait_for(&captures(wait.site.heap), false);
                 self.polled.push_back(number);
             }
         }
@@ -297,6 +302,9 @@ impl WaitTable {
             holds!(awaits, "number {number} waits at {mark:?}, and is {wait:?}");
             listed[number as usize] += 1;
         }
+        let mut awaited = self.iter().flat_map(|wait| &wait.captures);
+        let used = awaited.all(|&(capture, used)| !used || captures.slot(capture).is_some());
+        holds!(used, "something is used in a capture that is over");
         for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(listed)) {
             let right = match row {
                 None => times == (1, 0),
