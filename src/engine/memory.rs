@@ -546,13 +546,13 @@ impl<D: Driver> Locked<'_, D> {
         for heap in self.state.pools.heaps_of(pool) {
             freed |= self.free_completed_in(heap);
         }
-        for timeline in timelines {
-            let mut heaps = self.state.pools.heaps();
-            if self.state.timelines.is_over(timeline)
-                && !heaps.any(|heap| heap.has_stream_ordered(timeline))
-            {
-                self.state.timelines.recycle(timeline);
+        let State { timelines: all, pools, .. } = &mut *self.state;
+        let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
+        if !over.is_empty() {
+            for mark in pools.heaps().flat_map(Heap::ordered_marks) {
+                over.retain(|&it| it != mark.timeline);
             }
+            over.into_iter().for_each(|timeline| all.recycle(timeline));
         }
         freed
     }

@@ -217,7 +217,7 @@ impl Heap {
         let range = &mut self.ranges[rest];
         (range.block, range.stamp) = (block, stamp);
         match state {
-            RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
+            RangeState::StreamOrdered { .. } => self.ordered += 1,
             // Its bytes wait already.
             RangeState::Waiting => self.holding.begin_wait(0),
             _ => {}

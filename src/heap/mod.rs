@@ -109,8 +109,8 @@ pub(crate) struct Heap {
     has_closed: bool,
     /// What graphs keep between launches of what is free, or has been.
     kept: Kept,
-    /// How many ranges each timeline has ordered; rows appear as they are needed.
-    ordered: Vec<usize>,
+    /// How many ranges timelines have ordered.
+    ordered: usize,
     /// By stream or timeline: what its searches that gave up came to.
     vain: Vec<Vain>,
     holding: Holding,
@@ -518,12 +518,7 @@ impl Heap {
     fn list(&mut self, id: RangeId) {
         let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
         self.add_run(id, (address, bytes), (previous, next));
-        if let RangeState::StreamOrdered { timeline, .. } = state {
-            if self.ordered.len() <= timeline.index() {
-                self.ordered.resize(timeline.index() + 1, 0);
-            }
-            self.ordered[timeline.index()] += 1;
-        }
+        self.ordered += usize::from(matches!(state, RangeState::StreamOrdered { .. }));
     }
 
     #[inline]
@@ -548,9 +543,7 @@ impl Heap {
     /// Counts a free range out of its kind.
     #[inline]
     fn note_taken(&mut self, state: RangeState) {
-        if let RangeState::StreamOrdered { timeline, .. } = state {
-            self.ordered[timeline.index()] -= 1;
-        }
+        self.ordered -= usize::from(matches!(state, RangeState::StreamOrdered { .. }));
     }
 
     fn segment(&mut self, segment: SegmentId) -> &mut HeapSegment {

@@ -470,7 +470,8 @@ impl Heap {
         !done.is_empty()
     }
 
-    /// What timelines have ordered: each range with the mark that is to be reached, and whose it is (eager, or lent). Costs a look at each free range, where there is any.
+    /// What timelines have ordered: each range with the mark that is to be reached, and whose it is (eager, or lent).
+    /// Costs a look at each free range, where there is any.
     fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, Mark, Users)> + '_ {
         let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
         ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
@@ -490,12 +491,8 @@ impl Heap {
         }
     }
 
-    /// Whether a timeline has stream-ordered ranges.
-    pub(crate) fn has_stream_ordered(&self, timeline: TimelineId) -> bool {
-        self.ordered.get(timeline.index()).is_some_and(|&ranges| ranges > 0)
-    }
-
-    /// The marks that are to be reached of what timelines have ordered.
+    /// The marks that are to be reached of what timelines have ordered. Costs a look at each free range, where there is
+    /// any.
     pub(crate) fn ordered_marks(&self) -> impl Iterator<Item = Mark> + '_ {
         self.stream_ordered().map(|(_, mark, _)| mark)
     }
@@ -507,7 +504,7 @@ impl Heap {
 
     /// How many ranges timelines have ordered.
     pub(crate) fn stream_ordered_ranges(&self) -> usize {
-        self.ordered.iter().sum()
+        self.ordered
     }
 
     /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
