@@ -370,8 +370,6 @@ pub(super) struct Ring {
     open: Chunk,
     /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// The row of the open chunk's streams and pools that the latest event is of.
-    latest: u32,
     /// Whether events were dropped to make room.
     lost: bool,
     keeps: Keeps,
@@ -402,7 +400,6 @@ impl Ring {
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
-            latest: 0,
             lost: false,
             keeps,
         }
@@ -427,11 +424,11 @@ impl Ring {
     ) {
         let Some(action) = action.without(self.keeps.skipped) else { return };
         let frames = frames.filter(|_| self.keeps.origins);
-        if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
-            self.latest = self.origin(stream, pool);
-        }
         let stamp = nanoseconds(self.begun.elapsed());
-        let kept = Packed { stamp, address, bytes, origin: self.latest, action };
+        // Few streams and pools have the events of a chunk.
+        let known = self.open.origins.iter().position(|it| *it == (stream, pool));
+        let origin = known.unwrap_or_else(|| self.add_origin(stream, pool)) as u32;
+        let kept = Packed { stamp, address, bytes, origin, action };
         self.open.entries.push(kept);
         if frames.is_some() {
             self.keep_frames(frames);
@@ -477,14 +474,9 @@ impl Ring {
     }
 
     #[cold]
-    fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        let origins = &mut self.open.origins;
-        let known = origins.iter().position(|it| *it == (stream, pool));
-        let row = known.unwrap_or(origins.len());
-        if row == origins.len() {
-            origins.push((stream, pool));
-        }
-        row as u32
+    fn add_origin(&mut self, stream: StreamHandle, pool: PoolId) -> usize {
+        self.open.origins.push((stream, pool));
+        self.open.origins.len() - 1
     }
 
     /// Keeps what the latest event has with it.

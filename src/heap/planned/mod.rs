@@ -25,7 +25,7 @@ use crate::driver::{CaptureId, MemoryHandle};
 pub(crate) use bind::Prepared;
 use place::Laid;
 pub(crate) use space::Asker;
-use space::{Scratch, Space};
+use space::Space;
 
 /// The heap of a pool for such blocks.
 #[derive(Debug, Default)]
@@ -125,7 +125,10 @@ struct PlannedCapture {
     /// How many bytes of its blocks are not free yet, and the most that there have been.
     held: u64,
     peak: u64,
-    scratch: Scratch,
+    /// Its scratch memory: the size and the handle of each piece.
+    scratch: Vec<(u64, MemoryHandle)>,
+    /// Where that is mapped: addresses and sizes.
+    scratch_at: Vec<(u64, u64)>,
     bound: Vec<Bound>,
     /// Which plan of the heap it got; 0 before.
     moment: u64,
@@ -164,7 +167,9 @@ impl PlannedHeap {
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.captures.iter().flat_map(|planned| {
             let bound = planned.bound.iter().filter(|bound| bound.access != Access::Unmapped);
-            bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
+            bound
+                .map(|bound| (bound.address, bound.bytes))
+                .chain(planned.scratch_at.iter().copied())
         })
     }
 
@@ -216,7 +221,7 @@ impl PlannedHeap {
     /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let planned = self.capture(capture);
-        planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
+        planned.is_some_and(|it| it.owner == Owner::Capture && !it.scratch_at.is_empty())
     }
 
     /// Takes a block out of use that something else still uses: its capture has freed it, or the host.
@@ -297,7 +302,8 @@ impl PlannedCapture {
             blocks: BTreeMap::new(),
             held: 0,
             peak: 0,
-            scratch: Scratch::default(),
+            scratch: Vec::new(),
+            scratch_at: Vec::new(),
             bound: Vec::new(),
             moment: 0,
             beside: false,
@@ -444,8 +450,8 @@ impl PlannedHeap {
     /// What is counted by hand is what the pieces, the scratch memory and the blocks that wait come to. All memory is
     /// there while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
-        let scratch = self.captures.iter().map(|planned| planned.scratch.held());
-        let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
+        let scratch = self.captures.iter().flat_map(|planned| &planned.scratch);
+        let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + 1, all.1 + it.0));
         let mut gone = 0;
         for piece in self.pieces.iter().flatten() {
             match piece.memory {
