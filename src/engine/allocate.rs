@@ -184,7 +184,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let requester = self.requester(pool, stream, None, bytes)?;
         let heap = self.state.pool(pool, CALL)?.homes(bytes, requester)[0];
-        self.drop_premapped_for_eager(pool)?;
+        self.end_premapped(pool, None)?;
         self.take_back_own((pool, stream), is_small(bytes));
         self.poll_waits(usize::MAX);
         self.free_completed(Some(pool));
@@ -204,7 +204,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         if let Requester::Outside { .. } = requester {
-            self.drop_premapped_for_eager(pool)?;
+            self.end_premapped(pool, None)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own((pool, stream), is_small(bytes));
             self.poll_waits(POLLED);

@@ -359,7 +359,8 @@ impl<D: Driver> Locked<'_, D> {
         // No graph with blocks in it has run yet.
         let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
         for &pool in &pools {
-            self.drop_premapped_at_end(pool, slot);
+            // Whom a loss concerns is told at its capture's end.
+            let _ = self.end_premapped(pool, Some(slot));
         }
         let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };
         let (id, lost) = (over.id, over.lost.take());

@@ -317,7 +317,7 @@ impl<D: Driver> Locked<'_, D> {
                 continue;
             }
             let homes = row.homes(bytes, requester);
-            self.drop_premapped_for_eager(offering)?;
+            self.end_premapped(offering, None)?;
             self.take_back_own((offering, stream), is_small(bytes));
             if self.config.lacks(Flaw::Lending) {
                 self.state.pools.heap_mut(homes[0]).free_completed(|_| true);

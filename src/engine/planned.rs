@@ -72,7 +72,9 @@ impl State {
 
     /// The heaps of a pool that hold premapped memory.
     fn premapped_heaps(&self, pool: PoolId) -> SmallVec<[u32; 2]> {
-        let heaps = self.pools.get(pool).map(PoolRow::heaps).into_iter().flatten();
+        // Captures alone map ahead, and leave nothing of it.
+        let row = self.pools.get(pool).filter(|row| row.captures() > 0);
+        let heaps = row.map(PoolRow::heaps).into_iter().flatten();
         heaps.filter(|&heap| self.pools.heap(heap).premapped() > 0).collect()
     }
 
@@ -445,26 +447,18 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle memory.
-    pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
+    /// Gives the premapped memory of a pool back before a capture ends, if one is named, or before work outside captures
+    /// is handed a place in the pool; what cannot go is kept as idle memory. After the driver's error memory of the pool
+    /// is lost: it is suspended now.
+    pub(super) fn end_premapped(
+        &mut self,
+        pool: PoolId,
+        capture: Option<CaptureSlot>,
+    ) -> Result<(), DriverError> {
         if self.state.premapped_heaps(pool).is_empty() {
-            return;
-        }
-        if self.state.may_drop_premapped(pool, Some(capture)) {
-            // Whom a loss concerns is told at its capture's end.
-            let _ = self.drop_premapped(pool);
-        }
-        self.state.keep_premapped(pool);
-    }
-
-    /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
-    /// cannot go is kept as idle memory. After the driver's error memory of the pool is lost: it is suspended now.
-    pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        // Captures alone map ahead, and leave nothing of it.
-        if self.state.pools.get(pool).is_none_or(|pool| pool.captures() == 0) {
             return Ok(());
         }
-        if self.state.may_drop_premapped(pool, None) {
+        if self.state.may_drop_premapped(pool, capture) {
             self.drop_premapped(pool)?;
         }
         self.state.keep_premapped(pool);
