@@ -66,10 +66,6 @@ impl State {
         })
     }
 
-    fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
-        pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
-    }
-
     /// The heaps of a pool that hold premapped memory.
     fn premapped_heaps(&self, pool: PoolId) -> SmallVec<[u32; 2]> {
         // Captures alone map ahead, and leave nothing of it.
@@ -408,10 +404,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// A graph, or a capture that has become none, is over: its blocks in planned heaps go.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
-        for heap in self.state.planned_of(pools) {
-            self.state.pools.planned_mut(heap).end_graph(capture);
-        }
         for &pool in pools {
+            for heap in self.state.pools.planned_heaps(Some(pool)) {
+                self.state.pools.planned_mut(heap).end_graph(capture);
+            }
             self.release_planned(Some(pool));
         }
     }

@@ -667,7 +667,8 @@ impl Pools {
         }
     }
 
-    /// The heap of a pool for blocks that get their memory later, new at the first: `exportable` as [`PlannedHeap::new`].
+    /// The heap of a pool for blocks that get their memory later, new at the first; `exportable` as for
+    /// [`PlannedHeap::new`].
     pub(super) fn planned_heap(&mut self, id: PoolId, exportable: bool) -> u32 {
         let pool = self.get_mut(id).expect("a requester names a pool");
         pool.planned.get_or_insert_with(|| Box::new(PlannedHeap::new(exportable)));

@@ -226,6 +226,6 @@ impl Heap {
     }
 }
 
-/// A waiting range of which a place took a part, or all, with its address before; and what is left of it below the place
-/// and above, and goes on waiting.
+/// A waiting range of which a place took a part, or all, with its address before; and what is left of it below the
+/// place and above, and goes on waiting.
 pub(crate) type Cut = ((RangeId, u64), [Option<RangeId>; 2]);

@@ -84,8 +84,8 @@ pub(super) struct Runs {
 
 impl Runs {
     /// What `pick` makes of the lowest run of at least `bytes` that begins at `from` or above and that it makes
-    /// anything of, given where the run stands, the range that it begins with, and its bytes. The first costs the logarithm of their number; each a step for each group, leaf or run that is
-    /// passed over.
+    /// anything of, given where the run stands, the range that it begins with, and its bytes. The first costs the
+    /// logarithm of their number; each a step for each group, leaf or run that is passed over.
     #[inline]
     pub(super) fn find<T>(
         &self,

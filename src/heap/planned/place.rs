@@ -56,8 +56,8 @@ impl PlannedHeap {
     }
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
-    /// addresses lie on it; other processes can map it if the heap's is exportable. None where it takes more than `limit`
-    /// bytes. After an error nothing has changed but that more addresses may be reserved.
+    /// addresses lie on it; other processes can map it if the heap's is exportable. None where it takes more than
+    /// `limit` bytes. After an error nothing has changed but that more addresses may be reserved.
     pub(crate) fn place_fixed(
         &mut self,
         driver: &impl Driver,
