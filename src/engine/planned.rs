@@ -443,9 +443,9 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Gives the premapped memory of a pool back before a capture ends, if one is named, or before work outside captures
-    /// is handed a place in the pool; what cannot go is kept as idle memory. After the driver's error memory of the pool
-    /// is lost: it is suspended now.
+    /// Gives the premapped memory of a pool back before a capture ends, if one is named, or before work outside
+    /// captures is handed a place in the pool; what cannot go is kept as idle memory. After the driver's error memory
+    /// of the pool is lost: it is suspended now.
     pub(super) fn end_premapped(
         &mut self,
         pool: PoolId,
