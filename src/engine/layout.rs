@@ -257,7 +257,7 @@ impl Following {
         }
     }
 
-    /// Begins and ends that blocks are still to have until one is freed that is expected to be so after as many blocks.
+    /// Begins and ends that blocks of the layout are still to have: of those before the row `until`, or of all.
     fn wanted(&self, until: Option<u32>, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
         let until = until.map_or(places.len(), |until| until as usize);
@@ -440,8 +440,8 @@ impl<D: Driver> Locked<'_, D> {
         placed.map(|placed| (heap, placed))
     }
 
-    /// The place of the next request; else why it has none, and where its place is taken, after how many blocks it is
-    /// expected to be freed.
+    /// The place of the next request. Else why it has none, and where its place is taken, up to which row of the layout
+    /// its block is expected to be in use.
     fn place_next(
         &mut self,
         request: &Request,
