@@ -268,12 +268,12 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
+    #[inline(always)]
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         let capture_state = self.state.captures.get(slot);
         capture_state.journal.as_ref()?;
-        if capture_state.following.is_some()
-            && !capture_state.following_in(pool).is_some_and(Following::is_paged)
-        {
+        let paged = |it: &Following| it.is_paged() && capture_state.pools.first() == Some(&pool);
+        if capture_state.following.as_deref().is_some_and(|following| !paged(following)) {
             return None;
         }
         self.asked_plan(slot, pool)
