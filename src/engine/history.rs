@@ -16,7 +16,7 @@ use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
 use crate::driver::{CaptureId, StreamHandle};
-use crate::heap::Moved;
+use crate::heap::MemoryMove;
 pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
@@ -191,7 +191,7 @@ pub(super) enum EventKind {
     /// A block that had waited can be handed out again.
     Completed,
     /// Memory came from the driver, or went back.
-    Memory(Moved),
+    Memory(MemoryMove),
     /// A request failed; the address is what the device had free, in bytes.
     OutOfMemory,
     /// A snapshot was taken.
@@ -253,10 +253,10 @@ impl EventKind {
             Self::Free => &[Shown::FreeRequested],
             Self::FreeCompleted => &[Shown::FreeRequested, Shown::FreeCompleted],
             Self::Completed => &[Shown::FreeCompleted],
-            Self::Memory(Moved::Segment) => &[Shown::SegmentAlloc],
-            Self::Memory(Moved::Map) => &[Shown::SegmentMap],
-            Self::Memory(Moved::SegmentBack) => &[Shown::SegmentFree],
-            Self::Memory(Moved::Unmap) => &[Shown::SegmentUnmap],
+            Self::Memory(MemoryMove::Segment) => &[Shown::SegmentAlloc],
+            Self::Memory(MemoryMove::Map) => &[Shown::SegmentMap],
+            Self::Memory(MemoryMove::SegmentBack) => &[Shown::SegmentFree],
+            Self::Memory(MemoryMove::Unmap) => &[Shown::SegmentUnmap],
             Self::OutOfMemory => &[Shown::Oom],
             Self::Snapshot => &[Shown::Snapshot],
             Self::CaptureBegin | Self::CaptureEnd => &[],

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
 use super::segment::{unit, HeapSegment};
-use super::{enter_row, Heap, Moved, Plan, Supply};
+use super::{enter_row, Heap, MemoryMove, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -156,7 +156,7 @@ impl Heap {
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.is_growable());
-        self.note_change(Moved::new(true, growable), (address, mapped), 1);
+        self.note_change(MemoryMove::new(true, growable), (address, mapped), 1);
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         if growable {
             self.growing = Some(segment);
@@ -245,7 +245,7 @@ impl Heap {
         let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
-        self.note_change(Moved::Map, (address, bytes), 1);
+        self.note_change(MemoryMove::Map, (address, bytes), 1);
         let idle = RangeState::Idle { users: Users::Eager };
         if rest > 0 {
             self.ranges[hole].bytes -= rest;
@@ -419,7 +419,7 @@ impl Heap {
         self.premapped = self.premapped - before + after;
         if let Some(place) = mapped {
             self.note_growth(place.1, step);
-            self.note_change(Moved::Map, place, 1);
+            self.note_change(MemoryMove::Map, place, 1);
         }
         Ok(self.append(segment, missing))
     }
@@ -496,14 +496,14 @@ impl Heap {
                 Ok(false) => {}
                 Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
-                    self.note_change(Moved::Map, (address, 0), 1);
-                    self.note_change(Moved::Unmap, (address + used, old - used), 1);
+                    self.note_change(MemoryMove::Map, (address, 0), 1);
+                    self.note_change(MemoryMove::Unmap, (address + used, old - used), 1);
                 }
                 Err((bytes, held, error)) => {
                     result = result.and(Err(error));
-                    self.note_change(Moved::Unmap, (address, old), 1);
+                    self.note_change(MemoryMove::Unmap, (address, old), 1);
                     match held {
-                        true => self.note_change(Moved::Map, (address, bytes), 1),
+                        true => self.note_change(MemoryMove::Map, (address, bytes), 1),
                         false => self.holding.suspend(bytes),
                     }
                 }

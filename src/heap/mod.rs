@@ -127,11 +127,11 @@ pub(crate) struct Heap {
 }
 
 /// What came from the driver or went back to it: address and size in bytes, and in how many pieces.
-type Change = (Moved, (u64, u64), usize);
+type Change = (MemoryMove, (u64, u64), usize);
 
 /// How memory came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum MemoryMove {
     /// A whole segment came.
     Segment,
     /// Memory was mapped into one.
@@ -142,7 +142,7 @@ pub(crate) enum Moved {
     Unmap,
 }
 
-impl Moved {
+impl MemoryMove {
     /// Memory of a segment came or went.
     fn new(came: bool, growable: bool) -> Self {
         match (came, growable) {
@@ -294,7 +294,7 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    fn note_change(&mut self, moved: Moved, place: (u64, u64), pieces: usize) {
+    fn note_change(&mut self, moved: MemoryMove, place: (u64, u64), pieces: usize) {
         match moved.came() {
             true => self.holding.came(place.1, pieces),
             false => self.holding.went(place.1, pieces),
@@ -437,7 +437,7 @@ impl Heap {
             .flat_map(|segment| segment.held().into_iter().map(|it| (it, segment.is_growable())))
             .collect();
         for (place, growable) in held {
-            self.note_change(Moved::new(false, growable), place, 1);
+            self.note_change(MemoryMove::new(false, growable), place, 1);
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::range::{Range, RangeId, RangeState, Users};
 use super::segment::HeapSegment;
-use super::{Heap, Moved};
+use super::{Heap, MemoryMove};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
 /// How much of a heap's memory is there.
@@ -216,7 +216,7 @@ impl Heap {
     ) -> Result<bool, DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };
-            let how = Moved::new(came, segment.is_growable());
+            let how = MemoryMove::new(came, segment.is_growable());
             let mut moved = Vec::new();
             let done = step(segment, &mut moved);
             for (place, pieces) in runs(moved.into_iter()) {
@@ -274,13 +274,13 @@ impl Heap {
             self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
-            self.note_change(Moved::SegmentBack, (address, bytes), 1);
+            self.note_change(MemoryMove::SegmentBack, (address, bytes), 1);
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
         let (gone, pieces, result) = row.unmap(driver, range, most, &mut self.holding);
         if gone.0 < gone.1 {
-            self.note_change(Moved::Unmap, (gone.0, gone.1 - gone.0), pieces);
+            self.note_change(MemoryMove::Unmap, (gone.0, gone.1 - gone.0), pieces);
             self.make_hole(id, gone);
         }
         (gone.1 - gone.0, result)
