@@ -153,8 +153,7 @@ impl<D: Driver> Locked<'_, D> {
         &Request { pool, asked: Asked { requested, stream, .. }, .. }: &Request,
         requester: Requester,
     ) -> Error {
-        let waits = matches!(requester, Requester::Outside { .. });
-        let need = Need { bytes: requested, pool, waits };
+        let need = Need::new(requested, pool, matches!(requester, Requester::Outside { .. }));
         Error::OutOfMemory(self.report_oom(Purpose::Block, need, Some((stream, requester))))
     }
 
@@ -184,8 +183,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let requester = self.requester(pool, stream, None, bytes)?;
-        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester).first;
-        self.drop_premapped_for_eager(pool)?;
+        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester)[0];
+        self.end_premapped(pool, None)?;
         self.take_back_own((pool, stream), is_small(bytes));
         self.poll_waits(usize::MAX);
         self.free_completed(Some(pool));
@@ -205,7 +204,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         if let Requester::Outside { .. } = requester {
-            self.drop_premapped_for_eager(pool)?;
+            self.end_premapped(pool, None)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own((pool, stream), is_small(bytes));
             self.poll_waits(POLLED);
@@ -235,7 +234,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let mut freed = self.free_completed(Some(pool));
         if self.config.lacks(Flaw::StreamOrder) {
-            freed |= self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            freed |= self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
         }
         if freed {
             if let Some(placed) = self.place(requester, homes, bytes) {
@@ -245,10 +244,9 @@ impl<D: Driver> Locked<'_, D> {
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
-        let waits = matches!(requester, Requester::Outside { .. });
-        let need = Need { bytes, pool, waits };
+        let need = Need::new(bytes, pool, matches!(requester, Requester::Outside { .. }));
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Remedy::Grow => locked.grow(request, homes.first, requester, false),
+            Remedy::Grow => locked.grow(request, homes[0], requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
             Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
@@ -259,21 +257,18 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn place(
         &mut self,
         requester: Requester,
-        homes: Homes,
+        [mut number, second]: Homes,
         bytes: u64,
     ) -> Option<(u32, Placed)> {
         let driver = self.driver;
-        self.with_proof(requester, |pools, proof| {
-            let mut next = Some(homes.first);
-            while let Some(number) = next {
-                let heap = pools.counted_heap_mut(number);
-                let placed = heap.place(bytes, requester, proof);
-                match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
-                    Some(placed) => return Some((number, placed)),
-                    None => next = homes.second.filter(|&second| second != number),
-                }
+        self.with_proof(requester, |pools, proof| loop {
+            let heap = pools.counted_heap_mut(number);
+            let placed = heap.place(bytes, requester, proof);
+            match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
+                Some(placed) => return Some((number, placed)),
+                None if number == second => return None,
+                None => number = second,
             }
-            None
         })
     }
 
@@ -286,7 +281,6 @@ impl<D: Driver> Locked<'_, D> {
         apart: bool,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
-        let limit = self.state.room(pool);
         let step = self.step(pool, requester);
         let usual = match requester {
             // Memory for a layout comes in pieces of its own.
@@ -297,7 +291,10 @@ impl<D: Driver> Locked<'_, D> {
             }
             _ => 0,
         };
-        let wanted = Wanted { bytes, requested, stream, apart, limit, step, usual };
+        let bounds = (self.state.room(pool), step, usual);
+        let source = self.state.pools.get(pool).and_then(|row| row.config().source.clone());
+        let given_by = source.as_ref().map(|source| (source, stream));
+        let wanted = Wanted::new((bytes, requested), apart, bounds, given_by);
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).grow(driver, wanted, requester, proof)
@@ -360,13 +357,9 @@ impl<D: Driver> Locked<'_, D> {
                 capture_state.note_origin(number, asked.frames.as_ref());
                 // Into the table, in a row that the capture finds again.
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
-                let id = blocks.insert(LiveBlock {
-                    tenure: Tenure::Own(users),
-                    ..LiveBlock::new(site, bytes, asked.clone(), origin)
-                });
-                if blocks.note(id.slot, capture_state.age) {
-                    capture_state.note_row(id.slot);
-                }
+                let right = (origin, Tenure::Own(users));
+                let id = blocks.insert(LiveBlock::new(site, bytes, asked.clone(), right));
+                capture_state.note_row(blocks, id.slot);
                 self.state.write_journals(pool, Some(capture), standing);
                 self.state.count_in(heap, bytes, requested);
                 id
@@ -404,10 +397,11 @@ impl<D: Driver> Locked<'_, D> {
         }
         let caches = self.config.settings.caching && row.config().may_cache();
         let leased = caches && matches!(tenure, Tenure::Own(_));
+        let tenure = if leased { Tenure::Leased } else { tenure };
         let known = if leased { None } else { frames.clone() };
         let known = Asked { requested, stream, frames: known };
-        let block = LiveBlock::new(site, bytes, known, Origin::Outside);
-        let id = self.state.blocks.insert(LiveBlock { tenure, leased, ..block });
+        let block = LiveBlock::new(site, bytes, known, (Origin::Outside, tenure));
+        let id = self.state.blocks.insert(block);
         // A stream cache counts what it leases, and knows who asked.
         match leased {
             true => self.state.count_left_over(heap),

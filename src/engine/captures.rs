@@ -12,19 +12,21 @@ use super::end::Attempt;
 use super::figures::class;
 use super::history::Frames;
 use super::layout::Following;
-use super::live_blocks::{BlockSite, Origin};
-use super::names::{BlockId, GraphId, PoolId};
-use super::pools::PoolRow;
+use super::live_blocks::{BlockSite, Blocks, Origin};
+use super::names::{BlockId, GraphId, PoolId, PoolLabel};
+use super::pools::{PoolRow, Pools};
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
-use super::streams::{this_thread, Position, StreamStatus, Timelines};
+use super::streams::{this_thread, StreamStatus, Timelines};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
 use crate::capture::{Capture, Moment, StreamIndex};
 use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
 };
-use crate::heap::{CaptureSlot, TimelineId};
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, Verdict};
+use crate::heap::{CaptureSlot, Mark, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
@@ -315,24 +317,12 @@ impl<D: Driver> HostCalls<'_, D> {
 /// how many streams have gone to other threads, and how many are in the capture.
 type CapturingThread = (usize, u64, usize);
 
-/// When the memory of a capture's large blocks comes.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Planning {
-    /// As pool and settings have it.
-    #[default]
-    Default,
-    /// With the block.
-    Off,
-    /// At the end.
-    On(Options),
-}
-
 /// A capture under way.
 #[derive(Debug)]
 pub(super) struct CaptureState {
     pub(super) id: CaptureId,
     /// Captures in order of their first sight: a body is younger than its parent.
-    pub(super) age: u64,
+    age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
     /// Judges it, in what was allocated for captures before.
@@ -347,7 +337,7 @@ pub(super) struct CaptureState {
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures, where the host had said that this one was to come.
-    pub(super) expected: Option<Position>,
+    pub(super) expected: Option<Mark>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
     /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
@@ -364,7 +354,9 @@ pub(super) struct CaptureState {
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
-    pub(super) planning: Planning,
+    /// Where the host said of this capture when the memory of its large blocks comes: at its end within these bounds,
+    /// or with each block.
+    pub(super) planning: Option<Option<Options>>,
     /// When it was first seen.
     pub(super) since: Instant,
     /// Whether another capture of one of its pools has been under way beside it: one may contain the other.
@@ -514,21 +506,45 @@ impl Captures {
         self.others(pool, None)
     }
 
-    /// Whether nothing is left in the rows that are kept for later captures.
-    #[cfg(debug_assertions)]
-    pub(super) fn is_spare_empty(&self) -> bool {
-        self.spare.iter().flatten().all(|it| {
-            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
-            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
-            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
-            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
-        })
+    /// A younger capture into a heap's pool that is under way: it may be the body of a conditional node of this one.
+    #[inline]
+    pub(super) fn nested_in(
+        &self,
+        slot: CaptureSlot,
+        pools: &Pools,
+        heap: u32,
+    ) -> Option<CaptureId> {
+        let own = self.get(slot).age;
+        let uses = |it: &CaptureState| it.pools.contains(&pools.pool_of(heap));
+        self.iter().find(|it| it.age > own && uses(it)).map(|nested| nested.id)
     }
 
     /// The pool that serves a capture's streams, if the capture is under way and one does.
     #[inline]
     pub(super) fn serves(&self, capture: CaptureId) -> Option<PoolId> {
         self.get(self.slot(capture)?).served_from
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Captures {
+    /// What [`verify`](super::verify) says of the table itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let empty = self.spare.iter().flatten().all(|it| {
+            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
+            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
+            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
+            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
+        });
+        holds!(empty, "rows are kept with something of captures that are over");
+        for (slot, CaptureState { id, age, proof, .. }) in self.with_slots() {
+            let mut others = self.with_slots().filter(|(other, _)| *other != slot);
+            let own = others.all(|(_, other)| other.id != *id && other.age != *age);
+            let mut streams = proof.streams();
+            let known = streams.all(|it| proof.stream(proof.stream_handle(it)) == Some(it));
+            holds!(own && known, "capture {} is another", id.0);
+        }
+        Ok(())
     }
 }
 
@@ -554,7 +570,7 @@ impl CaptureState {
             set_backs_seen: Moment::default(),
             undone: None,
             following: None,
-            planning: Planning::default(),
+            planning: None,
             since: Instant::now(),
             concurrent: false,
             lost: None,
@@ -592,7 +608,7 @@ impl CaptureState {
         if most > KEPT_BLOCKS || !proof.clear() {
             return false;
         }
-        (*journal, *following, *planning, *lost) = (None, None, Planning::Default, None);
+        (*journal, *following, *planning, *lost) = (None, None, None, None);
         (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
         (*step, *set_backs_seen) = (0, Moment::default());
         *capturing_thread = CapturingThread::default();
@@ -610,10 +626,12 @@ impl CaptureState {
         (self.journal.as_ref(), &mut self.checker)
     }
 
-    /// Notes a row that a block of the capture has among the live ones, and that is not noted yet.
+    /// Notes a row that a block of the capture has among the live ones.
     #[inline]
-    pub(super) fn note_row(&mut self, row: u32) {
-        self.rows.push(row);
+    pub(super) fn note_row(&mut self, blocks: &mut Blocks, row: u32) {
+        if blocks.note(row, self.age) {
+            self.rows.push(row);
+        }
     }
 
     /// The rows that its live blocks have, and others.
@@ -646,6 +664,11 @@ impl CaptureState {
         }
     }
 
+    /// The layout that its blocks of a pool are to lie by.
+    pub(super) fn following_in(&self, pool: PoolId) -> Option<&Following> {
+        self.following.as_deref().filter(|_| self.pools.first() == Some(&pool))
+    }
+
     /// The streams that it was seen on.
     pub(super) fn streams(&self) -> impl Iterator<Item = StreamHandle> + '_ {
         self.proof.streams().map(|stream| self.proof.stream_handle(stream))
@@ -660,6 +683,18 @@ impl State {
             Some(row) => Ok(row),
             None => Err(Error::Unknown { call, what: Unknown::Pool(pool) }),
         }
+    }
+
+    /// Says something of a pool, once the lock is released.
+    #[inline]
+    pub(super) fn say_of(
+        &mut self,
+        pool: PoolId,
+        level: Level,
+        text: impl FnOnce(PoolLabel) -> String,
+    ) {
+        let Self { messages, pools, .. } = self;
+        messages.say(level, || text(pools.label(pool)));
     }
 
     /// The slot of a capture under way.

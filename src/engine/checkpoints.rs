@@ -14,10 +14,10 @@ use super::names::{BlockId, PoolId};
 use super::pools::PoolRow;
 use super::report::Block;
 use super::stream_cache::Leases;
-use super::streams::{Position, StreamStatus, Timelines};
+use super::streams::{StreamStatus, Timelines};
 use super::{CheckpointRefusal, Error, HostCalls, Locked, State};
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::{Cut, RangeId, Users};
+use crate::heap::{Cut, Mark, RangeId, Users};
 
 /// The blocks that were live in a pool at some point ([`HostCalls::checkpoint`]).
 #[derive(Clone, Debug)]
@@ -227,11 +227,10 @@ impl State {
 
     /// What must be completed before memory of a pool can go to anyone but later users of the pool: all
     /// that its blocks, and what was freed of it, may be used by now.
-    fn unsettled_marks(&mut self, pool: PoolId) -> Vec<Position> {
+    fn unsettled_marks(&mut self, pool: PoolId) -> Vec<Mark> {
         let mut marks = Vec::new();
         for heap in self.pools.heaps_of(Some(pool)) {
-            let ordered = self.pools.heap(heap).ordered_positions();
-            marks.extend(ordered.map(|(timeline, position)| Position { timeline, position }));
+            marks.extend(self.pools.heap(heap).ordered_marks());
         }
         let gone = self.blocks.of(pool);
         marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
@@ -241,8 +240,7 @@ impl State {
             streams.extend(waiting.streams.iter().copied());
         }
         for stream in streams {
-            let timeline = self.timelines.of(stream);
-            marks.push(Position { timeline, position: self.timelines.now(timeline) });
+            marks.push(self.timelines.open_mark(stream));
         }
         marks
     }
@@ -377,11 +375,10 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let site = BlockSite { number, heap, range };
         let origin = if kept.graph && users.are_graphs() { Origin::Graph } else { Origin::Past };
-        let id = self.state.blocks.insert(LiveBlock {
-            tenure: Tenure::Restored(users),
-            gone,
-            ..LiveBlock::new(site, bytes, asked.clone(), origin)
-        });
+        let right = (origin, Tenure::Restored(users));
+        let mut block = LiveBlock::new(site, bytes, asked.clone(), right);
+        block.gone = gone;
+        let id = self.state.blocks.insert(block);
         self.state.count_in(heap, bytes, requested);
         self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
         Block { id, address, bytes: requested }

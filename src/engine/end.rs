@@ -359,7 +359,8 @@ impl<D: Driver> Locked<'_, D> {
         // No graph with blocks in it has run yet.
         let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
         for &pool in &pools {
-            self.drop_premapped_at_end(pool, slot);
+            // Whom a loss concerns is told at its capture's end.
+            let _ = self.end_premapped(pool, Some(slot));
         }
         let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };
         let (id, lost) = (over.id, over.lost.take());
@@ -384,9 +385,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         // What waits and is used in it is the graph's, also if it was lent.
         for waiting in self.state.waiting.iter_mut() {
-            let used_in = waiting.used_in.len();
-            waiting.used_in.retain(|&mut capture| capture != id);
-            if accepted && waiting.used_in.len() < used_in {
+            if waiting.end_use(id) && accepted {
                 waiting.users = Users::Graphs;
             }
         }
@@ -410,9 +409,8 @@ impl<D: Driver> Locked<'_, D> {
                 let waiting = row.end_capture(slot, accepted, !concurrent.is_empty());
                 for (range, users) in waiting {
                     let number = self.state.blocks.number();
-                    let mut waiting = Wait::new(BlockSite { number, heap, range }, users);
-                    waiting.captures = concurrent.clone();
-                    self.state.waiting.add(waiting);
+                    let waiting = Wait::new(BlockSite { number, heap, range }, users);
+                    self.state.waiting.add(waiting.beside(&concurrent));
                 }
             }
         }

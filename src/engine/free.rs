@@ -6,7 +6,6 @@
 
 use smallvec::SmallVec;
 
-use super::captures::CaptureState;
 use super::config::Config;
 use super::config::Flaw;
 use super::history::{Asked, EventKind, Frames};
@@ -15,12 +14,12 @@ use super::names::{BlockId, NO_CACHE};
 use super::pools::{PoolRow, Pools};
 use super::report::WaitReason;
 use super::stream_cache::Given;
-use super::streams::{Position, StreamStatus};
+use super::streams::StreamStatus;
 use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
 use crate::capture::{Markers, Moment, NodeIndex};
-use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Ended, Heap, Users};
+use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
+use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
 use crate::journal::Entry;
 use crate::layout::Demand;
 use crate::policy::Reuse;
@@ -56,10 +55,8 @@ impl State {
         if self.captures_here(capture_state) {
             return false;
         }
-        let own = block.last.is_none().then_some(block.asked.stream);
-        let others =
-            block.uses.iter().filter(|(_, last)| last.is_none()).map(|&(stream, _)| stream);
-        own.into_iter().chain(others).any(|stream| {
+        let mut unended = block.uses().filter(|(_, last)| last.is_none());
+        unended.any(|(stream, _)| {
             capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
         })
     }
@@ -72,17 +69,6 @@ impl State {
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
             self.note_lent_gone(block);
         }
-    }
-
-    /// A younger capture into the block's pool that is under way: it may be the body of a
-    /// conditional node of the block's capture, and the block may be in use there.
-    #[inline]
-    fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
-        let own = self.captures.get(home.slot).age;
-        let mut others = self.captures.iter();
-        let uses = |it: &CaptureState| it.pools.contains(&self.pools.pool_of(block.site.heap));
-        let nested = others.find(|it| it.age > own && uses(it));
-        nested.map(|nested| nested.id)
     }
 }
 
@@ -171,7 +157,7 @@ impl<D: Driver> Locked<'_, D> {
         // A capture may have the place of an input that it frees, which is one of its blocks from here on.
         self.take_input(block);
         let Origin::Capture(home) = block.origin else {
-            if !block.leased {
+            if !block.is_leased() {
                 let free = Demand::Free { block: block.site.number };
                 self.state.caches.note(block.asked.stream, free);
             }
@@ -195,7 +181,7 @@ impl<D: Driver> Locked<'_, D> {
         if is_inside
             || block.tenure.asked_of().is_some()
             || block.gone.is_some()
-            || !block.uses.is_empty()
+            || block.has_users()
         {
             return;
         }
@@ -230,11 +216,13 @@ impl<D: Driver> Locked<'_, D> {
         self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
         // The graph's from now on, as any block of the capture.
         let of_graph = matches!(block.origin, Origin::Graph);
-        block.tenure = Tenure::Own(block.tenure.users().of_block().or_graphs(of_graph));
+        if !block.is_leased() {
+            block.tenure = Tenure::Own(block.tenure.users().of_block().or_graphs(of_graph));
+        }
         block.origin = Origin::Capture(Home { slot, stream: index, since: Moment::default() });
         if self.config.lacks(Flaw::InputMarkers) {
-            block.last =
-                Some(Box::new(LastUse { markers: Markers::new(), worked: true, broken: false }));
+            let last = LastUse { markers: Markers::new(), worked: true, broken: false };
+            block.set_use(stream, Some(Box::new(last)));
         }
     }
 
@@ -282,7 +270,7 @@ impl<D: Driver> Locked<'_, D> {
         accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);
         block.asked = lease.asked;
-        block.uses = lease.uses.into_iter().map(|stream| (stream, None)).collect();
+        block.set_users(lease.uses);
         self.state.tell_gone(block.site, block.origin);
         self.free_counted(&mut block);
         Ok(())
@@ -295,10 +283,10 @@ impl<D: Driver> Locked<'_, D> {
         home: Home,
         ending: &mut Ending,
     ) -> Result<(), StreamHandle> {
-        let own = (block.asked.stream, &block.last, Flaw::OwnMarker);
         let BlockSite { number, heap, range } = block.site;
-        let others = block.uses.iter().map(|(stream, last)| (*stream, last, Flaw::ForeignMarkers));
-        for (stream, last, flaw) in std::iter::once(own).chain(others) {
+        let mut flaw = Flaw::OwnMarker;
+        for (stream, last) in block.uses() {
+            let flaw = std::mem::replace(&mut flaw, Flaw::ForeignMarkers);
             if let Some(last) = last {
                 ending.worked |= last.worked;
                 if last.broken {
@@ -327,10 +315,11 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
         }
-        if self.config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
+        if self.config.settings.reuse == Reuse::Deferred && block.has_users() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
-        if let Some(nested) = self.state.nested_capture(home, block) {
+        let State { captures, pools, .. } = &*self.state;
+        if let Some(nested) = captures.nested_in(home.slot, pools, heap) {
             self.state.capture(home.slot).write_journal(Entry::Outside { block: number });
             if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
@@ -430,8 +419,7 @@ impl<D: Driver> Locked<'_, D> {
             self.record_free(block, now.is_some());
         }
         if let Some(own) = now {
-            let mark = (own.timeline, own.position);
-            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, users);
+            self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, own, users);
             self.state.count_left_over(heap);
             return;
         }
@@ -443,13 +431,13 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Outside => SmallVec::new(),
             _ => self.state.captures.ids_of(pool),
         };
-        let mut waiting = Wait::new(site, users);
+        let mut waiting = Wait::new(site, users).beside(&captures);
         let restored = matches!(tenure, Tenure::Restored(_)) && users.are_graphs();
         if restored && self.state.pools.get(pool).is_some_and(PoolRow::is_without_graphs) {
             // A restoration put it where a capture that was never announced may have used memory.
             waiting.set_unannounced();
         }
-        (waiting.streams, waiting.captures, waiting.own) = (streams, captures, own);
+        (waiting.streams, waiting.own) = (streams, own);
         waiting.positions.extend(gone.map(|gone| *gone));
         waiting.asked = Some(block.asked.take());
         // Records the events now: the streams need not outlive the block.
@@ -476,7 +464,6 @@ impl<D: Driver> Locked<'_, D> {
         let BlockSite { heap, range, .. } = site;
         let mark = self.state.timelines.open_mark(stream);
         if self.state.may_order(self.state.pools.pool_of(heap)) {
-            let mark = (mark.timeline, mark.position);
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
             self.state.count_left_over(heap);
             return;
@@ -489,7 +476,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Mark> {
         match self.driver.is_capturing(stream) {
             Ok(false) => {}
             // The legacy stream while some blocking stream captures: it does not capture itself.

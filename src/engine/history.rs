@@ -16,7 +16,7 @@ use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
 use crate::driver::{CaptureId, StreamHandle};
-use crate::index::{new_map, Map};
+use crate::heap::MemoryMove;
 pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
 
@@ -190,14 +190,8 @@ pub(super) enum EventKind {
     FreeCompleted,
     /// A block that had waited can be handed out again.
     Completed,
-    /// A whole segment came from the driver.
-    Segment,
-    /// Memory was mapped into one.
-    Map,
-    /// A whole segment went back.
-    SegmentBack,
-    /// Memory was unmapped.
-    Unmap,
+    /// Memory came from the driver, or went back.
+    Memory(MemoryMove),
     /// A request failed; the address is what the device had free, in bytes.
     OutOfMemory,
     /// A snapshot was taken.
@@ -259,10 +253,10 @@ impl EventKind {
             Self::Free => &[Shown::FreeRequested],
             Self::FreeCompleted => &[Shown::FreeRequested, Shown::FreeCompleted],
             Self::Completed => &[Shown::FreeCompleted],
-            Self::Segment => &[Shown::SegmentAlloc],
-            Self::Map => &[Shown::SegmentMap],
-            Self::SegmentBack => &[Shown::SegmentFree],
-            Self::Unmap => &[Shown::SegmentUnmap],
+            Self::Memory(MemoryMove::Segment) => &[Shown::SegmentAlloc],
+            Self::Memory(MemoryMove::Map) => &[Shown::SegmentMap],
+            Self::Memory(MemoryMove::SegmentBack) => &[Shown::SegmentFree],
+            Self::Memory(MemoryMove::Unmap) => &[Shown::SegmentUnmap],
             Self::OutOfMemory => &[Shown::Oom],
             Self::Snapshot => &[Shown::Snapshot],
             Self::CaptureBegin | Self::CaptureEnd => &[],
@@ -376,9 +370,6 @@ pub(super) struct Ring {
     open: Chunk,
     /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// The rows of the open chunk's streams and pools.
-    by_origin: Map<(StreamHandle, PoolId), u32>,
-    latest: u32,
     /// Whether events were dropped to make room.
     lost: bool,
     keeps: Keeps,
@@ -409,8 +400,6 @@ impl Ring {
             full: VecDeque::new(),
             open: Chunk::default(),
             dropped: 0,
-            by_origin: new_map(),
-            latest: 0,
             lost: false,
             keeps,
         }
@@ -435,11 +424,11 @@ impl Ring {
     ) {
         let Some(action) = action.without(self.keeps.skipped) else { return };
         let frames = frames.filter(|_| self.keeps.origins);
-        if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
-            self.latest = self.origin(stream, pool);
-        }
         let stamp = nanoseconds(self.begun.elapsed());
-        let kept = Packed { stamp, address, bytes, origin: self.latest, action };
+        // Few streams and pools have the events of a chunk.
+        let known = self.open.origins.iter().position(|it| *it == (stream, pool));
+        let origin = known.unwrap_or_else(|| self.add_origin(stream, pool)) as u32;
+        let kept = Packed { stamp, address, bytes, origin, action };
         self.open.entries.push(kept);
         if frames.is_some() {
             self.keep_frames(frames);
@@ -464,7 +453,6 @@ impl Ring {
         let entries = Vec::with_capacity(CHUNK);
         let next = Chunk { entries, ..Chunk::default() };
         self.full.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
-        self.by_origin.clear();
     }
 
     fn drop_oldest(&mut self) {
@@ -486,13 +474,9 @@ impl Ring {
     }
 
     #[cold]
-    fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        let next = self.open.origins.len() as u32;
-        let row = *self.by_origin.entry((stream, pool)).or_insert(next);
-        if row == next {
-            self.open.origins.push((stream, pool));
-        }
-        row
+    fn add_origin(&mut self, stream: StreamHandle, pool: PoolId) -> usize {
+        self.open.origins.push((stream, pool));
+        self.open.origins.len() - 1
     }
 
     /// Keeps what the latest event has with it.

@@ -20,7 +20,6 @@ use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
 use super::planned::can_plan;
-use super::pools::Arena;
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
@@ -145,6 +144,15 @@ pub(super) enum Basis {
     Heard,
 }
 
+/// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arena {
+    heap: u32,
+    address: u64,
+    /// How many.
+    bytes: u64,
+}
+
 /// How a capture's blocks lie by a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -156,10 +164,9 @@ enum Way {
     Nowhere,
 }
 
-/// A layout that a capture follows.
+/// A layout that a capture follows in its first pool.
 #[derive(Debug)]
 pub(super) struct Following {
-    pool: PoolId,
     layout: Layout,
     basis: Basis,
     way: Way,
@@ -173,8 +180,6 @@ pub(super) struct Following {
     asked: FixedBitSet,
     /// Behind the last of them.
     next: usize,
-    /// The latest of them.
-    latest: Option<usize>,
     /// Requests since that were for none.
     lost: usize,
     /// Whether the capture asks for less than the layout was made for.
@@ -186,9 +191,8 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub(super) fn new(pool: PoolId, layout: Layout, basis: Basis) -> Self {
+    pub(super) fn new(layout: Layout, basis: Basis) -> Self {
         Self {
-            pool,
             basis,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
@@ -197,7 +201,6 @@ impl Following {
             arena: None,
             streams: Vec::new(),
             next: 0,
-            latest: None,
             lost: 0,
             smaller: false,
             blocks: 0,
@@ -222,9 +225,9 @@ impl Following {
         }
     }
 
-    /// Whether the blocks of a pool lie by pages, and get their memory at the capture's end.
-    pub(super) fn is_paged(&self, pool: PoolId) -> bool {
-        self.way == Way::Pages && self.pool == pool
+    /// Whether the blocks lie by pages, and get their memory at the capture's end.
+    pub(super) fn is_paged(&self) -> bool {
+        self.way == Way::Pages
     }
 
     /// Notes what became of a request. One without its place is told.
@@ -254,13 +257,9 @@ impl Following {
         }
     }
 
-    /// Begins and ends that blocks are still to have while the latest request's block is expected to be in use.
-    fn wanted(&self, why: Why, base: u64) -> Vec<(u64, u64)> {
+    /// Begins and ends that blocks of the layout are still to have: of those before the row `until`, or of all.
+    fn wanted(&self, until: Option<u32>, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
-        let until = match why {
-            Why::Taken => self.latest.and_then(|row| places[row].until),
-            _ => None,
-        };
         let until = until.map_or(places.len(), |until| until as usize);
         let rows = (self.next.saturating_sub(WINDOW + self.lost)..until).take(AHEAD);
         let open = rows.filter(|&row| !self.asked.contains(row));
@@ -308,7 +307,6 @@ impl Following {
             self.streams.push((stream, place.stream));
         }
         self.asked.insert(row);
-        self.latest = Some(row);
         self.lost = 0;
         self.next = self.next.max(row + 1);
         Ok((row, place))
@@ -318,8 +316,8 @@ impl Following {
 impl<D: Driver> Locked<'_, D> {
     /// Whether a capture follows a layout whose blocks of a pool have memory at once.
     pub(super) fn is_laid(&self, slot: CaptureSlot, pool: PoolId) -> bool {
-        let following = self.state.captures.get(slot).following.as_ref();
-        following.is_some_and(|it| it.pool == pool && it.way == Way::Arena && !it.is_given_up())
+        let following = self.state.captures.get(slot).following_in(pool);
+        following.is_some_and(|it| it.way == Way::Arena && !it.is_given_up())
     }
 
     /// A place by the layout that a capture follows; `None` where the block cannot have its place, nor one beside.
@@ -336,9 +334,10 @@ impl<D: Driver> Locked<'_, D> {
             self.state.capture(slot).following = None;
             return None;
         }
-        let why = found.as_ref().err().copied();
+        let missed = found.as_ref().err().copied();
+        let found = found.map_err(|(why, _)| why);
         let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        let placed = why.map_or(placed, |why| self.place_beside(request, requester, why));
+        let placed = missed.map_or(placed, |it| self.place_beside(request, requester, it.1));
         if placed.is_none() {
             self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
         }
@@ -353,8 +352,9 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         stream: StreamIndex,
     ) -> Option<Result<(u64, u64), Why>> {
-        let following = self.state.capture(slot).following.as_mut();
-        let following = following.filter(|it| it.is_paged(request.pool))?;
+        let capture_state = self.state.capture(slot);
+        capture_state.following_in(request.pool).filter(|it| it.is_paged())?;
+        let following = capture_state.following.as_mut()?;
         let found = following.place_of(request.bytes, stream);
         let pages = following.layout.pages()?;
         let spot = |(row, _): (usize, Place)| (pages.offsets()[row], pages.span());
@@ -416,13 +416,13 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         request: &Request,
         requester: Requester,
-        why: Why,
+        until: Option<u32>,
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
         let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
         let asked_for = following.is_asked_for();
-        let wanted = following.wanted(why, base);
+        let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
             let heap = pools.heap_mut(heap);
@@ -432,29 +432,33 @@ impl<D: Driver> Locked<'_, D> {
             };
             place(&wanted).or_else(|| place(&all))
         });
-        let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && homes.first == heap && asked_for {
+        let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
+        if placed.is_none() && first == heap && asked_for {
             // What the driver refuses, the pool may still have.
-            return self.grow(request, homes.first, requester, true).ok().flatten();
+            return self.grow(request, first, requester, true).ok().flatten();
         }
         placed.map(|placed| (heap, placed))
     }
 
+    /// The place of the next request. Else why it has none, and where its place is taken, up to which row of the layout
+    /// its block is expected to be in use.
     fn place_next(
         &mut self,
         request: &Request,
         requester: Requester,
-    ) -> Result<(u32, Placed), Why> {
+    ) -> Result<(u32, Placed), (Why, Option<u32>)> {
+        let other = |why: Why| (why, None);
         let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return Err(Why::Taken);
+            return Err(other(Why::Taken));
         };
-        let following = self.state.capture(slot).following.as_mut().ok_or(Why::More)?;
-        let (_, Place { offset, .. }) = following.place_of(request.bytes, stream)?;
+        let following = self.state.capture(slot).following.as_mut().ok_or(other(Why::More))?;
+        let found = following.place_of(request.bytes, stream);
+        let (_, Place { offset, until, .. }) = found.map_err(other)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, requester, all)?;
+                let arena = self.arena(request, requester, all).map_err(other)?;
                 if let Some(following) = &mut self.state.capture(slot).following {
                     following.arena = Some(arena);
                 }
@@ -471,7 +475,7 @@ impl<D: Driver> Locked<'_, D> {
             None if self.fill_arena(request, heap, (base, all), address) => place(self),
             placed => placed,
         };
-        placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
+        placed.map(|placed| (heap, placed)).ok_or((Why::Taken, until))
     }
 
     /// Brings memory behind a place of an arena, where it has none yet. Says whether any came.
@@ -521,7 +525,7 @@ impl<D: Driver> Locked<'_, D> {
         let (homes, earlier) = (row.homes(bytes, requester), row.arena());
         let driver = self.driver;
         let free = self.with_proof(requester, |pools, proof| {
-            let mut each = [Some(homes.first), homes.second].into_iter().flatten();
+            let mut each = homes.into_iter();
             let find = |heap: u32| pools.heap(heap).find_place(&[], bytes, requester, proof);
             let found = each.clone().find_map(|heap| Some((heap, find(heap)?)));
             found.or_else(|| {
@@ -541,7 +545,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
             return Ok((heap, address));
         }
-        let heap = homes.first;
+        let [heap, _] = homes;
         let following = self.state.captures.get(slot).following.as_ref();
         if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
             let following = self.state.capture(slot).following.iter_mut();
@@ -645,7 +649,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(request.pool, layout, lesson.run.basis());
+        let following = Following::new(layout, lesson.run.basis());
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
             format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
@@ -811,7 +815,7 @@ impl<D: Driver> Plans<'_, D> {
             let vain = planned && !paged && locked.is_vain(pool, &layout);
             let otherwise = if vain { Way::Nowhere } else { Way::Arena };
             let way = if paged { Way::Pages } else { otherwise };
-            let following = Following { way, ..Following::new(pool, layout, Basis::AskedFor) };
+            let following = Following { way, ..Following::new(layout, Basis::AskedFor) };
             locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })

@@ -10,10 +10,9 @@ use super::history::Asked;
 use super::live_blocks::{LiveBlock, Tenure};
 use super::names::{GraphId, PoolId};
 use super::report::Block;
-use super::streams::Position;
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
-use crate::heap::{is_small, Lent, Placed, Requester};
+use crate::heap::{is_small, Lent, Mark, Placed, Requester};
 use crate::sync::AtomicBool;
 
 const CALL: &str = "lend";
@@ -275,7 +274,7 @@ impl<D: Driver> Locked<'_, D> {
     {
         let row = self.state.pool(pool, "launch")?;
         let (live, _) = row.lent();
-        let behind: Vec<Position> = row.borrowers().to_vec();
+        let behind: Vec<Mark> = row.borrowers().to_vec();
         if live > 0 {
             let blocks = self.state.lent_blocks(pool);
             let why = PoolRefusal::BlocksLent { blocks };
@@ -318,10 +317,10 @@ impl<D: Driver> Locked<'_, D> {
                 continue;
             }
             let homes = row.homes(bytes, requester);
-            self.drop_premapped_for_eager(offering)?;
+            self.end_premapped(offering, None)?;
             self.take_back_own((offering, stream), is_small(bytes));
             if self.config.lacks(Flaw::Lending) {
-                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+                self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
             }
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));

@@ -9,12 +9,11 @@ use super::free::LastUse;
 use super::history::Asked;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::Pools;
-use super::streams::Position;
 use crate::capture::{Moment, StreamIndex};
 use crate::driver::StreamHandle;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, Lent, RangeId, Users};
+use crate::heap::{CaptureSlot, Lent, Mark, RangeId, Users};
 use crate::journal::BlockNumber;
 
 /// Where a block was allocated.
@@ -52,6 +51,8 @@ pub(super) enum Tenure {
     Lent(Lent),
     /// That of the pool's graphs: it was lent until one more was captured beside it, whose output it is taken for.
     Adopted,
+    /// The pool's, of eager work: a stream cache has it on lease, and knows which other streams use the block.
+    Leased,
 }
 
 impl Tenure {
@@ -60,7 +61,7 @@ impl Tenure {
     pub(super) fn users(self) -> Users {
         match self {
             Self::Own(users) | Self::Restored(users) => users,
-            Self::Offered(_) => Users::Eager,
+            Self::Offered(_) | Self::Leased => Users::Eager,
             Self::Lent(_) => Users::Lent,
             Self::Adopted => Users::Graphs,
         }
@@ -80,7 +81,7 @@ impl Tenure {
         match self {
             Self::Own(_) | Self::Lent(_) | Self::Adopted => Self::Own(Users::Eager),
             Self::Restored(_) => Self::Restored(Users::Eager),
-            Self::Offered(pool) => Self::Offered(pool),
+            Self::Offered(_) | Self::Leased => self,
         }
     }
 
@@ -120,30 +121,29 @@ pub(super) struct LiveBlock {
     pub(super) origin: Origin,
     pub(super) tenure: Tenure,
     /// Last use on its own stream.
-    pub(super) last: Option<Box<LastUse>>,
+    last: Option<Box<LastUse>>,
     /// Other streams that use it, each with its last use, where the host declared that.
-    pub(super) uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
+    uses: SmallVec<[(StreamHandle, Option<Box<LastUse>>); 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
-    pub(super) gone: Option<Box<Position>>,
-    /// Whether a stream cache has it on lease; the stream cache then knows which other streams use it.
-    pub(super) leased: bool,
+    pub(super) gone: Option<Box<Mark>>,
 }
 
 impl LiveBlock {
     /// A new live block; `bytes` is what it occupies.
     #[inline(always)]
-    pub(super) fn new(site: BlockSite, bytes: u64, asked: Asked, origin: Origin) -> Self {
-        Self {
-            site,
-            bytes,
-            asked,
-            origin,
-            tenure: Tenure::Own(Users::Eager),
-            last: None,
-            uses: SmallVec::new(),
-            gone: None,
-            leased: false,
-        }
+    pub(super) fn new(
+        site: BlockSite,
+        bytes: u64,
+        asked: Asked,
+        (origin, tenure): (Origin, Tenure),
+    ) -> Self {
+        Self { site, bytes, asked, origin, tenure, last: None, uses: SmallVec::new(), gone: None }
+    }
+
+    /// Whether a stream cache has it on lease.
+    #[inline]
+    pub(super) fn is_leased(&self) -> bool {
+        matches!(self.tenure, Tenure::Leased)
     }
 
     /// Notes that a stream uses the block: for the last time, or until it is freed.
@@ -155,6 +155,24 @@ impl LiveBlock {
         } else {
             self.uses.push((stream, last));
         }
+    }
+
+    /// The streams that use it, its own first, each with its last use, where the host declared that.
+    #[inline]
+    pub(super) fn uses(&self) -> impl Iterator<Item = (StreamHandle, Option<&LastUse>)> {
+        let others = self.uses.iter().map(|(stream, last)| (*stream, last.as_deref()));
+        std::iter::once((self.asked.stream, self.last.as_deref())).chain(others)
+    }
+
+    /// Notes the other streams that use it, each until it is freed.
+    pub(super) fn set_users(&mut self, streams: impl IntoIterator<Item = StreamHandle>) {
+        self.uses = streams.into_iter().map(|stream| (stream, None)).collect();
+    }
+
+    /// Whether other streams use it.
+    #[inline]
+    pub(super) fn has_users(&self) -> bool {
+        !self.uses.is_empty()
     }
 
     /// The other streams that use it.
@@ -249,7 +267,7 @@ impl Blocks {
         row.listing = Listing::Recent(of_pool.recent.len() as u32);
         of_pool.recent.push(slot);
         of_pool.bytes += listed_bytes(heap, block.bytes);
-        if block.leased {
+        if block.is_leased() {
             of_pool.leased[class(Pools::is_small(heap))] += block.bytes;
         }
         row.number = number;
@@ -280,8 +298,9 @@ impl Blocks {
 
     /// Leaves a block out of the lists: never, outside tests.
     pub(super) fn forget_listing(&mut self, id: BlockId) {
-        let Some(&LiveBlock { site, bytes, leased, .. }) = self.get(id) else { return };
-        self.unlist(id.slot, site.heap, bytes, leased);
+        let Some(block) = self.get(id) else { return };
+        let (heap, bytes, leased) = (block.site.heap, block.bytes, block.is_leased());
+        self.unlist(id.slot, heap, bytes, leased);
     }
 
     /// Forgets a pool that is gone: its row will be another's.
@@ -433,8 +452,9 @@ impl Blocks {
 
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
-        let &LiveBlock { site, bytes, leased, .. } = self.get(id)?;
-        self.unlist(id.slot, site.heap, bytes, leased);
+        let block = self.get(id)?;
+        let (heap, bytes, leased) = (block.site.heap, block.bytes, block.is_leased());
+        self.unlist(id.slot, heap, bytes, leased);
         self.vacant.push(id.slot);
         // In the end, so that the block is copied once.
         self.rows[id.slot as usize].block.take()
@@ -506,7 +526,7 @@ impl Blocks {
             );
             let counted = &mut of_pools[pool];
             *counted = (counted.0 + 1, counted.1 + listed_bytes(heap, bytes), counted.2);
-            if block.leased {
+            if block.is_leased() {
                 counted.2[class(Pools::is_small(heap))] += bytes;
             }
         }

@@ -19,7 +19,7 @@ use super::{
     one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
 };
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
-use crate::heap::{Change, Heap, RangeId, TimelineId};
+use crate::heap::{Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
 use crate::settings::Settings;
 use crate::size::Size;
@@ -407,7 +407,7 @@ impl State {
 
     /// Names every live block, with what was asked for.
     pub(super) fn each_live(&self, mut tell: impl FnMut(BlockId, &LiveBlock, &Asked)) {
-        for (id, block) in self.blocks.named().filter(|(_, block)| !block.leased) {
+        for (id, block) in self.blocks.named().filter(|(_, block)| !block.is_leased()) {
             tell(id, block, &block.asked);
         }
         for cache in self.caches.used() {
@@ -419,44 +419,36 @@ impl State {
         }
     }
 
-    /// Notes in counts and history what a heap got from the driver and gave back.
+    /// Notes in counts and history what a heap got from the driver and gave back, and says it.
     pub(super) fn count_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
         let changes = self.pools.counted_heap_mut(heap).take_changes();
         let pool = self.pools.pool_of(heap);
-        self.say_changes(pool, &changes);
-        for Change { mapped, whole, address, bytes, pieces } in changes {
-            let counts = self.accounts.counts();
-            let (count, action) = match (mapped, whole) {
-                (true, true) => (&mut counts.num_device_alloc, EventKind::Segment),
-                (true, false) => (&mut counts.num_device_alloc, EventKind::Map),
-                (false, true) => (&mut counts.num_device_free, EventKind::SegmentBack),
-                (false, false) => (&mut counts.num_device_free, EventKind::Unmap),
-            };
-            *count += pieces as u64;
-            if bytes > 0 {
-                self.note_segment(mapped, (address, bytes));
-                self.record_event(action, (address, bytes), None, pool);
-            }
-        }
-    }
-
-    /// Says by how much a pool has grown and what it has given back.
-    fn say_changes(&mut self, pool: PoolId, changes: &[Change]) {
         let reserved = self.pools.reserved(pool);
-        for (mapped, what) in [(true, "has grown by"), (false, "has given back")] {
-            let changes = || changes.iter().filter(|change| change.mapped == mapped);
-            let bytes: u64 = changes().map(|change| change.bytes).sum();
+        for (came, what) in [(true, "has grown by"), (false, "has given back")] {
+            let changes = || changes.iter().filter(|(moved, ..)| moved.came() == came);
+            let bytes: u64 = changes().map(|(_, place, _)| place.1).sum();
             if bytes == 0 {
                 continue;
             }
             self.say_of(pool, Level::Debug, |pool| {
-                let pieces: usize = changes().map(|change| change.pieces).sum();
+                let pieces: usize = changes().map(|(.., pieces)| pieces).sum();
                 let (bytes, reserved) = (Size(bytes), Size(reserved));
                 format!("{pool} {what} {bytes} in {pieces} pieces, and holds {reserved}")
             });
+        }
+        for (moved, place, pieces) in changes {
+            let counts = self.accounts.counts();
+            match moved.came() {
+                true => counts.num_device_alloc += pieces as u64,
+                false => counts.num_device_free += pieces as u64,
+            }
+            if place.1 > 0 {
+                self.note_segment(moved.came(), place);
+                self.record_event(EventKind::Memory(moved), place, None, pool);
+            }
         }
     }
 }
@@ -554,13 +546,13 @@ impl<D: Driver> Locked<'_, D> {
         for heap in self.state.pools.heaps_of(pool) {
             freed |= self.free_completed_in(heap);
         }
-        for timeline in timelines {
-            let mut heaps = self.state.pools.heaps();
-            if self.state.timelines.is_over(timeline)
-                && !heaps.any(|heap| heap.has_stream_ordered(timeline))
-            {
-                self.state.timelines.recycle(timeline);
+        let State { timelines: all, pools, .. } = &mut *self.state;
+        let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
+        if !over.is_empty() {
+            for mark in pools.heaps().flat_map(Heap::ordered_marks) {
+                over.retain(|&it| it != mark.timeline);
             }
+            over.into_iter().for_each(|timeline| all.recycle(timeline));
         }
         freed
     }
@@ -569,7 +561,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
         let State { timelines, pools, .. } = &mut *self.state;
         let row = pools.counted_heap_mut(heap);
-        let settled = row.free_completed(|timeline| timelines.completed(timeline));
+        let settled = row.free_completed(|mark| timelines.is_reached(mark));
         if settled {
             pools.change(heap);
             self.drop_uncached(heap);

@@ -117,36 +117,6 @@ struct Locked<'a, D: Driver> {
     errands: Errands,
 }
 
-impl State {
-    fn new(engine: u32, caches: Arc<StreamCaches>, tuning: Tuning) -> Self {
-        Self {
-            pools: Pools::new(engine),
-            captures: Captures::default(),
-            blocks: Blocks::new(engine),
-            waiting: WaitTable::default(),
-            timelines: Timelines::new(),
-            caches,
-            accounts: Accounts::default(),
-            history: None,
-            segment_origins: SegmentOrigins::new(),
-            tuning,
-            imports: Imports::default(),
-            journals: false,
-            foresight: None,
-            lessons: Lessons::default(),
-            terminals: Vec::new(),
-            messages: Messages::default(),
-        }
-    }
-
-    /// Says something of a pool, once the lock is released.
-    #[inline]
-    fn say_of(&mut self, pool: PoolId, level: Level, text: impl FnOnce(PoolLabel) -> String) {
-        let Self { messages, pools, .. } = self;
-        messages.say(level, || text(pools.label(pool)));
-    }
-}
-
 /// An allocator on one device.
 ///
 /// All calls may come from any thread. Calls that concern streams of a capture read its graph and
@@ -220,8 +190,24 @@ impl<D: Driver> Engine<D> {
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
         let caches = Arc::new(StreamCaches::new(number, Hears::by(&config.settings)));
-        let tuning = Tuning::new(config.settings.clone(), total);
-        let mut state = State::new(number, Arc::clone(&caches), tuning);
+        let mut state = State {
+            pools: Pools::new(number),
+            captures: Captures::default(),
+            blocks: Blocks::new(number),
+            waiting: WaitTable::default(),
+            timelines: Timelines::new(),
+            caches: Arc::clone(&caches),
+            accounts: Accounts::default(),
+            history: None,
+            segment_origins: SegmentOrigins::new(),
+            tuning: Tuning::new(config.settings.clone(), total),
+            imports: Imports::default(),
+            journals: false,
+            foresight: None,
+            lessons: Lessons::default(),
+            terminals: Vec::new(),
+            messages: Messages::default(),
+        };
         state.keep_history(&HistoryOptions::latest(config.settings.history));
         let engine = Self {
             driver,

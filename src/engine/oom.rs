@@ -238,10 +238,16 @@ impl OutOfMemory {
 /// Memory that is missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    pub(super) bytes: u64,
-    pub(super) pool: PoolId,
-    /// Whether the host may be made to wait for the work of streams.
-    pub(super) waits: bool,
+    bytes: u64,
+    pool: PoolId,
+    waits: bool,
+}
+
+impl Need {
+    /// So many bytes in a pool; `waits` says whether the host may be made to wait for the work of streams.
+    pub(super) fn new(bytes: u64, pool: PoolId, waits: bool) -> Self {
+        Self { bytes, pool, waits }
+    }
 }
 
 /// What is tried to find memory for a request.

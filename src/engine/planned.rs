@@ -15,7 +15,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::allocate::Request;
-use super::captures::{CaptureState, Planning};
+use super::captures::CaptureState;
 use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
@@ -66,13 +66,11 @@ impl State {
         })
     }
 
-    fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
-        pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
-    }
-
     /// The heaps of a pool that hold premapped memory.
     fn premapped_heaps(&self, pool: PoolId) -> SmallVec<[u32; 2]> {
-        let heaps = self.pools.get(pool).map(PoolRow::heaps).into_iter().flatten();
+        // Captures alone map ahead, and leave nothing of it.
+        let row = self.pools.get(pool).filter(|row| row.captures() > 0);
+        let heaps = row.map(PoolRow::heaps).into_iter().flatten();
         heaps.filter(|&heap| self.pools.heap(heap).premapped() > 0).collect()
     }
 
@@ -195,7 +193,7 @@ impl<D: Driver> Locked<'_, D> {
             };
         }
         let capture = self.state.capture(slot).id;
-        let heap = self.state.pools.planned_heap(pool);
+        let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let limit = self.state.room(pool);
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
@@ -236,11 +234,10 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let capture = self.state.capture(slot).id;
-        let heap = self.state.pools.planned_heap(pool);
+        let heap = self.state.pools.planned_heap(pool, self.config.settings.exportable);
         let limit = self.state.room(pool);
-        let exportable = self.state.tuning.settings().exportable;
         let row = self.state.pools.planned_mut(heap);
-        match row.place_fixed(self.driver, capture, (bytes, exportable), limit) {
+        match row.place_fixed(self.driver, capture, bytes, limit) {
             Err(error) if error.is_out_of_memory() => Ok(None),
             placed => Ok(placed?.map(|placed| (heap, placed))),
         }
@@ -271,11 +268,12 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
+    #[inline(always)]
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         let capture_state = self.state.captures.get(slot);
         capture_state.journal.as_ref()?;
-        let laid_at_once = |following: &Following| !following.is_paged(pool);
-        if capture_state.following.as_deref().is_some_and(laid_at_once) {
+        let paged = |it: &Following| it.is_paged() && capture_state.pools.first() == Some(&pool);
+        if capture_state.following.as_deref().is_some_and(|following| !paged(following)) {
             return None;
         }
         self.asked_plan(slot, pool)
@@ -284,9 +282,8 @@ impl<D: Driver> Locked<'_, D> {
     /// The bounds of the plan that the host asks for, of a capture or of all into a pool.
     pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<&Options> {
         match &self.state.captures.get(slot).planning {
-            Planning::Off => None,
-            Planning::On(options) => Some(options),
-            Planning::Default => self.asked_of_all(pool),
+            Some(options) => options.as_ref(),
+            None => self.asked_of_all(pool),
         }
     }
 
@@ -369,7 +366,7 @@ impl<D: Driver> Locked<'_, D> {
             report.scratch_mappings = scratch_mappings;
             report.capturing_ns = nanoseconds(capturing.saturating_sub(planning));
             let started = Instant::now();
-            let need = Need { bytes: new_bytes, pool, waits: false };
+            let need = Need::new(new_bytes, pool, false);
             let bound = self.oom_ladder(need, |locked, attempt| {
                 let room = locked.state.room(pool).saturating_add(scratch);
                 if attempt != Remedy::Grow || new_bytes > room {
@@ -407,10 +404,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// A graph, or a capture that has become none, is over: its blocks in planned heaps go.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
-        for heap in self.state.planned_of(pools) {
-            self.state.pools.planned_mut(heap).end_graph(capture);
-        }
         for &pool in pools {
+            for heap in self.state.pools.planned_heaps(Some(pool)) {
+                self.state.pools.planned_mut(heap).end_graph(capture);
+            }
             self.release_planned(Some(pool));
         }
     }
@@ -446,26 +443,18 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle memory.
-    pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
+    /// Gives the premapped memory of a pool back before a capture ends, if one is named, or before work outside
+    /// captures is handed a place in the pool; what cannot go is kept as idle memory. After the driver's error memory
+    /// of the pool is lost: it is suspended now.
+    pub(super) fn end_premapped(
+        &mut self,
+        pool: PoolId,
+        capture: Option<CaptureSlot>,
+    ) -> Result<(), DriverError> {
         if self.state.premapped_heaps(pool).is_empty() {
-            return;
-        }
-        if self.state.may_drop_premapped(pool, Some(capture)) {
-            // Whom a loss concerns is told at its capture's end.
-            let _ = self.drop_premapped(pool);
-        }
-        self.state.keep_premapped(pool);
-    }
-
-    /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
-    /// cannot go is kept as idle memory. After the driver's error memory of the pool is lost: it is suspended now.
-    pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        // Captures alone map ahead, and leave nothing of it.
-        if self.state.pools.get(pool).is_none_or(|pool| pool.captures() == 0) {
             return Ok(());
         }
-        if self.state.may_drop_premapped(pool, None) {
+        if self.state.may_drop_premapped(pool, capture) {
             self.drop_premapped(pool)?;
         }
         self.state.keep_premapped(pool);
@@ -585,7 +574,7 @@ impl<D: Driver> Plans<'_, D> {
             if options.is_some() && !possible() {
                 return Err(Error::CannotPlan { capture });
             }
-            locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
+            locked.state.capture(slot).planning = Some(options);
             Ok(())
         })
     }

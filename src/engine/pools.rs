@@ -10,16 +10,16 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
+use super::layout::Arena;
 use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
-use super::streams::Position;
 use super::{Engine, Error, Level, PoolRefusal};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
+use crate::heap::{is_small, Heap, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -73,7 +73,7 @@ pub(super) struct PoolRow {
     /// Who may have what is free here.
     spare: Spare,
     /// What is to be completed before memory goes to others than users of the pool, one mark for a timeline at most.
-    settling: SmallVec<[Position; 2]>,
+    settling: SmallVec<[Mark; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
     /// Whether its memory moves to the host or back, so that copies may read or write it.
@@ -90,7 +90,7 @@ struct Loans {
     /// Live blocks in it: how many, and their bytes.
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
-    behind: SmallVec<[Position; 2]>,
+    behind: SmallVec<[Mark; 2]>,
     /// Whether some of that came after the launch under way has asked.
     unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
@@ -99,23 +99,9 @@ struct Loans {
     asks: Arc<AtomicBool>,
 }
 
-/// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arena {
-    pub(super) heap: u32,
-    pub(super) address: u64,
-    /// How many.
-    pub(super) bytes: u64,
-}
-
-/// Where a block may lie.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Homes {
-    /// The heap that is searched first, and that grows.
-    pub(super) first: u32,
-    /// The one that is searched then.
-    pub(super) second: Option<u32>,
-}
+/// The heaps in which a block may lie: the one that is searched first, and that grows, and the one that is searched
+/// then, which may be the same.
+pub(super) type Homes = [u32; 2];
 
 impl PoolRow {
     fn heap(&self, kind: usize) -> u32 {
@@ -158,11 +144,11 @@ impl PoolRow {
         let [small, large] = self.heaps();
         match requester {
             Requester::Capture { .. } | Requester::Lent { .. } if self.grows_in_place => {
-                Homes { first: large, second: Some(small) }
+                [large, small]
             }
             _ => {
                 let own = if is_small(bytes) { small } else { large };
-                Homes { first: own, second: None }
+                [own, own]
             }
         }
     }
@@ -219,12 +205,12 @@ impl PoolRow {
     }
 
     /// What must be completed before free memory of the pool may leave it.
-    pub(super) fn settling(&self) -> &[Position] {
+    pub(super) fn settling(&self) -> &[Mark] {
         &self.settling
     }
 
     /// Keeps free memory in the pool until these marks are reached.
-    pub(super) fn settle_behind(&mut self, marks: &[Position]) {
+    pub(super) fn settle_behind(&mut self, marks: &[Mark]) {
         marks.iter().for_each(|&mark| raise(&mut self.settling, mark));
     }
 
@@ -255,12 +241,12 @@ impl PoolRow {
     }
 
     /// What the next launch of a graph comes after: all that has used memory which was lent.
-    pub(super) fn borrowers(&self) -> &[Position] {
+    pub(super) fn borrowers(&self) -> &[Mark] {
         &self.lending.behind
     }
 
     /// Makes the next launch of a graph come after a mark.
-    pub(super) fn launch_behind(&mut self, mark: Position) {
+    pub(super) fn launch_behind(&mut self, mark: Mark) {
         self.lending.asks.store(true, Ordering::Relaxed);
         self.lending.unfollowed = true;
         raise(&mut self.lending.behind, mark);
@@ -296,7 +282,7 @@ impl PoolRow {
 }
 
 /// Adds a mark to those of which each timeline has at most one, the latest.
-fn raise(marks: &mut SmallVec<[Position; 2]>, mark: Position) {
+fn raise(marks: &mut SmallVec<[Mark; 2]>, mark: Mark) {
     match marks.iter_mut().find(|it| it.timeline == mark.timeline) {
         Some(known) => known.position = known.position.max(mark.position),
         None => marks.push(mark),
@@ -396,8 +382,7 @@ impl Pools {
             owner: None,
         });
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
-            let source = pool.config.source.clone();
-            let mut made = Heap::new(plan, source);
+            let mut made = Heap::new(plan);
             if asleep.is_some() {
                 *made.holding_mut().presence_mut() = Presence::Suspended;
             }
@@ -687,10 +672,11 @@ impl Pools {
         }
     }
 
-    /// The heap of a pool for blocks that get their memory later, new at the first.
-    pub(super) fn planned_heap(&mut self, id: PoolId) -> u32 {
+    /// The heap of a pool for blocks that get their memory later, new at the first; `exportable` as for
+    /// [`PlannedHeap::new`].
+    pub(super) fn planned_heap(&mut self, id: PoolId, exportable: bool) -> u32 {
         let pool = self.get_mut(id).expect("a requester names a pool");
-        pool.planned.get_or_insert_default();
+        pool.planned.get_or_insert_with(|| Box::new(PlannedHeap::new(exportable)));
         pool.heap(PLANNED)
     }
 

@@ -222,7 +222,7 @@ impl State {
                 occupants.push(((site.heap, site.range), (state, asked.clone())));
             }
         };
-        for block in self.blocks.iter().filter(|block| !block.leased) {
+        for block in self.blocks.iter().filter(|block| !block.is_leased()) {
             add(block.site, BlockState::ActiveAllocated, &block.asked);
         }
         for (_, cached, lease) in caches.into_iter().flat_map(StreamCache::leases) {

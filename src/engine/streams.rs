@@ -13,17 +13,10 @@ use crate::driver::{
 };
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::TimelineId;
+use crate::heap::{Mark, TimelineId};
 use crate::index::{new_map, Map};
 use crate::recent::{stream_key, Recent};
 use crate::sync::thread_local;
-
-/// A point on a timeline: reached once the position is completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) timeline: TimelineId,
-    pub(super) position: u64,
-}
 
 /// Where a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +49,6 @@ struct Timeline {
     fences: VecDeque<(u64, Event)>,
     /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
-    busy: bool,
     life: Life,
     /// The thread that named the stream last, if any has.
     thread: Option<Weak<()>>,
@@ -125,8 +117,8 @@ pub(super) struct Timelines {
 
 impl Timelines {
     /// A mark that is reached at any position of its timeline. There is one wherever a block has been.
-    pub(super) fn passed() -> Position {
-        Position { timeline: TimelineId::new(0), position: 0 }
+    pub(super) fn passed() -> Mark {
+        Mark { timeline: TimelineId::new(0), position: 0 }
     }
 
     pub(super) fn new() -> Self {
@@ -174,7 +166,6 @@ impl Timelines {
                     expected: None,
                     fences: VecDeque::new(),
                     parked: BTreeMap::new(),
-                    busy: false,
                     life: Life::Used,
                     thread: None,
                     device: None,
@@ -292,16 +283,16 @@ impl Timelines {
     }
 
     /// What a stream holds so far, or will until the next event behind it.
-    pub(super) fn open_mark(&mut self, stream: StreamHandle) -> Position {
+    pub(super) fn open_mark(&mut self, stream: StreamHandle) -> Mark {
         let timeline = self.of(stream);
-        Position { timeline, position: self.now(timeline) }
+        Mark { timeline, position: self.now(timeline) }
     }
 
     pub(super) fn completed(&self, timeline: TimelineId) -> u64 {
         self.rows[timeline.index()].completed
     }
 
-    pub(super) fn is_reached(&self, mark: Position) -> bool {
+    pub(super) fn is_reached(&self, mark: Mark) -> bool {
         self.completed(mark.timeline) >= mark.position
     }
 
@@ -310,10 +301,10 @@ impl Timelines {
         &mut self,
         driver: &D,
         stream: StreamHandle,
-    ) -> Option<Position> {
+    ) -> Option<Mark> {
         let timeline = self.of(stream);
         let position = self.rows[timeline.index()].open;
-        self.record(driver, timeline).then_some(Position { timeline, position })
+        self.record(driver, timeline).then_some(Mark { timeline, position })
     }
 
     /// Has what a stream is given come after a mark; false where no event can be recorded behind that now.
@@ -321,7 +312,7 @@ impl Timelines {
         &mut self,
         driver: &D,
         stream: StreamHandle,
-        mark: Position,
+        mark: Mark,
     ) -> driver::Result<bool> {
         if self.is_reached(mark) {
             return Ok(true);
@@ -344,7 +335,7 @@ impl Timelines {
     }
 
     /// An event behind a mark that was not seen to be reached.
-    fn event_behind(&self, mark: Position) -> Option<EventHandle> {
+    fn event_behind(&self, mark: Mark) -> Option<EventHandle> {
         let fences = &self.rows[mark.timeline.index()].fences;
         fences.iter().find(|fence| fence.0 >= mark.position).map(|(_, event)| **event)
     }
@@ -354,7 +345,7 @@ impl Timelines {
         &mut self,
         driver: &D,
         stream: StreamHandle,
-    ) -> Position {
+    ) -> Mark {
         let mark = self.open_mark(stream);
         self.fence(driver, mark.timeline);
         mark
@@ -368,10 +359,10 @@ impl Timelines {
     }
 
     /// Where a stream stood when it was last said to be about to capture, unless that was asked before.
-    pub(super) fn take_expected(&mut self, stream: StreamHandle) -> Option<Position> {
+    pub(super) fn take_expected(&mut self, stream: StreamHandle) -> Option<Mark> {
         let timeline = self.known(stream)?;
         let position = self.rows[timeline.index()].expected.take()?;
-        Some(Position { timeline, position })
+        Some(Mark { timeline, position })
     }
 
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything waits for it.
@@ -425,22 +416,21 @@ impl Timelines {
     }
 
     fn set_busy(&mut self, timeline: TimelineId) {
-        let row = &mut self.rows[timeline.index()];
-        if !row.busy {
-            row.busy = true;
+        // Few are: a look at each costs less than what had this one look for an event.
+        if !self.busy.contains(&timeline) {
             self.busy.push_back(timeline);
         }
     }
 
     /// Takes back what [`Timelines::park`] has parked at a mark.
-    pub(super) fn unpark(&mut self, mark: Position, number: u32) {
+    pub(super) fn unpark(&mut self, mark: Mark, number: u32) {
         if let Some(parked) = self.rows[mark.timeline.index()].parked.get_mut(&mark.position) {
             parked.retain(|&it| it != number);
         }
     }
 
     /// Lets the caller's number wait for a mark. [`Timelines::poll`] gives it back.
-    pub(super) fn park(&mut self, mark: Position, number: u32) {
+    pub(super) fn park(&mut self, mark: Mark, number: u32) {
         self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
     }
 
@@ -458,7 +448,7 @@ impl Timelines {
         ready: &mut Vec<u32>,
     ) {
         for _ in 0..most.min(self.busy.len()) {
-            let Some(timeline) = self.busy.pop_front() else { return };
+            let Some(&timeline) = self.busy.front() else { return };
             self.look(driver, timeline);
             let row = &mut self.rows[timeline.index()];
             while let Some(first) = row.parked.first_entry() {
@@ -467,9 +457,9 @@ impl Timelines {
                 }
                 ready.extend(first.remove());
             }
-            row.busy = !row.fences.is_empty() || row.owes;
-            if row.busy {
-                self.busy.push_back(timeline);
+            match row.fences.is_empty() && !row.owes {
+                true => drop(self.busy.pop_front()),
+                false => self.busy.rotate_left(1),
             }
         }
     }
@@ -559,14 +549,14 @@ impl Timelines {
     pub(super) fn begin_device_wait<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-    ) -> Option<Vec<Position>> {
+    ) -> Option<Vec<Mark>> {
         let owing = self.owing(driver)?;
         let close = |timeline: TimelineId| {
             let row = &mut self.rows[timeline.index()];
             let position = row.open;
             // What is freed during the wait is wanted anew. The timeline owes until the wait is over.
             (row.open, row.wanted) = (position + 1, false);
-            Position { timeline, position }
+            Mark { timeline, position }
         };
         Some(owing.into_iter().map(close).collect())
     }
@@ -575,11 +565,11 @@ impl Timelines {
     pub(super) fn end_device_wait<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        closed: &[Position],
+        closed: &[Mark],
         waited: bool,
     ) {
         self.synchronized += u64::from(waited);
-        for &Position { timeline, position } in closed {
+        for &Mark { timeline, position } in closed {
             if waited {
                 // Events from before the wait.
                 self.look(driver, timeline);
@@ -685,9 +675,8 @@ impl Timelines {
             }
             holds!(last < row.open, "{timeline:?} has completed more than it was given: {row:?}");
             let due = row.parked.range(..=row.completed).any(|(_, parked)| !parked.is_empty());
-            let looked = row.busy || !(row.owes || due || !row.fences.is_empty());
-            let once = busy == usize::from(row.busy);
-            holds!(looked && once, "{timeline:?} is looked at {busy} times: {row:?}");
+            let looked = busy > 0 || !(row.owes || due || !row.fences.is_empty());
+            holds!(looked && busy < 2, "{timeline:?} is looked at {busy} times: {row:?}");
             let known = row.fences.is_empty() || row.device.is_some();
             holds!(known, "{timeline:?} has events of no device: {row:?}");
         }
@@ -701,8 +690,8 @@ impl Timelines {
 
     /// A mark is on a timeline, not beyond its open position, and will be reached: an event is behind it, or one is
     /// owed, or asked for.
-    pub(super) fn verify_mark(&self, mark: Position) -> Verdict {
-        let Position { timeline, position } = mark;
+    pub(super) fn verify_mark(&self, mark: Mark) -> Verdict {
+        let Mark { timeline, position } = mark;
         let Some(row) = self.rows.get(timeline.index()) else {
             return Err(format!("there is no timeline of {mark:?}"));
         };
@@ -714,10 +703,10 @@ impl Timelines {
     }
 
     /// What is parked, each by the mark that it waits for.
-    pub(super) fn parked(&self) -> impl Iterator<Item = (Position, u32)> + '_ {
+    pub(super) fn parked(&self) -> impl Iterator<Item = (Mark, u32)> + '_ {
         self.all().zip(&self.rows).flat_map(|(timeline, row)| {
             row.parked.iter().flat_map(move |(&position, numbers)| {
-                numbers.iter().map(move |&number| (Position { timeline, position }, number))
+                numbers.iter().map(move |&number| (Mark { timeline, position }, number))
             })
         })
     }

@@ -119,8 +119,8 @@ enum Came {
     All,
     /// Another call goes on.
     Part,
-    /// So much is missing, and nothing gives it.
-    Short(Need),
+    /// Some of this pool's, or of others', is missing, and nothing gives it.
+    Short(PoolId),
 }
 
 impl<D: Driver> Engine<D> {
@@ -155,7 +155,7 @@ impl<D: Driver> Engine<D> {
             if !matches!(came, Ok(Some(Came::All | Came::Part))) {
                 locked.send_back(pool, by.call);
                 return match came? {
-                    Some(Came::Short(need)) => Err(locked.report_short(need, &[pool])),
+                    Some(Came::Short(first)) => Err(locked.report_short(first, &[pool])),
                     _ => Ok(None),
                 };
             }
@@ -618,9 +618,9 @@ impl<D: Driver> Locked<'_, D> {
         loss: Loss,
         call: &'static str,
     ) -> Result<bool, Error> {
-        let heaps = self.state.pool(pool, call)?.all_heaps();
+        let row = self.state.pool(pool, call)?;
+        let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }
@@ -799,7 +799,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let Some(&(first, _)) = shut.first() else { return Ok(Some(Came::All)) };
         let bytes = shut.iter().map(|(_, heaps)| self.state.missing(heaps)).sum();
-        let need = Need { bytes, pool: first, waits: true };
+        let need = Need::new(bytes, first, true);
         let result = self.oom_ladder(need, |locked, attempt| {
             let mut all = 0;
             let mut fits = true;
@@ -829,7 +829,7 @@ impl<D: Driver> Locked<'_, D> {
             Ok(Some(came)) => Ok(Some(came)),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
             Ok(None) if self.errands.is_postponed() => Ok(None),
-            _ => Ok(Some(Came::Short(need))),
+            _ => Ok(Some(Came::Short(first))),
         }
     }
 
@@ -843,8 +843,8 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// What a call fails with that found no memory.
-    fn report_short(&mut self, need: Need, pools: &[PoolId]) -> Error {
-        let need = Need { bytes: self.missing_of(pools), ..need };
+    fn report_short(&mut self, first: PoolId, pools: &[PoolId]) -> Error {
+        let need = Need::new(self.missing_of(pools), first, true);
         Error::ResumeOutOfMemory(self.report_oom(Purpose::Resume, need, None))
     }
 }
@@ -945,7 +945,7 @@ impl<D: Driver> Movement<'_, D> {
             // Copies may be under way: the pools stay as they are.
             (Ok(_), Err(error)) => return Err(error.into()),
             (Err(error), Err(_)) => return Err(error),
-            (Ok(Some(need)), Ok(())) => Ok(need),
+            (Ok(Some(first)), Ok(())) => Ok(first),
             (Err(error), Ok(())) => Err(error),
         };
         for &pool in &self.pools {
@@ -958,7 +958,7 @@ impl<D: Driver> Movement<'_, D> {
         }
         let failed = self.engine.change(|locked| {
             locked.end_movement(&self.pools);
-            failed.map(|need| locked.report_short(need, &self.pools))
+            failed.map(|first| locked.report_short(first, &self.pools))
         });
         let error = failed.unwrap_or_else(|error| error);
         self.engine.give_up(&error);
@@ -973,8 +973,8 @@ impl<D: Driver> Movement<'_, D> {
         Ok(())
     }
 
-    /// Gets the pools' memory; returns what is missing where there is none.
-    fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<Need>, Error> {
+    /// Gets the pools' memory; returns the first of them that lacks some where there is none.
+    fn get_back(&self, contents: &mut dyn Contents) -> Result<Option<PoolId>, Error> {
         self.engine.alter(|locked| {
             self.pools.iter().for_each(|&pool| locked.tell_there(pool, contents));
         })?;
@@ -985,7 +985,7 @@ impl<D: Driver> Movement<'_, D> {
             contents.advance()?;
             match came {
                 Came::All => return Ok(None),
-                Came::Short(need) => return Ok(Some(need)),
+                Came::Short(first) => return Ok(Some(first)),
                 Came::Part => self.engine.state.let_others(),
             }
         }

@@ -13,12 +13,12 @@ use super::history::{Asked, EventKind};
 use super::live_blocks::BlockSite;
 use super::names::PoolId;
 use super::report::WaitReason;
-use super::streams::{Position, StreamStatus, Timelines};
+use super::streams::{StreamStatus, Timelines};
 use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, Cut, Ended, RangeId, Users};
+use crate::heap::{CaptureSlot, Cut, Ended, Mark, RangeId, Users};
 use crate::journal::Entry;
 
 /// A range that waits.
@@ -27,9 +27,9 @@ pub(super) struct Wait {
     pub(super) site: BlockSite,
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    pub(super) positions: SmallVec<[Position; 2]>,
-    /// Captures that must have ended.
-    pub(super) captures: SmallVec<[CaptureId; 2]>,
+    pub(super) positions: SmallVec<[Mark; 2]>,
+    /// Captures that must have ended, each with whether one of the streams was found in it: its graph uses the memory.
+    captures: SmallVec<[(CaptureId, bool); 2]>,
     /// The capture that it was freed in and that cannot prove it free, and why. The row is not looked at before that
     /// capture ends.
     held: Option<(CaptureSlot, WaitReason)>,
@@ -38,10 +38,8 @@ pub(super) struct Wait {
     unannounced: Unannounced,
     /// Whether a look was taken at it that told where each of its streams was.
     looked: bool,
-    /// Captures under way that one of its streams was found in: their graphs use the memory.
-    pub(super) used_in: SmallVec<[CaptureId; 1]>,
     /// Where its own stream had done with the block, if that was no reason to wait.
-    pub(super) own: Option<Position>,
+    pub(super) own: Option<Mark>,
     /// What was asked for, where it is one block whose end the history has yet to tell.
     pub(super) asked: Option<Asked>,
 }
@@ -67,10 +65,31 @@ impl Wait {
             users,
             unannounced: Unannounced::No,
             looked: false,
-            used_in: SmallVec::new(),
             own: None,
             asked: None,
         }
+    }
+
+    /// One that waits for captures too.
+    pub(super) fn beside(mut self, captures: &[CaptureId]) -> Self {
+        self.captures = captures.iter().map(|&capture| (capture, false)).collect();
+        self
+    }
+
+    /// Has it wait for these captures too; `used` says that one of its streams was found in them.
+    fn wait_for(&mut self, found: &[CaptureId], used: bool) {
+        for &capture in found {
+            match self.captures.iter_mut().find(|it| it.0 == capture) {
+                Some(known) => known.1 |= used,
+                None => self.captures.push((capture, used)),
+            }
+        }
+    }
+
+    /// A capture has ended. Says whether one of its streams was found in it.
+    pub(super) fn end_use(&mut self, capture: CaptureId) -> bool {
+        let known = self.captures.iter_mut().find(|it| it.0 == capture);
+        known.is_some_and(|it| std::mem::take(&mut it.1))
     }
 
     /// Takes another look at a range of this pool; true once it is free. The captures that one of its streams is
@@ -88,44 +107,34 @@ impl Wait {
     ) -> bool {
         let concurrent = under_way.ids_of(pool);
         let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
-        self.captures
-            .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
-        let Self { streams, positions, captures, unannounced, looked, used_in, .. } = self;
-        let first = !*looked;
-        *looked = true;
-        let mut wait_for = |found: &[CaptureId]| {
-            for &capture in found {
-                if !captures.contains(&capture) {
-                    captures.push(capture);
-                }
-            }
-        };
+        self.captures.retain(|it| under_way.phase(it.0, timelines) == CapturePhase::UnderWay);
+        let first = !self.looked;
+        self.looked = true;
+        let mut streams = std::mem::take(&mut self.streams);
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
-                positions.push(timelines.mark_or_owe(driver, stream));
+                self.positions.push(timelines.mark_or_owe(driver, stream));
                 false
             }
             StreamStatus::Inside(capture) => {
                 // Where all streams were in announced captures when the block was freed, a stream that is in another
                 // one now came into that only since: its graph cannot use the block.
-                let may_use =
-                    first || *unannounced != Unannounced::No || used_in.contains(&capture);
+                let may_use = first
+                    || self.unannounced != Unannounced::No
+                    || self.captures.contains(&(capture, true));
                 match under_way.phase(capture, timelines) {
                     CapturePhase::UnderWay if !may_use => {}
                     CapturePhase::UnderWay => {
                         users.push(capture);
-                        if !used_in.contains(&capture) {
-                            used_in.push(capture);
-                        }
-                        wait_for(&[capture]);
-                        wait_for(&concurrent);
+                        self.wait_for(&[capture], true);
+                        self.wait_for(&concurrent, false);
                     }
                     CapturePhase::Unknown => {
                         // The host has not said whose graph it will be.
                         if first {
-                            *unannounced = Unannounced::Yes;
+                            self.unannounced = Unannounced::Yes;
                         }
-                        wait_for(&concurrent);
+                        self.wait_for(&concurrent, false);
                     }
                     CapturePhase::Ended => {}
                 }
@@ -134,24 +143,20 @@ impl Wait {
             StreamStatus::Barred => true,
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                let perhaps = first || *unannounced == Unannounced::Perhaps;
-                *unannounced = match *unannounced {
+                let perhaps = first || self.unannounced == Unannounced::Perhaps;
+                self.unannounced = match self.unannounced {
                     Unannounced::Yes => Unannounced::Yes,
                     _ if all.is_empty() && perhaps => Unannounced::Perhaps,
                     _ => Unannounced::No,
                 };
-                *looked &= !first;
-                for &capture in &all {
-                    users.push(capture);
-                    if !used_in.contains(&capture) {
-                        used_in.push(capture);
-                    }
-                }
-                wait_for(&all);
+                self.looked &= !first;
+                users.extend(&all);
+                self.wait_for(&all, true);
                 true
             }
         });
-        positions.retain(|&mut mark| !timelines.is_reached(mark));
+        self.streams = streams;
+        self.positions.retain(|&mut mark| !timelines.is_reached(mark));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
@@ -159,7 +164,7 @@ impl Wait {
     fn users(&self) -> Users {
         let unannounced = self.unannounced != Unannounced::No;
         match self.users {
-            Users::Lent if unannounced || !self.used_in.is_empty() => Users::Graphs,
+            Users::Lent if unannounced || self.captures.iter().any(|it| it.1) => Users::Graphs,
             users => users.or_graphs(unannounced),
         }
     }
@@ -179,7 +184,7 @@ impl Wait {
     }
 
     /// The mark that it waits for, where it waits for marks alone.
-    pub(super) fn awaits(&self) -> Option<Position> {
+    pub(super) fn awaits(&self) -> Option<Mark> {
         let alone = self.streams.is_empty() && self.captures.is_empty();
         self.positions.first().copied().filter(|_| alone)
     }
@@ -189,7 +194,7 @@ impl Wait {
         if let Some((_, reason)) = &self.held {
             return reason.clone();
         }
-        if let Some(&capture) = self.captures.first() {
+        if let Some(&(capture, _)) = self.captures.first() {
             return WaitReason::Capture(capture);
         }
         let marked = self.positions.first().map(|mark| timelines.stream(mark.timeline));
@@ -233,7 +238,7 @@ impl WaitTable {
             let Some(wait) = wait else { continue };
             if wait.held.take_if(|(of, _)| *of == by).is_some() {
                 wait.users = wait.users.or_graphs(accepted);
-                wait.captures = captures(wait.site.heap);
+                wait.wait_for(&captures(wait.site.heap), false);
                 self.polled.push_back(number);
             }
         }
@@ -285,7 +290,7 @@ impl WaitTable {
     /// way.
     pub(super) fn verify(
         &self,
-        parked: impl Iterator<Item = (Position, u32)>,
+        parked: impl Iterator<Item = (Mark, u32)>,
         captures: &Captures,
     ) -> Verdict {
         let row = |&number: &u32| number as usize;
@@ -297,6 +302,9 @@ impl WaitTable {
             holds!(awaits, "number {number} waits at {mark:?}, and is {wait:?}");
             listed[number as usize] += 1;
         }
+        let mut awaited = self.iter().flat_map(|wait| &wait.captures);
+        let used = awaited.all(|&(capture, used)| !used || captures.slot(capture).is_some());
+        holds!(used, "something is used in a capture that is over");
         for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(listed)) {
             let right = match row {
                 None => times == (1, 0),
@@ -323,34 +331,29 @@ impl State {
 
     /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
     /// what is left goes on waiting for the same. Returns whose the memory is.
-    pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> Users {
-        let Cut { from, address, below, above } = cut;
+    pub(super) fn cut_waiting(&mut self, heap: u32, ((from, address), left): Cut) -> Users {
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
             self.record_block(EventKind::Completed, (heap, address), asked);
         }
         let users = waiting.users();
-        match (below, above) {
-            (true, Some(range)) => {
-                // Records of captures to come know each by its own number.
-                let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
-                self.waiting.add(Wait { site, ..waiting.clone() });
-                self.waiting.put_back(number, waiting);
+        let mut left = left.into_iter().flatten();
+        let Some(range) = left.next() else {
+            if let Some(mark) = waiting.awaits() {
+                self.timelines.unpark(mark, number);
             }
-            (true, None) => self.waiting.put_back(number, waiting),
-            (false, Some(range)) => {
-                let site = BlockSite { range, ..waiting.site };
-                self.waiting.put_back(number, Wait { site, ..waiting });
-            }
-            (false, None) => {
-                if let Some(mark) = waiting.awaits() {
-                    self.timelines.unpark(mark, number);
-                }
-                self.waiting.polled.retain(|&it| it != number);
-                self.waiting.vacant.push(number);
-            }
+            self.waiting.polled.retain(|&it| it != number);
+            self.waiting.vacant.push(number);
+            return users;
+        };
+        if let Some(range) = left.next() {
+            // Records of captures to come know each by its own number.
+            let site = BlockSite { number: self.blocks.number(), range, ..waiting.site };
+            self.waiting.add(Wait { site, ..waiting.clone() });
         }
+        let site = BlockSite { range, ..waiting.site };
+        self.waiting.put_back(number, Wait { site, ..waiting });
         users
     }
 }
@@ -443,10 +446,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_block(EventKind::Completed, (heap, address), asked);
         }
         match own {
-            Some(own) => {
-                let mark = (own.timeline, own.position);
-                self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, users);
-            }
+            Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(range, own, users),
             None => {
                 match self.state.pools.find_heap_mut(heap) {
                     Some(heap) => heap.free_held(range, users),
@@ -466,10 +466,9 @@ impl<D: Driver> Locked<'_, D> {
                 continue;
             }
             let held = self.state.pools.heap_mut(heap).hold_stream_ordered();
-            for (range, (timeline, position), users) in held {
-                self.state.timelines.fence(self.driver, timeline);
+            for (range, mark, users) in held {
+                self.state.timelines.fence(self.driver, mark.timeline);
                 let number = self.state.blocks.number();
-                let mark = Position { timeline, position };
                 let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });

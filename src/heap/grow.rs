@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, Access, HeapSegment, Piece};
-use super::suspend::Holding;
-use super::{enter_row, Change, Heap, Plan, Supply};
+use super::segment::{unit, HeapSegment};
+use super::{enter_row, Heap, MemoryMove, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -31,22 +30,33 @@ const LARGE_SEGMENT: u64 = 20 << 20;
 const OWN_SEGMENT: u64 = 10 << 20;
 
 /// A block as it is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    /// What it occupies, a multiple of 512.
-    pub(crate) bytes: u64,
-    /// What was asked for.
-    pub(crate) requested: u64,
-    /// The stream that it is for.
-    pub(crate) stream: StreamHandle,
-    /// Whether all of it is to be new memory: the free ranges beside that are for others.
-    pub(crate) apart: bool,
-    /// The most that the driver may be asked for, in bytes.
-    pub(crate) limit: u64,
-    /// The most at once for the sake of what may come, in bytes; zero for nothing but what is missing.
-    pub(crate) step: u64,
-    /// What such a heap held when captures like this one had ended, in bytes; zero where that is not known.
-    pub(crate) usual: u64,
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    bytes: u64,
+    requested: u64,
+    apart: bool,
+    limit: u64,
+    step: u64,
+    usual: u64,
+    source: GivenBy<'a>,
+}
+
+/// Where memory comes from, if not from the driver, and the stream that it is for.
+type GivenBy<'a> = Option<(&'a Arc<dyn Source>, StreamHandle)>;
+
+impl<'a> Wanted<'a> {
+    /// One that occupies so many bytes, a multiple of 512, of `requested` that were asked for. The driver may be asked
+    /// for `limit` bytes at the most, and for `step` at once for the sake of what may come: zero for nothing but what
+    /// is missing. Such a heap held `usual` bytes when captures like this one had ended: zero where that is not known.
+    /// With `apart` all of it is to be new memory: the free ranges beside that are for others.
+    pub(crate) fn new(
+        (bytes, requested): (u64, u64),
+        apart: bool,
+        (limit, step, usual): (u64, u64, u64),
+        source: GivenBy<'a>,
+    ) -> Self {
+        Self { bytes, requested, apart, limit, step, usual, source }
+    }
 }
 
 /// Where memory can be mapped for a block.
@@ -74,7 +84,7 @@ impl Heap {
     pub(crate) fn grow(
         &mut self,
         driver: &impl Driver,
-        wanted: Wanted,
+        wanted: Wanted<'_>,
         requester: Requester,
         proof: Proof<'_>,
     ) -> Result<Option<Placed>, DriverError> {
@@ -130,8 +140,8 @@ impl Heap {
         if segment > limit {
             return Ok(None);
         }
-        let mut opened = match &self.source {
-            Some(source) => self.ask(source, segment, wanted.stream)?,
+        let mut opened = match wanted.source {
+            Some((source, stream)) => self.ask(source, segment, stream)?,
             None => HeapSegment::open(driver, segment, self.plan.supply, self.plan.exportable)?,
         };
         if opened.is_growable() {
@@ -156,7 +166,7 @@ impl Heap {
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped) = (opened.address, opened.mapped);
-        self.note_change(Change { whole: true, ..mapping(address, mapped) });
+        self.note_change(MemoryMove::Segment, (address, mapped), 1);
         let segment = SegmentId::new(enter_row(&mut self.segments, opened));
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
@@ -185,7 +195,7 @@ impl Heap {
     /// The site where the least is missing; of equals the lowest.
     fn site(
         &self,
-        Wanted { bytes, apart, .. }: Wanted,
+        Wanted { bytes, apart, .. }: Wanted<'_>,
         requester: Requester,
         proof: Proof<'_>,
         unit: u64,
@@ -241,7 +251,7 @@ impl Heap {
         let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
         self.segment(segment).map(driver, address, bytes)?;
-        self.note_change(mapping(address, bytes));
+        self.note_change(MemoryMove::Map, (address, bytes), 1);
         let idle = RangeState::Idle { users: Users::Eager };
         if rest > 0 {
             self.ranges[hole].bytes -= rest;
@@ -283,7 +293,7 @@ impl Heap {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
-        if !self.plan.grows_in_place() || self.is_shut() || self.has_source() {
+        if !self.plan.grows_in_place() || self.is_shut() {
             return Ok(None);
         }
         let idle = self.idle_at_end(granularity);
@@ -385,7 +395,7 @@ impl Heap {
         driver: &impl Driver,
         segment: SegmentId,
         missing: u64,
-        Wanted { limit, step, usual, .. }: Wanted,
+        Wanted { limit, step, usual, .. }: Wanted<'_>,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         let before = self.premapped_of(segment);
@@ -414,9 +424,9 @@ impl Heap {
         row.mapped += missing;
         let after = row.premapped();
         self.premapped = self.premapped - before + after;
-        if let Some((address, bytes)) = mapped {
-            self.note_growth(bytes, step);
-            self.note_change(mapping(address, bytes));
+        if let Some(place) = mapped {
+            self.note_growth(place.1, step);
+            self.note_change(MemoryMove::Map, place, 1);
         }
         Ok(self.append(segment, missing))
     }
@@ -489,20 +499,18 @@ impl Heap {
                 replacement.into_iter().for_each(|memory| self.holding.release(driver, memory));
                 continue;
             };
-            let gone = Change { mapped: false, ..mapping(address, old) };
             match row.exchange(driver, &mut self.holding, replacement) {
                 Ok(false) => {}
                 Ok(true) => {
                     // To the history only the premapped end goes: what is in use stays where it is.
-                    let premapped = old - used;
-                    self.note_change(mapping(address, 0));
-                    self.note_change(Change { address: address + used, bytes: premapped, ..gone });
+                    self.note_change(MemoryMove::Map, (address, 0), 1);
+                    self.note_change(MemoryMove::Unmap, (address + used, old - used), 1);
                 }
-                Err(LostPiece { bytes, held, error }) => {
+                Err((bytes, held, error)) => {
                     result = result.and(Err(error));
-                    self.note_change(gone);
+                    self.note_change(MemoryMove::Unmap, (address, old), 1);
                     match held {
-                        true => self.note_change(mapping(address, bytes)),
+                        true => self.note_change(MemoryMove::Map, (address, bytes), 1),
                         false => self.holding.suspend(bytes),
                     }
                 }
@@ -528,81 +536,3 @@ impl Heap {
 
 /// By segment: what is to be exchanged for the piece that ends in premapped memory, and its size in bytes.
 type Replacements = Vec<Option<(u64, MemoryHandle)>>;
-
-/// What stands for a piece that the device cannot use any more: it is not mapped, or without access.
-struct LostPiece {
-    bytes: u64,
-    /// Whether it has memory.
-    held: bool,
-    error: DriverError,
-}
-
-/// A piece that was mapped into a segment.
-pub(super) fn mapping(address: u64, bytes: u64) -> Change {
-    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
-}
-
-impl HeapSegment {
-    /// The piece that ends in premapped memory: where it begins, its size, and how much of it is in use.
-    fn premapped_piece(&self) -> Option<(u64, u64, u64)> {
-        let (&address, piece) = self.pieces.last_key_value()?;
-        let used = self.address + self.mapped - address;
-        (piece.bytes > used).then_some((address, piece.bytes, used))
-    }
-
-    /// Bytes that are mapped behind what is in use.
-    pub(super) fn premapped(&self) -> u64 {
-        self.premapped_piece().map_or(0, |(_, bytes, used)| bytes - used)
-    }
-
-    /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
-    /// both, and returns whether it did: where not, the piece is as it was, unless it is lost.
-    fn exchange(
-        &mut self,
-        driver: &impl Driver,
-        holding: &mut Holding,
-        replacement: Option<MemoryHandle>,
-    ) -> Result<bool, LostPiece> {
-        let Some((address, bytes, used)) = self.premapped_piece() else { return Ok(false) };
-        let old = self.pieces.get(&address).and_then(Piece::memory);
-        let Some(old) = old.filter(|_| driver.unmap(address, bytes).is_ok()) else {
-            replacement.into_iter().for_each(|memory| holding.release(driver, memory));
-            return Ok(false);
-        };
-        let Some(memory) = replacement else {
-            // There is no room for both at once.
-            if driver.release(old).is_err() {
-                return self.put(driver, address, (bytes, Some(old))).map(|()| false);
-            }
-            return self.put(driver, address, (used, None)).map(|()| true);
-        };
-        let new = self.put(driver, address, (used, Some(memory)));
-        let Err(lost) = new else {
-            holding.release(driver, old);
-            return Ok(true);
-        };
-        let is_mapped = self.pieces.get(&address).is_some_and(Piece::is_mapped);
-        if is_mapped && driver.unmap(address, used).is_err() {
-            holding.release(driver, old);
-            return Err(lost);
-        }
-        holding.release(driver, memory);
-        // The first error is the one to report.
-        let back = self.put(driver, address, (bytes, Some(old)));
-        back.map(|()| false).map_err(|it| LostPiece { error: lost.error, ..it })
-    }
-
-    /// Maps a piece at addresses at which none lies; memory is made for it where it has none.
-    fn put(
-        &mut self,
-        driver: &impl Driver,
-        address: u64,
-        (bytes, memory): (u64, Option<MemoryHandle>),
-    ) -> Result<(), LostPiece> {
-        let mut piece = Piece::new(bytes, memory.map(|it| (it, Access::Unmapped)));
-        let done = piece.raise((driver, self.is_exportable()), address, &mut Vec::new());
-        let held = piece.memory().is_some();
-        self.pieces.insert(address, piece);
-        done.map_err(|error| LostPiece { bytes, held, error })
-    }
-}

@@ -179,8 +179,8 @@ impl Heap {
             match self.ranges[at].state {
                 RangeState::Waiting => {
                     let lower = lower.take();
-                    let (from, start) = lower.unwrap_or((at, self.ranges[at].address));
-                    cuts.push(Cut { from, address: start, below: lower.is_some(), above });
+                    let was = lower.unwrap_or((at, self.ranges[at].address));
+                    cuts.push((was, [lower.map(|(id, _)| id), above]));
                     self.leave(at);
                 }
                 RangeState::Idle { users: of }
@@ -217,7 +217,7 @@ impl Heap {
         let range = &mut self.ranges[rest];
         (range.block, range.stamp) = (block, stamp);
         match state {
-            RangeState::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
+            RangeState::StreamOrdered { .. } => self.ordered += 1,
             // Its bytes wait already.
             RangeState::Waiting => self.holding.begin_wait(0),
             _ => {}
@@ -226,14 +226,6 @@ impl Heap {
     }
 }
 
-/// What became of a waiting range of which a place took a part, or all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    pub(crate) from: RangeId,
-    /// Its address before.
-    pub(crate) address: u64,
-    /// Whether its row still stands, for what lies below the place.
-    pub(crate) below: bool,
-    /// What lies above the place, and goes on waiting.
-    pub(crate) above: Option<RangeId>,
-}
+/// A waiting range of which a place took a part, or all, with its address before; and what is left of it below the
+/// place and above, and goes on waiting.
+pub(crate) type Cut = ((RangeId, u64), [Option<RangeId>; 2]);

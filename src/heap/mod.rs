@@ -29,16 +29,14 @@ pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared};
 pub use range::Lent;
 pub(crate) use range::Users;
-pub(crate) use range::{CaptureSlot, RangeId, RangeState, TimelineId};
+pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
-use std::sync::Arc;
-
 use crate::capture::{NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError, Source};
+use crate::driver::{Driver, DriverError};
 use crate::journal::BlockNumber;
 use crate::settings::Settings;
 use kept::Kept;
@@ -100,8 +98,6 @@ pub(crate) fn is_small(bytes: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     plan: Plan,
-    /// Where memory comes from, if not from the driver.
-    source: Option<Arc<dyn Source>>,
     ranges: Ranges,
     segments: Vec<Option<HeapSegment>>,
     /// The latest segment that can grow.
@@ -113,8 +109,8 @@ pub(crate) struct Heap {
     has_closed: bool,
     /// What graphs keep between launches of what is free, or has been.
     kept: Kept,
-    /// How many ranges each timeline has ordered; rows appear as they are needed.
-    ordered: Vec<usize>,
+    /// How many ranges timelines have ordered.
+    ordered: usize,
     /// By stream or timeline: what its searches that gave up came to.
     vain: Vec<Vain>,
     holding: Holding,
@@ -130,23 +126,44 @@ pub(crate) struct Heap {
     changes: Vec<Change>,
 }
 
-/// Memory that came from the driver or went back to it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) mapped: bool,
-    /// Whether it was a whole segment.
-    pub(crate) whole: bool,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    /// In how many pieces.
-    pub(crate) pieces: usize,
+/// What came from the driver or went back to it: address and size in bytes, and in how many pieces.
+type Change = (MemoryMove, (u64, u64), usize);
+
+/// How memory came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryMove {
+    /// A whole segment came.
+    Segment,
+    /// Memory was mapped into one.
+    Map,
+    /// A whole segment went back.
+    SegmentBack,
+    /// Memory was unmapped.
+    Unmap,
+}
+
+impl MemoryMove {
+    /// Memory of a segment came or went.
+    fn new(came: bool, growable: bool) -> Self {
+        match (came, growable) {
+            (true, false) => Self::Segment,
+            (true, true) => Self::Map,
+            (false, false) => Self::SegmentBack,
+            (false, true) => Self::Unmap,
+        }
+    }
+
+    /// Whether it came.
+    pub(crate) fn came(self) -> bool {
+        matches!(self, Self::Segment | Self::Map)
+    }
 }
 
 impl Heap {
-    pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Box<Self> {
+    pub(crate) fn new(plan: Plan) -> Box<Self> {
         // Made where it stays: it is large.
         let mut heap = Box::<Self>::default();
-        (heap.plan, heap.source, heap.grown) = (plan, source, Some(0));
+        (heap.plan, heap.grown) = (plan, Some(0));
         heap
     }
 
@@ -184,8 +201,8 @@ impl Heap {
 
     /// Every free range, in address order.
     fn free_ids(&self) -> impl Iterator<Item = RangeId> + '_ {
-        self.runs.iter().flat_map(|run| {
-            std::iter::successors(Some(run.first), |&id| {
+        self.runs.iter().flat_map(|(_, _, first)| {
+            std::iter::successors(Some(first), |&id| {
                 self.ranges[id].next.filter(|&next| self.ranges[next].state.is_free())
             })
         })
@@ -277,12 +294,12 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    fn note_change(&mut self, change: Change) {
-        match change.mapped {
-            true => self.holding.came(change.bytes, change.pieces),
-            false => self.holding.went(change.bytes, change.pieces),
+    fn note_change(&mut self, moved: MemoryMove, place: (u64, u64), pieces: usize) {
+        match moved.came() {
+            true => self.holding.came(place.1, pieces),
+            false => self.holding.went(place.1, pieces),
         }
-        self.changes.push(change);
+        self.changes.push((moved, place, pieces));
     }
 
     /// Free pieces of segments: how many, and their bytes.
@@ -319,11 +336,6 @@ impl Heap {
     /// What came from the driver and went back since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
-    }
-
-    /// Whether its memory comes from a source of the host's.
-    pub(crate) fn has_source(&self) -> bool {
-        self.source.is_some()
     }
 
     /// Whether placed blocks are given back to the driver as soon as they are idle.
@@ -422,10 +434,10 @@ impl Heap {
     pub(crate) fn note_close(&mut self) {
         let segments = self.segments.iter().flatten();
         let held: Vec<_> = segments
-            .flat_map(|segment| segment.held().into_iter().map(|it| (it, !segment.is_growable())))
+            .flat_map(|segment| segment.held().into_iter().map(|it| (it, segment.is_growable())))
             .collect();
-        for ((address, bytes), whole) in held {
-            self.note_change(Change { mapped: false, whole, address, bytes, pieces: 1 });
+        for (place, growable) in held {
+            self.note_change(MemoryMove::new(false, growable), place, 1);
         }
     }
 
@@ -506,12 +518,7 @@ impl Heap {
     fn list(&mut self, id: RangeId) {
         let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
         self.add_run(id, (address, bytes), (previous, next));
-        if let RangeState::StreamOrdered { timeline, .. } = state {
-            if self.ordered.len() <= timeline.index() {
-                self.ordered.resize(timeline.index() + 1, 0);
-            }
-            self.ordered[timeline.index()] += 1;
-        }
+        self.ordered += usize::from(matches!(state, RangeState::StreamOrdered { .. }));
     }
 
     #[inline]
@@ -536,9 +543,7 @@ impl Heap {
     /// Counts a free range out of its kind.
     #[inline]
     fn note_taken(&mut self, state: RangeState) {
-        if let RangeState::StreamOrdered { timeline, .. } = state {
-            self.ordered[timeline.index()] -= 1;
-        }
+        self.ordered -= usize::from(matches!(state, RangeState::StreamOrdered { .. }));
     }
 
     fn segment(&mut self, segment: SegmentId) -> &mut HeapSegment {

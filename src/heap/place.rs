@@ -8,7 +8,7 @@
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
 //! it covers. The rule by which a requester may take a free range is [`Heap::takes`].
 
-use super::range::{CaptureSlot, Lent, Range, RangeId, RangeState, TimelineId, Users};
+use super::range::{CaptureSlot, Lent, Mark, Range, RangeId, RangeState, TimelineId, Users};
 use super::runs::Position;
 use super::Heap;
 use crate::capture::{Proof, StreamIndex};
@@ -118,9 +118,7 @@ impl Heap {
         mut tries: usize,
         takes: impl Fn(&Range) -> Option<bool> + Copy,
     ) -> Option<Search> {
-        self.runs.find(bytes, from, |at, run| {
-            self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)
-        })
+        self.runs.find(bytes, from, |at, run| self.search_run(at, run, bytes, &mut tries, takes))
     }
 
     /// For work outside captures: the first neighbours that hold `bytes` and may be taken in the smallest of the
@@ -135,13 +133,13 @@ impl Heap {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
         self.runs.find(bytes, 0, |at, run| {
-            if run.bytes < tightest {
-                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)? {
+            if run.1 < tightest {
+                match self.search_run(at, run, bytes, &mut tries, takes)? {
                     Search::GaveUp(last) => {
                         found.get_or_insert(Search::GaveUp(last));
                         return Some(());
                     }
-                    place => (found, tightest) = (Some(place), run.bytes),
+                    place => (found, tightest) = (Some(place), run.1),
                 }
             }
             runs -= 1;
@@ -411,7 +409,7 @@ impl Heap {
     pub(crate) fn free_stream_ordered(
         &mut self,
         id: RangeId,
-        (timeline, position): (TimelineId, u64),
+        Mark { timeline, position }: Mark,
         users: Users,
     ) {
         self.leave(id);
@@ -463,10 +461,8 @@ impl Heap {
 
     /// Makes everything free for all streams whose timeline has completed its position. Returns whether
     /// there was anything. Costs a look at each free range, where timelines have ordered any.
-    pub(crate) fn free_completed(&mut self, completed: impl Fn(TimelineId) -> u64) -> bool {
-        let ordered = self.stream_ordered();
-        let done = ordered.filter(|&(_, (timeline, position), _)| position <= completed(timeline));
-        let done: Vec<_> = done.collect();
+    pub(crate) fn free_completed(&mut self, is_reached: impl Fn(Mark) -> bool) -> bool {
+        let done: Vec<_> = self.stream_ordered().filter(|&(_, mark, _)| is_reached(mark)).collect();
         for &(id, _, users) in &done {
             self.unlist(id);
             self.settle_outside(id, users.of_block());
@@ -474,13 +470,13 @@ impl Heap {
         !done.is_empty()
     }
 
-    /// What timelines have ordered: each range with its timeline, what that must have completed, and whose it is
-    /// (eager, or lent). Costs a look at each free range, where there is any.
-    fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, (TimelineId, u64), Users)> + '_ {
+    /// What timelines have ordered: each range with the mark that is to be reached, and whose it is (eager, or lent).
+    /// Costs a look at each free range, where there is any.
+    fn stream_ordered(&self) -> impl Iterator<Item = (RangeId, Mark, Users)> + '_ {
         let ids = (self.stream_ordered_ranges() > 0).then(|| self.free_ids());
         ids.into_iter().flatten().filter_map(|id| match self.ranges[id] {
             Range { state: RangeState::StreamOrdered { timeline, users }, stamp, .. } => {
-                Some((id, (timeline, stamp), users))
+                Some((id, Mark { timeline, position: stamp }, users))
             }
             _ => None,
         })
@@ -495,14 +491,10 @@ impl Heap {
         }
     }
 
-    /// Whether a timeline has stream-ordered ranges.
-    pub(crate) fn has_stream_ordered(&self, timeline: TimelineId) -> bool {
-        self.ordered.get(timeline.index()).is_some_and(|&ranges| ranges > 0)
-    }
-
-    /// What timelines have ordered: for each such range its timeline, and what that must have completed.
-    pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
-        self.stream_ordered().map(|(_, position, _)| position)
+    /// The marks that are to be reached of what timelines have ordered. Costs a look at each free range, where there is
+    /// any.
+    pub(crate) fn ordered_marks(&self) -> impl Iterator<Item = Mark> + '_ {
+        self.stream_ordered().map(|(_, mark, _)| mark)
     }
 
     /// Bytes that timelines have ordered.
@@ -512,19 +504,19 @@ impl Heap {
 
     /// How many ranges timelines have ordered.
     pub(crate) fn stream_ordered_ranges(&self) -> usize {
-        self.ordered.iter().sum()
+        self.ordered
     }
 
     /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
     pub(super) fn end_lending(&mut self) {
         let ordered: Vec<_> = self.stream_ordered().collect();
-        for (id, (timeline, _), _) in ordered {
+        for (id, Mark { timeline, .. }, _) in ordered {
             self.ranges.set_state(id, RangeState::StreamOrdered { timeline, users: Users::Eager });
         }
     }
 
     /// Takes [all of it](Heap::stream_ordered) out of use, as [`Heap::free_later`] does, and returns it.
-    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), Users)> {
+    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, Mark, Users)> {
         let ordered: Vec<_> = self.stream_ordered().collect();
         for &(id, ..) in &ordered {
             self.unlist(id);

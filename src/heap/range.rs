@@ -44,6 +44,13 @@ define_index! {
     pub(crate) TimelineId
 }
 
+/// A point on a timeline: reached once the position is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) timeline: TimelineId,
+    pub(crate) position: u64,
+}
+
 /// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeState {

@@ -16,18 +16,11 @@ const GROUP: usize = 64;
 
 /// Neighbours that are all free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
+struct Run {
+    address: u64,
+    bytes: u64,
     /// The range that it begins with.
-    pub(super) first: RangeId,
-}
-
-impl Run {
-    #[inline]
-    pub(super) fn end(&self) -> u64 {
-        self.address + self.bytes
-    }
+    first: RangeId,
 }
 
 #[derive(Clone, Debug)]
@@ -91,14 +84,14 @@ pub(super) struct Runs {
 
 impl Runs {
     /// What `pick` makes of the lowest run of at least `bytes` that begins at `from` or above and that it makes
-    /// anything of. The first costs the logarithm of their number; each a step for each group, leaf or run that is
-    /// passed over.
+    /// anything of, given where the run stands, the range that it begins with, and its bytes. The first costs the
+    /// logarithm of their number; each a step for each group, leaf or run that is passed over.
     #[inline]
     pub(super) fn find<T>(
         &self,
         bytes: u64,
         from: u64,
-        mut pick: impl FnMut(Position, &Run) -> Option<T>,
+        mut pick: impl FnMut(Position, (RangeId, u64)) -> Option<T>,
     ) -> Option<T> {
         let (mut head, mut position) = self.locate_first(from);
         while let Some(&Head { largest, leaf, .. }) = self.heads.get(head) {
@@ -110,7 +103,7 @@ impl Runs {
                 let runs = self.leaves[leaf as usize].runs();
                 while let Some(run) = runs.get(position) {
                     if run.bytes >= bytes {
-                        let picked = pick((head, position), run);
+                        let picked = pick((head, position), (run.first, run.bytes));
                         if picked.is_some() {
                             return picked;
                         }
@@ -130,9 +123,10 @@ impl Runs {
         (head, behind - 1)
     }
 
-    /// All runs, in address order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
-        self.heads.iter().flat_map(|head| self.leaves[head.leaf as usize].runs())
+    /// All runs, in address order: where each begins, its bytes, and the range that it begins with.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, RangeId)> + '_ {
+        let runs = self.heads.iter().flat_map(|head| self.leaves[head.leaf as usize].runs());
+        runs.map(|run| (run.address, run.bytes, run.first))
     }
 
     /// Enters free addresses that begin with the range `first`: as a part of the run that ends there with
@@ -174,7 +168,7 @@ impl Runs {
         let run = &mut self.leaf_mut(head).runs[position];
         let old = *run;
         let end = address + bytes;
-        let (low, high) = (address - old.address, old.end() - end);
+        let (low, high) = (address - old.address, old.address + old.bytes - end);
         let rest = after.map(|first| Run { address: end, bytes: high, first });
         match rest.filter(|_| high > 0) {
             None if low == 0 => {
@@ -427,14 +421,14 @@ mod tests {
                     }
                 }
                 for bytes in [1, 3, 7, 20] {
-                    let found = runs.find(bytes, at, |_, run| Some((run.address, run.bytes)));
+                    let found = runs.find(bytes, at, |_, run| Some((run.0.index() as u64, run.1)));
                     prop_assert_eq!(found, model.next(at, bytes));
                 }
             }
-            let listed: Vec<_> = runs.iter().map(|run| (run.address, run.bytes)).collect();
+            let listed: Vec<_> = runs.iter().map(|run| (run.0, run.1)).collect();
             let expected: Vec<_> = model.0.into_iter().collect();
             prop_assert_eq!(listed, expected);
-            prop_assert!(runs.iter().all(|run| run.first == id(run.address)));
+            prop_assert!(runs.iter().all(|run| run.2 == id(run.0)));
         }
     }
 }

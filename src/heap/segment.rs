@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::range::RangeId;
 use super::sharing::{Export, Shared, SharedPiece, Unshared};
-use super::suspend::Holding;
+use super::suspend::{Holding, Keeper};
 use super::Supply;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -30,7 +30,7 @@ pub(crate) struct HeapSegment {
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, and what is to be mapped again when the heap is resumed, by address; empty for an allocation.
-    pub(super) pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, Piece>,
     /// What was mapped in vain and could not be unmapped, by address.
     stuck: Vec<(u64, Piece)>,
     kind: SegmentKind,
@@ -52,8 +52,8 @@ enum SegmentKind {
 
 /// A piece of a segment.
 #[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) bytes: u64,
+struct Piece {
+    bytes: u64,
     /// Its memory, and how far that is usable; none while the driver has it.
     held: Option<(MemoryHandle, Access)>,
     /// What other processes were shown of it.
@@ -71,25 +71,25 @@ pub(super) enum Access {
 }
 
 impl Piece {
-    pub(super) fn new(bytes: u64, held: Option<(MemoryHandle, Access)>) -> Self {
+    fn new(bytes: u64, held: Option<(MemoryHandle, Access)>) -> Self {
         Self { bytes, held, export: None, stays: false }
     }
 
     /// Its memory; none while the driver has it.
-    pub(super) fn memory(&self) -> Option<MemoryHandle> {
+    fn memory(&self) -> Option<MemoryHandle> {
         self.held.map(|(memory, _)| memory)
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         matches!(self.held, Some((_, Access::Open)))
     }
 
-    pub(super) fn is_mapped(&self) -> bool {
+    fn is_mapped(&self) -> bool {
         self.held.is_some_and(|(_, access)| access != Access::Unmapped)
     }
 
     /// Gives its memory back; what other processes have of it they keep.
-    pub(super) fn lower(&mut self, driver: &impl Driver, address: u64) -> Result<(), DriverError> {
+    fn lower(&mut self, driver: &impl Driver, address: u64) -> Result<(), DriverError> {
         let Some((memory, access)) = self.held else { return Ok(()) };
         if access != Access::Unmapped {
             driver.unmap(address, self.bytes)?;
@@ -102,7 +102,7 @@ impl Piece {
 
     /// Makes it open, from where an earlier attempt has stopped. Where the driver had its memory, `got` gets its
     /// address and size.
-    pub(super) fn raise(
+    fn raise(
         &mut self,
         (driver, exportable): (&impl Driver, bool),
         address: u64,
@@ -150,6 +150,14 @@ pub(super) fn create(
         driver.create(bytes)
     }
 }
+
+/// Up to so many bytes neighbours come back as one piece: a call of the driver costs 40 us on one H100 for any size, so
+/// that pieces of 2 MiB come at a third of the speed at which the link copies. A piece is given back only as a whole.
+const JOINED: u64 = 16 << 20;
+
+/// What stands for a piece that the device cannot use any more, as it is not mapped, or without access: its bytes,
+/// whether it has memory, and the driver's error.
+type LostPiece = (u64, bool, DriverError);
 
 /// What addresses of segments are multiples of: blocks in them are.
 const ALIGNMENT: u64 = 512;
@@ -255,6 +263,18 @@ impl HeapSegment {
         held.map(|(&address, piece)| (address, piece.bytes)).collect()
     }
 
+    /// Whether the device may use all its pieces.
+    pub(super) fn is_open(&self) -> bool {
+        self.pieces.values().all(Piece::is_open)
+    }
+
+    /// Bytes of the pieces that the driver has.
+    #[cfg(debug_assertions)]
+    pub(super) fn away(&self) -> u64 {
+        let away = self.pieces.values().filter(|piece| piece.memory().is_none());
+        away.map(|piece| piece.bytes).sum()
+    }
+
     /// The pieces that the device may use: address and size.
     pub(super) fn open_pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let open = self.pieces.iter().filter(|(_, piece)| piece.is_open());
@@ -285,11 +305,6 @@ impl HeapSegment {
     /// Whether it is one allocation, of the driver's or of a source of the host's.
     pub(super) fn is_allocated(&self) -> bool {
         matches!(self.kind, SegmentKind::Allocated | SegmentKind::Given(..))
-    }
-
-    /// Whether its pieces are made for other processes to map.
-    pub(super) fn is_exportable(&self) -> bool {
-        self.exportable
     }
 
     /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has changed.
@@ -332,7 +347,7 @@ impl HeapSegment {
     }
 
     /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.
-    pub(super) fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
+    fn free_stuck(&mut self, driver: &impl Driver) -> Option<DriverError> {
         let mut refused = None;
         self.stuck.retain_mut(|(address, piece)| {
             let error = piece.lower(driver, *address).err().filter(|_| piece.is_mapped());
@@ -352,36 +367,37 @@ impl HeapSegment {
         self.inside(start, end).map(|(_, bytes)| bytes).sum()
     }
 
-    fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// The pieces that lie wholly in `start..end`: address and size.
+    pub(super) fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pieces = self.pieces.range(start..end).map(|(&address, piece)| (address, piece.bytes));
         pieces.filter(move |(address, bytes)| address + bytes <= end)
     }
 
     /// Unmaps pieces that lie wholly in `start..end` and that no work uses any more, from the front until at least
-    /// `most` bytes are unmapped or the driver refuses. Returns what is unmapped now; `holding` takes care of the
-    /// handles.
+    /// `most` bytes are unmapped or the driver refuses. Returns what is unmapped now, in how many pieces, and the
+    /// driver's error; `holding` takes care of the handles.
     pub(crate) fn unmap(
         &mut self,
         driver: &impl Driver,
         (start, end): (u64, u64),
         most: u64,
         holding: &mut Holding,
-    ) -> Result<(u64, u64), (u64, u64, DriverError)> {
+    ) -> ((u64, u64), usize, Result<(), DriverError>) {
         let pieces: Vec<(u64, u64)> = self.inside(start, end).collect();
         let first = pieces.first().map_or(start, |piece| piece.0);
-        let mut until = first;
+        let (mut until, mut count) = (first, 0);
         for (address, bytes) in pieces {
             if until - first >= most {
                 break;
             }
             if let Err(error) = driver.unmap(address, bytes) {
-                return Err((first, until, error));
+                return ((first, until), count, Err(error));
             }
-            until = address + bytes;
+            (until, count) = (address + bytes, count + 1);
             let memory = self.pieces.remove(&address).and_then(|piece| piece.memory());
             memory.into_iter().for_each(|memory| holding.release(driver, memory));
         }
-        Ok((first, until))
+        ((first, until), count, Ok(()))
     }
 
     /// Gives a segment that was had whole back to the driver. On failure nothing has changed.
@@ -395,7 +411,7 @@ impl HeapSegment {
         }
         // One piece, so an error means that it is still mapped.
         let all = (self.address, self.address + self.bytes);
-        self.unmap(driver, all, u64::MAX, holding).map_err(|(_, _, error)| error)?;
+        self.unmap(driver, all, u64::MAX, holding).2?;
         // Addresses that cannot be given back cost no memory.
         let _ = driver.unreserve(self.address, self.bytes);
         Ok(())
@@ -478,6 +494,128 @@ impl HeapSegment {
     /// Whether any piece stays behind its addresses.
     pub(super) fn has_exported(&self) -> bool {
         self.pieces.values().any(|piece| piece.stays)
+    }
+
+    /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// enters what went into `gone`. Returns whether all has gone.
+    pub(super) fn suspend(
+        &mut self,
+        driver: &impl Driver,
+        keeper: &mut dyn Keeper,
+        gone: &mut Vec<(u64, u64)>,
+    ) -> Result<bool, DriverError> {
+        self.free_stuck(driver);
+        for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
+            let (bytes, reads) = (piece.bytes, piece.is_open());
+            if !keeper.goes_on() || (reads && !keeper.may_leave(address, bytes)) {
+                return Ok(false);
+            }
+            piece.lower(driver, address)?;
+            gone.push((address, bytes));
+        }
+        Ok(true)
+    }
+
+    /// Joins a piece that the driver has with such neighbours above it, so that fewer pieces come.
+    fn join_gone(&mut self, address: u64) {
+        let gone = |segment: &Self, at: u64| {
+            let piece = segment.pieces.get(&at)?;
+            piece.memory().is_none().then_some(piece.bytes)
+        };
+        let Some(mut bytes) = gone(self, address) else { return };
+        while let Some(more) = gone(self, address + bytes).filter(|more| bytes + more <= JOINED) {
+            self.pieces.remove(&(address + bytes));
+            bytes += more;
+        }
+        self.pieces.insert(address, Piece::new(bytes, None));
+    }
+
+    /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// enters what came into `got`. Returns whether all has come.
+    pub(super) fn resume(
+        &mut self,
+        driver: &impl Driver,
+        keeper: &mut dyn Keeper,
+        got: &mut Vec<(u64, u64)>,
+    ) -> Result<bool, DriverError> {
+        self.free_stuck(driver);
+        let exportable = self.exportable;
+        let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
+        let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();
+        for address in closed {
+            // What was joined to the one before is no piece any more.
+            if self.pieces.contains_key(&address) && !keeper.goes_on() {
+                return Ok(false);
+            }
+            self.join_gone(address);
+            let Some(piece) = self.pieces.get_mut(&address) else { continue };
+            piece.raise((driver, exportable), address, got)?;
+            keeper.came(address, piece.bytes);
+        }
+        Ok(true)
+    }
+
+    /// The piece that ends in premapped memory: where it begins, its size, and how much of it is in use.
+    pub(super) fn premapped_piece(&self) -> Option<(u64, u64, u64)> {
+        let (&address, piece) = self.pieces.last_key_value()?;
+        let used = self.address + self.mapped - address;
+        (piece.bytes > used).then_some((address, piece.bytes, used))
+    }
+
+    /// Bytes that are mapped behind what is in use.
+    pub(super) fn premapped(&self) -> u64 {
+        self.premapped_piece().map_or(0, |(_, bytes, used)| bytes - used)
+    }
+
+    /// Exchanges the piece that ends in premapped memory for one without, which is made already where there is room for
+    /// both, and returns whether it did: where not, the piece is as it was, unless it is lost.
+    pub(super) fn exchange(
+        &mut self,
+        driver: &impl Driver,
+        holding: &mut Holding,
+        replacement: Option<MemoryHandle>,
+    ) -> Result<bool, LostPiece> {
+        let Some((address, bytes, used)) = self.premapped_piece() else { return Ok(false) };
+        let old = self.pieces.get(&address).and_then(Piece::memory);
+        let Some(old) = old.filter(|_| driver.unmap(address, bytes).is_ok()) else {
+            replacement.into_iter().for_each(|memory| holding.release(driver, memory));
+            return Ok(false);
+        };
+        let Some(memory) = replacement else {
+            // There is no room for both at once.
+            if driver.release(old).is_err() {
+                return self.put(driver, address, (bytes, Some(old))).map(|()| false);
+            }
+            return self.put(driver, address, (used, None)).map(|()| true);
+        };
+        let new = self.put(driver, address, (used, Some(memory)));
+        let Err(lost) = new else {
+            holding.release(driver, old);
+            return Ok(true);
+        };
+        let is_mapped = self.pieces.get(&address).is_some_and(Piece::is_mapped);
+        if is_mapped && driver.unmap(address, used).is_err() {
+            holding.release(driver, old);
+            return Err(lost);
+        }
+        holding.release(driver, memory);
+        // The first error is the one to report.
+        let back = self.put(driver, address, (bytes, Some(old)));
+        back.map(|()| false).map_err(|(bytes, held, _)| (bytes, held, lost.2))
+    }
+
+    /// Maps a piece at addresses at which none lies; memory is made for it where it has none.
+    fn put(
+        &mut self,
+        driver: &impl Driver,
+        address: u64,
+        (bytes, memory): (u64, Option<MemoryHandle>),
+    ) -> Result<(), LostPiece> {
+        let mut piece = Piece::new(bytes, memory.map(|it| (it, Access::Unmapped)));
+        let done = piece.raise((driver, self.exportable), address, &mut Vec::new());
+        let held = piece.memory().is_some();
+        self.pieces.insert(address, piece);
+        done.map_err(|error| (bytes, held, error))
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped.

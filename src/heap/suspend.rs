@@ -8,15 +8,10 @@
 //! For good go idle ranges that no graph uses, in whole pieces, without a wait; a hole stays in the table, which growth
 //! fills again.
 
-use super::grow::mapping;
 use super::range::{Range, RangeId, RangeState, Users};
-use super::segment::{HeapSegment, Piece};
-use super::{Change, Heap};
+use super::segment::HeapSegment;
+use super::{Heap, MemoryMove};
 use crate::driver::{Driver, DriverError, MemoryHandle};
-
-/// Up to so many bytes neighbours come back as one piece: a call of the driver costs 40 us on one H100 for any size, so
-/// that pieces of 2 MiB come at a third of the speed at which the link copies. A piece is given back only as a whole.
-const JOINED: u64 = 16 << 20;
 
 /// How much of a heap's memory is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,9 +45,8 @@ impl Presence {
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     presence: Presence,
-    /// Bytes that the driver holds for it, and in how many pieces.
-    reserved: u64,
-    pieces: usize,
+    /// What the driver holds for it: in how many pieces, and its bytes.
+    reserved: (usize, u64),
     /// Bytes that the driver has until the heap is resumed.
     suspended: u64,
     /// What was given back and no stream may take yet: in how many places, and its bytes.
@@ -71,11 +65,11 @@ impl Holding {
     }
 
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
+        self.reserved.1
     }
 
     pub(crate) fn pieces(&self) -> usize {
-        self.pieces
+        self.reserved.0
     }
 
     pub(crate) fn suspended(&self) -> u64 {
@@ -87,13 +81,11 @@ impl Holding {
     }
 
     pub(super) fn came(&mut self, bytes: u64, pieces: usize) {
-        self.reserved += bytes;
-        self.pieces += pieces;
+        self.reserved = (self.reserved.0 + pieces, self.reserved.1 + bytes);
     }
 
     pub(super) fn went(&mut self, bytes: u64, pieces: usize) {
-        self.reserved -= bytes;
-        self.pieces -= pieces;
+        self.reserved = (self.reserved.0 - pieces, self.reserved.1 - bytes);
     }
 
     pub(super) fn suspend(&mut self, bytes: u64) {
@@ -152,67 +144,6 @@ impl Keeper for NothingKept {
     fn came(&mut self, _: u64, _: u64) {}
 }
 
-impl HeapSegment {
-    /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
-    /// enters what went into `gone`. Returns whether all has gone.
-    fn suspend(
-        &mut self,
-        driver: &impl Driver,
-        keeper: &mut dyn Keeper,
-        gone: &mut Vec<(u64, u64)>,
-    ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
-        for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
-            let (bytes, reads) = (piece.bytes, piece.is_open());
-            if !keeper.goes_on() || (reads && !keeper.may_leave(address, bytes)) {
-                return Ok(false);
-            }
-            piece.lower(driver, address)?;
-            gone.push((address, bytes));
-        }
-        Ok(true)
-    }
-
-    /// Joins a piece that the driver has with such neighbours above it, so that fewer pieces come.
-    fn join_gone(&mut self, address: u64) {
-        let gone = |segment: &Self, at: u64| {
-            let piece = segment.pieces.get(&at)?;
-            piece.memory().is_none().then_some(piece.bytes)
-        };
-        let Some(mut bytes) = gone(self, address) else { return };
-        while let Some(more) = gone(self, address + bytes).filter(|more| bytes + more <= JOINED) {
-            self.pieces.remove(&(address + bytes));
-            bytes += more;
-        }
-        self.pieces.insert(address, Piece::new(bytes, None));
-    }
-
-    /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
-    /// enters what came into `got`. Returns whether all has come.
-    fn resume(
-        &mut self,
-        driver: &impl Driver,
-        keeper: &mut dyn Keeper,
-        got: &mut Vec<(u64, u64)>,
-    ) -> Result<bool, DriverError> {
-        self.free_stuck(driver);
-        let exportable = self.is_exportable();
-        let closed = self.pieces.iter().filter(|(_, piece)| !piece.is_open());
-        let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();
-        for address in closed {
-            // What was joined to the one before is no piece any more.
-            if self.pieces.contains_key(&address) && !keeper.goes_on() {
-                return Ok(false);
-            }
-            self.join_gone(address);
-            let Some(piece) = self.pieces.get_mut(&address) else { continue };
-            piece.raise((driver, exportable), address, got)?;
-            keeper.came(address, piece.bytes);
-        }
-        Ok(true)
-    }
-}
-
 impl Heap {
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
@@ -221,7 +152,7 @@ impl Heap {
 
     /// Whether every piece of its memory is mapped.
     pub(crate) fn is_whole(&self) -> bool {
-        self.segments.iter().flatten().flat_map(|it| it.pieces.values()).all(Piece::is_open)
+        self.segments.iter().flatten().all(HeapSegment::is_open)
     }
 
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
@@ -280,19 +211,19 @@ impl Heap {
     /// whether all have.
     fn each_segment(
         &mut self,
-        mapped: bool,
+        came: bool,
         mut step: impl FnMut(&mut HeapSegment, &mut Vec<(u64, u64)>) -> Result<bool, DriverError>,
     ) -> Result<bool, DriverError> {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_mut() else { continue };
-            let whole = !segment.is_growable();
+            let how = MemoryMove::new(came, segment.is_growable());
             let mut moved = Vec::new();
             let done = step(segment, &mut moved);
-            for ((address, bytes), pieces) in runs(moved.into_iter()) {
-                self.note_change(Change { mapped, whole, address, bytes, pieces });
-                match mapped {
-                    true => self.holding.resume(bytes),
-                    false => self.holding.suspend(bytes),
+            for (place, pieces) in runs(moved.into_iter()) {
+                self.note_change(how, place, pieces);
+                match came {
+                    true => self.holding.resume(place.1),
+                    false => self.holding.suspend(place.1),
                 }
             }
             if !done? {
@@ -343,19 +274,13 @@ impl Heap {
             self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
-            self.note_change(Change { mapped: false, whole: true, ..mapping(address, bytes) });
+            self.note_change(MemoryMove::SegmentBack, (address, bytes), 1);
             return (bytes, Ok(()));
         }
         let range = (address, address + bytes);
-        let held = row.pieces.len();
-        let (gone, result) = match row.unmap(driver, range, most, &mut self.holding) {
-            Ok(gone) => (gone, Ok(())),
-            Err((first, until, error)) => ((first, until), Err(error)),
-        };
-        let pieces = held - row.pieces.len();
+        let (gone, pieces, result) = row.unmap(driver, range, most, &mut self.holding);
         if gone.0 < gone.1 {
-            let (address, bytes) = (gone.0, gone.1 - gone.0);
-            self.note_change(Change { mapped: false, whole: false, address, bytes, pieces });
+            self.note_change(MemoryMove::Unmap, (gone.0, gone.1 - gone.0), pieces);
             self.make_hole(id, gone);
         }
         (gone.1 - gone.0, result)

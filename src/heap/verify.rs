@@ -2,7 +2,7 @@
 
 use super::range::Users;
 use super::range::{Range, RangeId, RangeState};
-use super::segment::{HeapSegment, Piece};
+use super::segment::HeapSegment;
 use super::suspend::runs;
 use super::Heap;
 
@@ -172,8 +172,7 @@ impl Heap {
             free.push((range.address, chain.map(|id| self.ranges[id].bytes).sum(), first));
         }
         free.sort_unstable();
-        let runs = self.runs.iter().map(|run| (run.address, run.bytes, run.first));
-        let runs: Vec<_> = runs.collect();
+        let runs: Vec<_> = self.runs.iter().collect();
         holds!(runs == free, "runs {runs:x?}, free ranges {free:x?}");
         Ok(())
     }
@@ -189,12 +188,11 @@ impl Heap {
             );
             if segment.is_allocated() {
                 let whole = front == segment.bytes;
-                let plain = segment.pieces.is_empty();
+                let plain = segment.inside(0, u64::MAX).next().is_none();
                 holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
                 continue;
             }
-            let behind = segment.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
-            let behind: Vec<(u64, u64)> = behind.collect();
+            let behind: Vec<(u64, u64)> = segment.inside(0, u64::MAX).collect();
             let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
             let ranges = ranges.filter(|&id| self.ranges[id].state != RangeState::Hole);
             let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
@@ -208,8 +206,7 @@ impl Heap {
                 together(&behind) == together(&held),
                 "segment {number} needs memory at {held:x?} and has it at {behind:x?}"
             );
-            let last = segment.pieces.last_key_value().map(|(_, piece)| piece);
-            let ends = premapped == 0 || last.is_some_and(Piece::is_open);
+            let ends = premapped == 0 || segment.open_pieces().last().as_ref() == behind.last();
             holds!(ends, "segment {number} has premapped memory and has lost its last piece");
         }
         Ok(())
@@ -219,18 +216,13 @@ impl Heap {
     /// driver has until the heap is resumed, is what is in blocks, what waits, and what is free. All of it is there
     /// while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
-        let (mut live, mut free, mut waiting) = (0, 0, (0, 0));
-        let mut ordered = vec![0; self.ordered.len()];
+        let (mut live, mut free, mut waiting, mut ordered) = (0, 0, (0, 0), 0);
         for (_, range) in self.each_range() {
             match range.state {
                 RangeState::Allocated => live += range.bytes,
                 RangeState::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes),
-                RangeState::StreamOrdered { timeline, .. } => {
-                    free += range.bytes;
-                    match ordered.get_mut(timeline.index()) {
-                        Some(ordered) => *ordered += 1,
-                        None => return Err(format!("{timeline:?} is not counted: {range:?}")),
-                    }
+                RangeState::StreamOrdered { .. } => {
+                    (free, ordered) = (free + range.bytes, ordered + 1)
                 }
                 state => free += if state.is_free() { range.bytes } else { 0 },
             }
@@ -238,15 +230,14 @@ impl Heap {
         holds!(live == self.in_blocks, "{live} bytes in blocks, {} counted", self.in_blocks);
         let holding = &self.holding;
         holds!(waiting == holding.waiting(), "{waiting:?} wait, {:?} counted", holding.waiting());
-        holds!(ordered == self.ordered, "streams ordered {ordered:?}, counted {:?}", self.ordered);
+        holds!(ordered == self.ordered, "streams ordered {ordered}, counted {}", self.ordered);
         let (mut pieces, mut held, mut premapped, mut gone) = (0, 0, 0, 0);
         for (_, segment) in self.each_segment_there() {
             let of_segment = segment.held();
             pieces += of_segment.len();
             held += of_segment.iter().map(|it| it.1).sum::<u64>();
             premapped += segment.premapped();
-            let away = segment.pieces.values().filter(|piece| piece.memory().is_none());
-            gone += away.map(|piece| piece.bytes).sum::<u64>();
+            gone += segment.away();
         }
         let sums = (pieces, held, premapped, gone);
         let (there, away) = ((holding.pieces(), holding.reserved()), holding.suspended());

@@ -15,7 +15,7 @@ use xtask::{install, Layout};
 
 const USAGE: &str = "\
 usage: cargo xtask install --prefix DIR [--libdir NAME]
-       cargo xtask house [--record]
+       cargo xtask house [--record | --list MEASURE]
        cargo xtask mutants [--sample N] [--seed S] [--folder DIR] [NAME...]
 
 install: builds the C library, optimized and without debug symbols, and installs below DIR:
@@ -25,7 +25,7 @@ NAME is lib unless --libdir says otherwise, such as lib64 or lib/x86_64-linux-gn
 The installed tree can be moved as a whole.
 
 house: prints measures of the code, each with its bound, and fails where one is above it.
---record writes figures that got better as the new bounds.
+--record writes figures that got better as the new bounds; --list prints what a measure counts.
 
 mutants: takes safety rules out of a copy of the source, one at a time, and expects a test to fail each time: all
 rules of the table in crates/xtask/src/mutants, those that are named, or N of them. Which N depends on S, by default
@@ -51,6 +51,7 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
         [task, options @ ..] if task == "install" => run_install(root, options),
         [task] if task == "house" => house::house(root, false),
         [task, record] if task == "house" && record == "--record" => house::house(root, true),
+        [task, list, measure] if task == "house" && list == "--list" => house::list(root, measure),
         [task, options @ ..] if task == "mutants" => run_mutants(root, options),
         [help] if help == "--help" || help == "-h" => {
             println!("{USAGE}");

@@ -341,7 +341,7 @@ impl PlannedHeap {
             if !keeper.goes_on() {
                 return Ok(false);
             }
-            let exportable = piece.fixed.is_some_and(|fixed| fixed.exportable);
+            let exportable = piece.fixed.is_some() && self.exportable;
             piece.memory = Some(create(driver, exportable, piece.bytes)?);
             self.holding.came(piece.bytes, 1);
             self.holding.resume(piece.bytes);

@@ -25,7 +25,7 @@ use crate::driver::{CaptureId, MemoryHandle};
 pub(crate) use bind::Prepared;
 use place::Laid;
 pub(crate) use space::Asker;
-use space::{Scratch, Space};
+use space::Space;
 
 /// The heap of a pool for such blocks.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub(crate) struct PlannedHeap {
     /// How many plans there have been.
     moment: u64,
     holding: Holding,
+    /// Whether memory that a block has at once and for good is made for other processes to map.
+    exportable: bool,
 }
 
 /// Physical memory.
@@ -50,17 +52,9 @@ struct Physical {
     bytes: u64,
     /// `None` while the driver has it.
     memory: Option<MemoryHandle>,
-    /// Of a piece that is one block's alone for as long as it is mapped.
-    fixed: Option<Fixed>,
-}
-
-/// Memory that a block has at once and for good.
-#[derive(Clone, Copy, Debug)]
-struct Fixed {
-    /// Whether it is made for other processes to map.
-    exportable: bool,
-    /// Whether it stays behind its addresses, since others have it by handles of their own.
-    exported: bool,
+    /// Of a piece that is one block's alone, at once and for as long as it is mapped: whether it stays behind its
+    /// addresses, since others have it by handles of their own.
+    fixed: Option<bool>,
 }
 
 /// What keeps a planned capture's memory.
@@ -82,13 +76,6 @@ struct Bound {
     /// Its row.
     piece: usize,
     access: Access,
-}
-
-/// New addresses for a stream: mapped, and had by no block yet.
-#[derive(Clone, Copy, Debug, Default)]
-struct NewAddresses {
-    at: u64,
-    end: u64,
 }
 
 /// How a block is given back.
@@ -128,8 +115,8 @@ struct PlannedCapture {
     /// Reserved addresses. Here a segment's `mapped` counts the bytes of addresses that were given out, from the front,
     /// with memory behind them or not. Only the last segment gives out more.
     segments: Vec<HeapSegment>,
-    /// The new addresses of each stream.
-    runs: Vec<NewAddresses>,
+    /// The new addresses of each stream, mapped and had by no block yet: where they begin, and their end.
+    runs: Vec<(u64, u64)>,
     space: Space,
     /// The addresses at which a layout says what lies where.
     laid: Option<Laid>,
@@ -138,7 +125,10 @@ struct PlannedCapture {
     /// How many bytes of its blocks are not free yet, and the most that there have been.
     held: u64,
     peak: u64,
-    scratch: Scratch,
+    /// Its scratch memory: the size and the handle of each piece.
+    scratch: Vec<(u64, MemoryHandle)>,
+    /// Where that is mapped: addresses and sizes.
+    scratch_at: Vec<(u64, u64)>,
     bound: Vec<Bound>,
     /// Which plan of the heap it got; 0 before.
     moment: u64,
@@ -147,6 +137,11 @@ struct PlannedCapture {
 }
 
 impl PlannedHeap {
+    /// One without blocks; `exportable` as the field.
+    pub(crate) fn new(exportable: bool) -> Self {
+        Self { exportable, ..Self::default() }
+    }
+
     /// What it holds of the driver's memory. What waits of it are blocks that were given back and are still in use.
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
@@ -172,7 +167,9 @@ impl PlannedHeap {
     pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.captures.iter().flat_map(|planned| {
             let bound = planned.bound.iter().filter(|bound| bound.access != Access::Unmapped);
-            bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
+            bound
+                .map(|bound| (bound.address, bound.bytes))
+                .chain(planned.scratch_at.iter().copied())
         })
     }
 
@@ -224,7 +221,7 @@ impl PlannedHeap {
     /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let planned = self.capture(capture);
-        planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
+        planned.is_some_and(|it| it.owner == Owner::Capture && !it.scratch_at.is_empty())
     }
 
     /// Takes a block out of use that something else still uses: its capture has freed it, or the host.
@@ -305,7 +302,8 @@ impl PlannedCapture {
             blocks: BTreeMap::new(),
             held: 0,
             peak: 0,
-            scratch: Scratch::default(),
+            scratch: Vec::new(),
+            scratch_at: Vec::new(),
             bound: Vec::new(),
             moment: 0,
             beside: false,
@@ -335,9 +333,9 @@ impl PlannedCapture {
         self.segments.last_mut().into_iter().for_each(|segment| segment.mapped += bytes);
     }
 
-    fn run(&mut self, stream: StreamIndex) -> &mut NewAddresses {
+    fn run(&mut self, stream: StreamIndex) -> &mut (u64, u64) {
         if self.runs.len() <= stream.index() {
-            self.runs.resize_with(stream.index() + 1, NewAddresses::default);
+            self.runs.resize(stream.index() + 1, (0, 0));
         }
         &mut self.runs[stream.index()]
     }
@@ -452,8 +450,8 @@ impl PlannedHeap {
     /// What is counted by hand is what the pieces, the scratch memory and the blocks that wait come to. All memory is
     /// there while the heap is open.
     fn sums_are_sums(&self) -> Verdict {
-        let scratch = self.captures.iter().map(|planned| planned.scratch.held());
-        let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + it.0, all.1 + it.1));
+        let scratch = self.captures.iter().flat_map(|planned| &planned.scratch);
+        let (mut handles, mut held) = scratch.fold((0, 0), |all, it| (all.0 + 1, all.1 + it.0));
         let mut gone = 0;
         for piece in self.pieces.iter().flatten() {
             match piece.memory {

@@ -7,9 +7,7 @@
 use smallvec::SmallVec;
 
 use super::space::{Asker, Space};
-use super::{
-    BlockLife, Bound, Fixed, NewAddresses, Physical, PlannedBlock, PlannedCapture, PlannedHeap,
-};
+use super::{BlockLife, Bound, Physical, PlannedBlock, PlannedCapture, PlannedHeap};
 use crate::capture::{Markers, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::enter_row;
@@ -38,7 +36,7 @@ impl PlannedHeap {
         let before = self.reserved();
         let (address, new) = loop {
             let planned = self.enter_capture(capture, unit);
-            let &mut NewAddresses { at, end } = planned.run(stream);
+            let &mut (at, end) = planned.run(stream);
             let spot = planned.space.find(&asker, bytes, at);
             if spot.1 <= end - at {
                 break spot;
@@ -50,7 +48,7 @@ impl PlannedHeap {
             }
         };
         let planned = self.enter_capture(capture, unit);
-        planned.run(stream).at += new;
+        planned.run(stream).0 += new;
         let place = (address, bytes);
         let beneath = planned.space.take(stream, place);
         planned.space.forget(&asker, new);
@@ -58,13 +56,13 @@ impl PlannedHeap {
     }
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
-    /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
-    /// bytes. After an error nothing has changed but that more addresses may be reserved.
+    /// addresses lie on it; other processes can map it if the heap's is exportable. None where it takes more than
+    /// `limit` bytes. After an error nothing has changed but that more addresses may be reserved.
     pub(crate) fn place_fixed(
         &mut self,
         driver: &impl Driver,
         capture: CaptureId,
-        (bytes, exportable): (u64, bool),
+        bytes: u64,
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
@@ -75,7 +73,7 @@ impl PlannedHeap {
         self.enter_capture(capture, unit);
         let address = self.next_address(driver, capture, size)?;
         self.capture_of(capture).take(size);
-        let memory = create(driver, exportable, size)?;
+        let memory = create(driver, self.exportable, size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
             driver.set_access(address, size).inspect_err(|_| {
@@ -87,8 +85,7 @@ impl PlannedHeap {
             self.holding.release(driver, memory);
             return Err(error);
         }
-        let fixed = Some(Fixed { exportable, exported: false });
-        let piece = self.enter_piece(size, memory, fixed);
+        let piece = self.enter_piece(size, memory, Some(false));
         let bound = Bound { address, bytes: size, piece, access: Access::Open };
         self.capture_of(capture).bound.push(bound);
         Ok(Some(self.enter_block(capture, (address, bytes), None)))
@@ -121,20 +118,20 @@ impl PlannedHeap {
         let row = bound.find(here).map(|bound| bound.piece);
         let piece = row.and_then(|row| self.pieces[row].as_mut());
         let fixed = piece.and_then(|piece| piece.fixed.as_mut());
-        fixed.map(|fixed| fixed.exported = true).is_some()
+        fixed.map(|exported| *exported = true).is_some()
     }
 
     /// Whether any of its memory has to stay behind its addresses.
     pub(crate) fn has_exported(&self) -> bool {
         let mut pieces = self.pieces.iter().flatten();
-        pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
+        pieces.any(|piece| piece.fixed == Some(true))
     }
 
     pub(super) fn enter_piece(
         &mut self,
         bytes: u64,
         memory: crate::driver::MemoryHandle,
-        fixed: Option<Fixed>,
+        fixed: Option<bool>,
     ) -> usize {
         self.holding.came(bytes, 1);
         let number = self.next;
@@ -171,19 +168,19 @@ impl PlannedHeap {
         limit: u64,
     ) -> Result<bool, DriverError> {
         let planned = self.capture_of(capture);
-        let &mut NewAddresses { at, end } = planned.run(stream);
+        let &mut (at, end) = planned.run(stream);
         let missing = bytes - (end - at);
         let (next, room) = planned.next_place();
         if next != end || room < missing {
             let address = self.next_address(driver, capture, bytes)?;
-            *self.capture_of(capture).run(stream) = NewAddresses { at: address, end: address };
+            *self.capture_of(capture).run(stream) = (address, address);
         }
         let planned = self.capture_of(capture);
-        let place = (planned.run(stream).end, planned.next_place().1);
+        let place = (planned.run(stream).1, planned.next_place().1);
         let laid = self.lay(driver, capture, place, bytes, limit)?;
         let planned = self.capture_of(capture);
         planned.take(laid);
-        planned.run(stream).end += laid;
+        planned.run(stream).1 += laid;
         Ok(laid > 0)
     }
 
@@ -271,11 +268,9 @@ impl Laid {
 /// Whole pages: one, or more without a live block.
 #[derive(Debug)]
 pub(super) struct Stretch {
-    start: u64,
-    end: u64,
     /// Whose block it had first; `None` where there was none.
     owner: Option<StreamIndex>,
-    /// All its bytes, by address. What is live lies between what is free.
+    /// All its bytes, by address: one part at least. What is live lies between what is free.
     parts: SmallVec<[Part; 1]>,
 }
 
@@ -309,12 +304,13 @@ impl Stretch {
         given: Markers,
     ) -> Self {
         let parts = SmallVec::from_buf([Part { start, end, given: Some(given) }]);
-        Self { start, end, owner, parts }
+        Self { owner, parts }
     }
 
     /// Where it begins and ends.
+    #[inline]
     pub(super) fn extent(&self) -> (u64, u64) {
-        (self.start, self.end)
+        (self.parts[0].start, self.parts[self.parts.len() - 1].end)
     }
 
     pub(super) fn owner(&self) -> Option<StreamIndex> {
@@ -395,8 +391,7 @@ impl Stretch {
     pub(super) fn split_off(&mut self, at: u64) -> Self {
         self.part_at(at);
         let parts = self.parts.drain(self.first_from(at)..).collect();
-        let end = std::mem::replace(&mut self.end, at);
-        Self { start: at, end, owner: self.owner, parts }
+        Self { owner: self.owner, parts }
     }
 
     /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.

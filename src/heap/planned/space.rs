@@ -21,9 +21,9 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::place::{add, Gaps, Stretch};
-use super::PlannedHeap;
+use super::{PlannedCapture, PlannedHeap};
 use crate::capture::{Capture, Markers, Moment, Proof, StreamIndex};
-use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
+use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::segment::unit;
 use crate::index::{new_map, Map};
 
@@ -525,33 +525,6 @@ fn partly((address, end): (u64, u64), unit: u64) -> impl Iterator<Item = u64> {
 /// Sizes of scratch pieces, in units of the device's granularity.
 const SIZES: [u64; 4] = [1, 4, 16, 64];
 
-/// Scratch memory of one capture.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// Size and handle.
-    pieces: Vec<(u64, MemoryHandle)>,
-    /// Where they are mapped: address and size.
-    mapped: Vec<(u64, u64)>,
-}
-
-impl Scratch {
-    /// Where it lies: address and size.
-    pub(super) fn mapped(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.mapped.iter().copied()
-    }
-
-    /// How many pieces there are, and their bytes.
-    #[cfg(debug_assertions)]
-    pub(super) fn held(&self) -> (usize, u64) {
-        (self.pieces.len(), self.pieces.iter().map(|(bytes, _)| bytes).sum())
-    }
-
-    /// Whether it lies behind any addresses.
-    pub(super) fn is_mapped(&self) -> bool {
-        !self.mapped.is_empty()
-    }
-}
-
 impl PlannedHeap {
     /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
     /// After an error of the driver's nothing has changed.
@@ -567,7 +540,7 @@ impl PlannedHeap {
         let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
         let Some(planned) = planned else { return Ok(0) };
         let most = planned.peak.max(planned.held + asked);
-        let Scratch { pieces, mapped } = &mut planned.scratch;
+        let PlannedCapture { scratch: pieces, scratch_at: mapped, .. } = planned;
         let held: u64 = pieces.iter().map(|(size, _)| size).sum();
         let pays = |size: &u64| *size <= limit && held + size <= most;
         let mut sizes = SIZES.iter().rev().map(|units| units * unit);
@@ -609,9 +582,8 @@ impl PlannedHeap {
 
     /// Scratch memory of a capture, in bytes, and how often it is mapped.
     pub(crate) fn scratch_of(&self, capture: CaptureId) -> (u64, usize) {
-        let scratch = self.capture(capture).map(|planned| &planned.scratch);
-        let bytes = |scratch: &Scratch| scratch.pieces.iter().map(|(bytes, _)| bytes).sum();
-        scratch.map_or((0, 0), |scratch| (bytes(scratch), scratch.mapped.len()))
+        let bytes = |it: &PlannedCapture| it.scratch.iter().map(|(bytes, _)| bytes).sum();
+        self.capture(capture).map_or((0, 0), |it| (bytes(it), it.scratch_at.len()))
     }
 
     /// Takes all scratch memory of a capture away. What the driver does not take stays for the next attempt.
@@ -621,12 +593,12 @@ impl PlannedHeap {
         capture: CaptureId,
     ) -> Result<(), DriverError> {
         let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
-        let Some(scratch) = planned.map(|planned| &mut planned.scratch) else { return Ok(()) };
-        while let Some(&(address, bytes)) = scratch.mapped.last() {
+        let Some(planned) = planned else { return Ok(()) };
+        while let Some(&(address, bytes)) = planned.scratch_at.last() {
             driver.unmap(address, bytes)?;
-            scratch.mapped.pop();
+            planned.scratch_at.pop();
         }
-        while let Some((bytes, memory)) = scratch.pieces.pop() {
+        while let Some((bytes, memory)) = planned.scratch.pop() {
             self.holding.went(bytes, 1);
             self.holding.release(driver, memory);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::types::{Type, Types};
+use super::types::{Field, Type, Types};
 
 /// The state behind the engine's lock, and the file that declares it.
 const STATE: (&str, &str) = ("State", "src/engine/mod.rs");
@@ -41,40 +41,69 @@ impl Sources {
 
 pub struct Measure {
     pub name: &'static str,
-    pub count: fn(&Sources) -> Result<u64, String>,
+    /// What is counted, each with how much of it there is.
+    pub found: fn(&Sources) -> Result<Found, String>,
+}
+
+/// Files, types or names, each with how much of a measure is its.
+pub type Found = Vec<(String, u64)>;
+
+impl Measure {
+    pub fn count(&self, sources: &Sources) -> Result<u64, String> {
+        Ok((self.found)(sources)?.into_iter().map(|(_, count)| count).sum())
+    }
 }
 
 const CORE: [&str; 2] = ["src/engine/", "src/heap/"];
 
 /// Less is better, for each.
 pub const MEASURES: &[Measure] = &[
-    Measure { name: "lines-of-src", count: |sources| Ok(lines(sources.below(&["src/"]))) },
-    Measure { name: "lines-of-rust", count: |sources| Ok(lines(sources.below(&[""]))) },
-    Measure { name: "core-files", count: |sources| Ok(length(sources.below(&CORE).count())) },
-    Measure { name: "fields-behind-the-lock", count: behind_lock },
-    Measure { name: "shared-fields", count: shared_fields },
-    Measure { name: "files-with-methods-of-the-state", count: whole_state },
-    Measure { name: "flags-of-whose-memory", count: whose_memory },
-    Measure { name: "types-named-alike", count: named_alike },
-    Measure { name: "questions-for-flaws", count: flaw_questions },
-    Measure { name: "variants-of-the-error", count: error_variants },
-    Measure { name: "comments-that-begin-the-same", count: begin_the_same },
-    Measure { name: "public-modules", count: public_modules },
-    Measure { name: "methods-of-the-engine", count: engine_methods },
+    Measure { name: "lines-of-src", found: |sources| Ok(lines(sources.below(&["src/"]))) },
+    Measure { name: "lines-of-rust", found: |sources| Ok(lines(sources.below(&[""]))) },
+    Measure { name: "core-files", found: |sources| Ok(once(sources.below(&CORE).map(|it| it.0))) },
+    Measure { name: "fields-behind-the-lock", found: behind_lock },
+    Measure { name: "shared-fields", found: shared_fields },
+    Measure { name: "files-with-methods-of-the-state", found: whole_state },
+    Measure { name: "flags-of-whose-memory", found: whose_memory },
+    Measure { name: "types-named-alike", found: named_alike },
+    Measure { name: "questions-for-flaws", found: flaw_questions },
+    Measure { name: "variants-of-the-error", found: error_variants },
+    Measure { name: "comments-that-begin-the-same", found: begin_the_same },
+    Measure { name: "public-modules", found: public_modules },
+    Measure { name: "methods-of-the-engine", found: engine_methods },
 ];
 
-fn length(count: usize) -> u64 {
-    count as u64
+fn once<'a>(names: impl Iterator<Item = &'a str>) -> Found {
+    names.map(|name| (name.to_owned(), 1)).collect()
 }
 
-fn lines<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> u64 {
-    files.map(|(_, text)| length(text.lines().count())).sum()
+fn lines<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Found {
+    lines_with(files, |_| true)
+}
+
+/// Those of a kind, by file.
+fn lines_with<'a>(
+    files: impl Iterator<Item = (&'a str, &'a str)>,
+    is: impl Fn(&str) -> bool,
+) -> Found {
+    files
+        .map(|(path, text)| (path.to_owned(), text.lines().filter(|line| is(line)).count() as u64))
+        .collect()
+}
+
+/// The fields of a kind, by type.
+fn fields_with<'a>(
+    types: impl IntoIterator<Item = &'a Type>,
+    is: impl Fn(&Field) -> bool,
+) -> Found {
+    let of = |it: &'a Type| it.fields.iter().filter(|field| is(field)).count() as u64;
+    types.into_iter().map(|it| (format!("{} {}", it.file, it.name), of(it))).collect()
 }
 
 /// The fields of [`STATE`] and, from there on, of each structure and enum of the core that the type of a counted
 /// field names. A name means the type of that name in the field's own file, and where there is none, each one in the
 /// core.
-fn behind_lock(sources: &Sources) -> Result<u64, String> {
+fn behind_lock(sources: &Sources) -> Result<Found, String> {
     let types = sources.types(&CORE)?.all;
     let (name, file) = STATE;
     let root = types.iter().position(|it| it.name == name && it.file == file);
@@ -96,79 +125,76 @@ fn behind_lock(sources: &Sources) -> Result<u64, String> {
         }
     }
     let counted = reached.into_iter().map(|index| &types[index]).filter(|it| !it.alias);
-    Ok(counted.map(|it| length(it.fields.len())).sum())
+    Ok(fields_with(counted, |_| true))
 }
 
 /// The fields in src that code outside their file may use but the library's callers may not.
-fn shared_fields(sources: &Sources) -> Result<u64, String> {
-    let types = sources.types(&["src/"])?.all;
-    let fields = types.iter().flat_map(|it| &it.fields);
-    Ok(length(fields.filter(|field| field.shared).count()))
+fn shared_fields(sources: &Sources) -> Result<Found, String> {
+    Ok(fields_with(&sources.types(&["src/"])?.all, |field| field.shared))
 }
 
 /// The core's files with methods of the whole state.
-fn whole_state(sources: &Sources) -> Result<u64, String> {
+fn whole_state(sources: &Sources) -> Result<Found, String> {
     let blocks = sources.types(&CORE)?.impls;
     // Other types of these names are not the engine's.
     let files = blocks
         .into_iter()
         .filter(|it| WHOLE.contains(&it.name.as_str()) && it.file.starts_with("src/engine/"));
-    Ok(length(files.map(|it| it.file).collect::<BTreeSet<_>>().len()))
+    Ok(once(files.map(|it| it.file).collect::<BTreeSet<_>>().iter().map(String::as_str)))
 }
 
 /// The core's fields of type `bool` or `Option` with one of the names of [`WHOSE`].
-fn whose_memory(sources: &Sources) -> Result<u64, String> {
-    let types = sources.types(&CORE)?.all;
-    let fields = types.iter().flat_map(|it| &it.fields);
-    Ok(length(fields.filter(|it| it.flag && WHOSE.contains(&it.name.as_str())).count()))
+fn whose_memory(sources: &Sources) -> Result<Found, String> {
+    let of_whose = |it: &Field| it.flag && WHOSE.contains(&it.name.as_str());
+    Ok(fields_with(&sources.types(&CORE)?.all, of_whose))
 }
 
 /// The names that two or more structures or enums in src have.
-fn named_alike(sources: &Sources) -> Result<u64, String> {
+fn named_alike(sources: &Sources) -> Result<Found, String> {
     let mut counts = BTreeMap::<String, u64>::new();
     for it in sources.types(&["src/"])?.all {
         if !it.alias {
             *counts.entry(it.name).or_default() += 1;
         }
     }
-    Ok(length(counts.values().filter(|&&count| count > 1).count()))
+    Ok(once(counts.iter().filter(|(_, &count)| count > 1).map(|(name, _)| name.as_str())))
 }
 
 /// The lines in src that ask whether an engine was built without one of its rules.
-fn flaw_questions(sources: &Sources) -> Result<u64, String> {
-    let lines = sources.below(&["src/"]).flat_map(|(_, text)| text.lines());
-    Ok(length(lines.filter(|line| line.contains("lacks(Flaw")).count()))
+fn flaw_questions(sources: &Sources) -> Result<Found, String> {
+    Ok(lines_with(sources.below(&["src/"]), |line| line.contains("lacks(Flaw")))
 }
 
-fn error_variants(sources: &Sources) -> Result<u64, String> {
+fn error_variants(sources: &Sources) -> Result<Found, String> {
     const FILE: &str = "src/error.rs";
     let types = Types::of([(FILE, sources.file(FILE)?)].into_iter())?.all;
     let found = types.into_iter().find(|it| it.name == "Error");
-    Ok(length(found.ok_or_else(|| format!("there is no Error in {FILE}"))?.variants))
+    let variants = found.ok_or_else(|| format!("there is no Error in {FILE}"))?.variants;
+    Ok(vec![(FILE.to_owned(), variants as u64)])
 }
 
 /// The comments that cannot be read without the one before them, as far as their first words show it.
-fn begin_the_same(sources: &Sources) -> Result<u64, String> {
-    let lines = sources.below(&["src/", "crates/", "capi/"]).flat_map(|(_, text)| text.lines());
-    let begins = |line: &&str| {
+fn begin_the_same(sources: &Sources) -> Result<Found, String> {
+    let begins = |line: &str| {
         let line = line.trim_start();
         let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//"));
         let words = comment.map(|it| it.strip_prefix(' ').unwrap_or(it));
         let rest = words.and_then(|it| it.strip_prefix("The same"));
         rest.is_some_and(|it| it.starts_with([',', ':', ' ']))
     };
-    Ok(length(lines.filter(begins).count()))
+    Ok(lines_with(sources.below(&["src/", "crates/", "capi/"]), begins))
 }
 
 /// The methods that the engine shows to the library's callers, beside those of its views.
-fn engine_methods(sources: &Sources) -> Result<u64, String> {
-    let blocks = sources.types(&["src/"])?.impls;
-    Ok(blocks.into_iter().filter(|it| it.name == "Engine").map(|it| it.methods).sum())
+fn engine_methods(sources: &Sources) -> Result<Found, String> {
+    let blocks = sources.types(&["src/"])?.impls.into_iter().filter(|it| it.name == "Engine");
+    Ok(blocks.map(|it| (it.file, it.methods)).collect())
 }
 
-fn public_modules(sources: &Sources) -> Result<u64, String> {
-    let text = sources.file("src/lib.rs")?;
-    Ok(length(text.lines().filter(|line| line.starts_with("pub mod")).count()))
+fn public_modules(sources: &Sources) -> Result<Found, String> {
+    const FILE: &str = "src/lib.rs";
+    let file = [(FILE, sources.file(FILE)?)].into_iter();
+    Ok(lines_with(file, |line| line.starts_with("pub mod")))
 }
 
 #[cfg(test)]
@@ -183,13 +209,17 @@ mod tests {
         sources(&[("src/engine/mod.rs", text)])
     }
 
+    fn sum(found: Result<Found, String>) -> Result<u64, String> {
+        Ok(found?.into_iter().map(|(_, count)| count).sum())
+    }
+
     #[test]
     fn lines_and_files_are_counted_by_folder() {
         let all =
             sources(&[("src/heap/a.rs", "a\nb\n"), ("src/b.rs", "c\n"), ("tests/c.rs", "d\n")]);
         let count = |name| {
             let measure = MEASURES.iter().find(|it| it.name == name).expect("a measure");
-            (measure.count)(&all).expect("a figure")
+            measure.count(&all).expect("a figure")
         };
         assert_eq!((count("lines-of-src"), count("lines-of-rust"), count("core-files")), (3, 4, 1));
     }
@@ -212,7 +242,7 @@ mod tests {
             ("src/graphs/pool.rs", "struct Place { outside_the_core: bool }"),
         ]));
         // Two of State, two of Pool, three of Place.
-        assert_eq!(found, Ok(7));
+        assert_eq!(sum(found), Ok(7));
         assert!(behind_lock(&one("struct Else;")).is_err());
     }
 
@@ -223,7 +253,7 @@ mod tests {
             ("src/engine/mod.rs", state),
             ("src/engine/other.rs", "struct Row { one: u64, two: u64 }"),
         ]));
-        assert_eq!(found, Ok(2));
+        assert_eq!(sum(found), Ok(2));
     }
 
     #[test]
@@ -232,7 +262,7 @@ mod tests {
             pub struct Api { pub seen: u64, pub(crate) shared: u64, hidden: u64 }
             pub(super) struct Row { pub shared: u64, hidden: u64 }
             struct Pair(pub(super) u64, u64);";
-        assert_eq!(shared_fields(&one(text)), Ok(3));
+        assert_eq!(sum(shared_fields(&one(text))), Ok(3));
     }
 
     #[test]
@@ -243,7 +273,7 @@ mod tests {
             ("src/engine/c.rs", "impl Drop for Other {}"),
             ("src/heap/d.rs", "impl State {}"),
         ]);
-        assert_eq!(whole_state(&files), Ok(2));
+        assert_eq!(sum(whole_state(&files)), Ok(2));
     }
 
     #[test]
@@ -253,7 +283,7 @@ mod tests {
             ("src/graphs/b.rs", "impl<D: HostApi> Engine<D> { pub fn c() {} fn d() {} }"),
             ("src/engine/c.rs", "impl<D: Driver> HostCalls<'_, D> { pub fn e() {} }"),
         ]);
-        assert_eq!(engine_methods(&files), Ok(2));
+        assert_eq!(sum(engine_methods(&files)), Ok(2));
     }
 
     #[test]
@@ -261,7 +291,7 @@ mod tests {
         let text = "
             struct Row { graphs: bool, lent: Option<Lent>, kept: u64, broken: bool }
             enum State { Free { kept: bool }, Live(bool) }";
-        assert_eq!(whose_memory(&one(text)), Ok(3));
+        assert_eq!(sum(whose_memory(&one(text))), Ok(3));
     }
 
     #[test]
@@ -270,13 +300,13 @@ mod tests {
             ("src/a.rs", "struct Kept; struct Once; #[cfg(test)] mod tests { struct Once; }"),
             ("src/b.rs", "enum Kept {} fn f() { struct Kept; }"),
         ]);
-        assert_eq!(named_alike(&files), Ok(1));
+        assert_eq!(sum(named_alike(&files)), Ok(1));
     }
 
     #[test]
     fn variants_of_the_error_are_counted() {
         let text = "pub enum Error { /// One.\n One, Two(u64), Three { a: u64 } } enum Other { A }";
-        assert_eq!(error_variants(&sources(&[("src/error.rs", text)])), Ok(3));
+        assert_eq!(sum(error_variants(&sources(&[("src/error.rs", text)]))), Ok(3));
         assert!(error_variants(&sources(&[])).is_err());
     }
 
@@ -291,9 +321,9 @@ mod tests {
             ("crates/b.rs", "/// The same of it.\n//! The same of it.\nif !x.lacks(Flaw::Y) {}\n"),
             ("src/c.rs", "if !self.lacks(Flaw::A) {}\nif lacks(flaw) {}\n"),
         ]);
-        assert_eq!(begin_the_same(&files), Ok(3));
-        assert_eq!(flaw_questions(&files), Ok(1));
-        assert_eq!(public_modules(&files), Ok(2));
+        assert_eq!(sum(begin_the_same(&files)), Ok(3));
+        assert_eq!(sum(flaw_questions(&files)), Ok(1));
+        assert_eq!(sum(public_modules(&files)), Ok(2));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn house(root: &Path, record: bool) -> Result<(), Box<dyn Error>> {
     let sources = Sources::of(tracked(root)?);
     let mut today = Vec::with_capacity(MEASURES.len());
     for measure in MEASURES {
-        today.push((measure.name.to_owned(), (measure.count)(&sources)?));
+        today.push((measure.name.to_owned(), measure.count(&sources)?));
     }
     let path = root.join(RECORD);
     let text = fs::read_to_string(&path).map_err(|error| format!("{RECORD}: {error}"))?;
@@ -42,6 +42,22 @@ pub fn house(root: &Path, record: bool) -> Result<(), Box<dyn Error>> {
     }
     if record {
         fs::write(&path, written(&text, &today))?;
+    }
+    Ok(())
+}
+
+/// Prints what a measure of the repository at `root` counts, the largest first.
+///
+/// # Errors
+///
+/// Where there is no such measure, and where the repository cannot be read.
+pub fn list(root: &Path, measure: &str) -> Result<(), Box<dyn Error>> {
+    let found = MEASURES.iter().find(|it| it.name == measure);
+    let measure = found.ok_or_else(|| format!("{measure} is no measure"))?;
+    let mut found = (measure.found)(&Sources::of(tracked(root)?))?;
+    found.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    for (what, count) in found.iter().filter(|(_, count)| *count > 0) {
+        println!("{count:>8} {what}");
     }
     Ok(())
 }
@@ -180,7 +196,7 @@ mod tests {
         let root = workspace().expect("a workspace");
         let sources = Sources::of(tracked(root).expect("the tracked files"));
         for measure in MEASURES {
-            (measure.count)(&sources).expect(measure.name);
+            measure.count(&sources).expect(measure.name);
         }
     }
 }

@@ -87,7 +87,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("is_inside
             || block.tenure.asked_of().is_some()
             || block.gone.is_some()
-            || !block.uses.is_empty()", "false")],
+            || block.has_users()", "false")],
         test: "checker::early_reads::blocks_that_something_else_may_have_filled_come_first",
     },
     Mutant {
@@ -119,7 +119,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "waits-captures",
         rule: "A block in use by a capture under way waits for its end.",
         file: "src/engine/waits.rs",
-        edits: &[("captures.push(capture);", "")],
+        edits: &[("None => self.captures.push((capture, used)),", "None => {}")],
         test: "captures::beside::a_graph_s_memory_stays_its_own_though_a_question_failed_and_the_driver_ended_first",
     },
     Mutant {
@@ -135,17 +135,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "waits-unannounced",
         rule: "A block that a capture uses which was not announced is no one else's afterwards.",
         file: "src/engine/waits.rs",
-        edits: &[("*unannounced = Unannounced::Yes;", "")],
+        edits: &[("self.unannounced = Unannounced::Yes;", "")],
         test: "rules::of_eager_work",
     },
     Mutant {
         name: "held-ordered",
         rule: "What a stream gave back waits for it when a capture begins in the pool.",
         file: "src/engine/waits.rs",
-        edits: &[("for (range, (timeline, position), users) in held {
-                self.state.timelines.fence(self.driver, timeline);
+        edits: &[("for (range, mark, users) in held {
+                self.state.timelines.fence(self.driver, mark.timeline);
                 let number = self.state.blocks.number();
-                let mark = Position { timeline, position };
                 let waiting = Wait::new(BlockSite { number, heap, range }, users);
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
@@ -213,7 +212,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What a capture uses that was not announced waits for the captures of the pool.",
         file: "src/engine/waits.rs",
         edits: &[("}
-                        wait_for(&concurrent);
+                        self.wait_for(&concurrent, false);
                     }", "}
                         
                     }")],
@@ -236,9 +235,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What waits and is used in a capture is its graph's.",
         file: "src/engine/end.rs",
         edits: &[("for waiting in self.state.waiting.iter_mut() {
-            let used_in = waiting.used_in.len();
-            waiting.used_in.retain(|&mut capture| capture != id);
-            if accepted && waiting.used_in.len() < used_in {
+            if waiting.end_use(id) && accepted {
                 waiting.users = Users::Graphs;
             }
         }", "")],
@@ -248,14 +245,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "waits-beside",
         rule: "What waits beside a capture is not its graph's.",
         file: "src/engine/end.rs",
-        edits: &[("accepted && waiting.used_in.len() < used_in", "accepted")],
+        edits: &[("waiting.end_use(id) && accepted", "waiting.end_use(id) | true && accepted")],
         test: "rules::of_captures",
     },
     Mutant {
         name: "waits-given-up",
         rule: "What waits and is used in a capture that is given up is no graph's.",
         file: "src/engine/end.rs",
-        edits: &[("accepted && waiting.used_in.len() < used_in", "waiting.used_in.len() < used_in")],
+        edits: &[("waiting.end_use(id) && accepted", "waiting.end_use(id)")],
         test: "rules::of_captures",
     },
     Mutant {

@@ -56,14 +56,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "restored-now",
         rule: "What is freed after a restoration waits for all streams of the pool.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("marks.push(Position { timeline, position: self.timelines.now(timeline) });", "")],
+        edits: &[("marks.push(self.timelines.open_mark(stream));", "")],
         test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "restored-around",
         rule: "What waits beside a restored block goes on waiting.",
         file: "src/engine/waits.rs",
-        edits: &[("self.waiting.put_back(number, waiting);", "")],
+        edits: &[("self.waiting.put_back(number, Wait { site, ..waiting });", "")],
         test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
@@ -77,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "restored-behind-gone",
         rule: "What is freed after a restoration waits for the stream that gave the place back, and is gone.",
         file: "src/engine/checkpoints.rs",
-        edits: &[("marks.extend(ordered.map(|(timeline, position)| Position { timeline, position }));", "")],
+        edits: &[("marks.extend(self.pools.heap(heap).ordered_marks());", "")],
         test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {

@@ -216,7 +216,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/lending.rs",
         edits: &[(
             "            found = self.place(requester, homes, bytes);",
-            "            self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            "            self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
             found = self.place(requester, homes, bytes);",
         )],
         test: "lending::trees::random_generations_of_a_tree_keep_their_tags",

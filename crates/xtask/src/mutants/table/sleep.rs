@@ -20,14 +20,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "woken-apart",
         rule: "Pieces that are no neighbours are not joined when they come back.",
-        file: "src/heap/suspend.rs",
+        file: "src/heap/segment.rs",
         edits: &[("segment.pieces.get(&at)?", "segment.pieces.range(at..).next()?.1")],
         test: "sleep::pools::pieces_on_both_sides_of_a_hole_come_back_where_they_were",
     },
     Mutant {
         name: "woken-joined",
         rule: "Pieces are joined up to a size.",
-        file: "src/heap/suspend.rs",
+        file: "src/heap/segment.rs",
         edits: &[("filter(|more| bytes + more <= JOINED)", "filter(|_| true)")],
         test: "sleep::pools::small_pieces_come_back_joined",
     },
