@@ -228,7 +228,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Nothing is unmapped before all of what a file is to keep was written.",
         file: "src/regions/kept.rs",
         edits: &[(
-            "(Way::ToFile, call))?;",
+            "(Toward::File, call))?;",
             "(Way::ToFile, call)).ok();",
         )],
         test: "sleep::files::a_file_that_cannot_be_written_leaves_all_awake",
