@@ -229,7 +229,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/regions/kept.rs",
         edits: &[(
             "(Toward::File, call))?;",
-            "(Way::ToFile, call)).ok();",
+            "(Toward::File, call)).ok();",
         )],
         test: "sleep::files::a_file_that_cannot_be_written_leaves_all_awake",
     },
@@ -259,8 +259,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A region whose file cannot be read sleeps on.",
         file: "src/regions/kept.rs",
         edits: &[(
-            "loads.copy(self.engine, self.stream, host, (Way::ToDevice, self.call))",
-            "loads.copy(self.engine, self.stream, host, (Way::ToDevice, self.call)).ok();
+            "loads.copy(self.engine, self.stream, host, (Toward::Device, self.call))",
+            "loads.copy(self.engine, self.stream, host, (Toward::Device, self.call)).ok();
         Ok(())",
         )],
         test: "sleep::files::a_file_that_cannot_be_read_leaves_its_region_asleep",
