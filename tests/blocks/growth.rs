@@ -729,9 +729,11 @@ fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
     judge(&b);
 }
 
-/// Captures of blocks of these sizes, each in a pool of its own: where their blocks lie in it, what it holds, and how
-/// often memory was mapped and unmapped in each.
-fn captures_in_pools(step: u64, captures: &[Vec<u64>]) -> (Vec<(Vec<u64>, u64)>, Vec<[u64; 2]>) {
+/// Where the blocks of a capture lie in its pool, and what that holds.
+type Held = (Vec<u64>, u64);
+
+/// Captures of blocks of these sizes, each in a pool of its own, and how often memory was mapped and unmapped in each.
+fn captures_in_pools(step: u64, captures: &[Vec<u64>]) -> (Vec<Held>, Vec<[u64; 2]>) {
     let mut b = bench(config(step));
     let stream = b.driver.create_stream().unwrap();
     let in_pool = |sizes: &Vec<u64>| {
