@@ -3,8 +3,8 @@
 //! A *region* is all pools that were made with one tag ([`PoolConfig::tag`](crate::PoolConfig::tag)): weights, key-value blocks,
 //! the graphs of one model. [`Regions::sleep`] gives the device memory of regions back to the driver and
 //! [`Regions::wake`] brings it again, at the same addresses: blocks, views and pointers stay valid, and graphs
-//! replay without a recapture. What live blocks hold meanwhile,
-//! and outputs of graphs that were freed, is the region's choice ([`Backup`]).
+//! replay without a recapture. What becomes of what live blocks hold, and outputs of graphs that were freed, is the
+//! region's choice ([`Backup`]).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,9 +30,10 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host, or through a little of it to files, by one stream, in pieces, while the memory of pieces that have
-//! been read goes; waking writes each piece as soon as it is mapped. That memory stays page-locked for the next sleep
-//! ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
+//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of pieces that have
+//! been read goes, or through a little of it to files, before any goes; waking writes each piece as soon as it is mapped.
+//! That memory stays page-locked for the next sleep ([`Regions::free_host`] gives it back), since locking pages takes
+//! longer than copying them.
 
 mod files;
 mod host;
