@@ -30,10 +30,9 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of pieces that have
-//! been read goes, or through a little of it to files, before any goes; waking writes each piece as soon as it is mapped.
-//! That memory stays page-locked for the next sleep ([`Regions::free_host`] gives it back), since locking pages takes
-//! longer than copying them.
+//! Contents are read to page-locked memory of the host by one stream, in pieces, while that of pieces that have been read
+//! goes, or through a little of it to files; waking writes each piece as soon as it is mapped. It stays page-locked for the
+//! next sleep ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
 
 mod files;
 mod host;
