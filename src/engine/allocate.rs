@@ -281,16 +281,7 @@ impl<D: Driver> Locked<'_, D> {
         apart: bool,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
-        let step = self.step(pool, requester);
-        let usual = match requester {
-            // Memory for a layout comes in pieces of its own.
-            Requester::Capture { capture, .. }
-                if step > 0 && self.state.captures.get(capture).following.is_none() =>
-            {
-                self.state.captures.usual(Pools::is_small(heap))
-            }
-            _ => 0,
-        };
+        let (step, usual) = self.ahead(pool, Pools::is_small(heap), requester);
         let bounds = (self.state.room(pool), step, usual);
         let source = self.state.pools.get(pool).and_then(|row| row.config().source.clone());
         let given_by = source.as_ref().map(|source| (source, stream));

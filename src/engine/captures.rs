@@ -354,8 +354,7 @@ pub(super) struct CaptureState {
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
-    /// Where the host said of this capture when the memory of its large blocks comes: at its end within these bounds,
-    /// or with each block.
+    /// What the host has said of this capture's plan, if anything: its bounds, or that there is to be none.
     pub(super) planning: Option<Option<Options>>,
     /// When it was first seen.
     pub(super) since: Instant,

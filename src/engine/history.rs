@@ -425,9 +425,10 @@ impl Ring {
         let Some(action) = action.without(self.keeps.skipped) else { return };
         let frames = frames.filter(|_| self.keeps.origins);
         let stamp = nanoseconds(self.begun.elapsed());
-        // Few streams and pools have the events of a chunk.
-        let known = self.open.origins.iter().position(|it| *it == (stream, pool));
-        let origin = known.unwrap_or_else(|| self.add_origin(stream, pool)) as u32;
+        // Mostly that of the event before.
+        let latest = self.open.entries.last().map_or(0, |latest| latest.origin);
+        let same = self.open.origins.get(latest as usize) == Some(&(stream, pool));
+        let origin = if same { latest } else { self.origin(stream, pool) };
         let kept = Packed { stamp, address, bytes, origin, action };
         self.open.entries.push(kept);
         if frames.is_some() {
@@ -474,9 +475,13 @@ impl Ring {
     }
 
     #[cold]
-    fn add_origin(&mut self, stream: StreamHandle, pool: PoolId) -> usize {
-        self.open.origins.push((stream, pool));
-        self.open.origins.len() - 1
+    fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
+        let origins = &mut self.open.origins;
+        let known = origins.iter().position(|known| *known == (stream, pool));
+        if known.is_none() {
+            origins.push((stream, pool));
+        }
+        known.unwrap_or(origins.len() - 1) as u32
     }
 
     /// Keeps what the latest event has with it.

@@ -447,18 +447,18 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         requester: Requester,
     ) -> Result<(u32, Placed), (Why, Option<u32>)> {
-        let other = |why: Why| (why, None);
+        let alone = |why: Why| (why, None);
         let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return Err(other(Why::Taken));
+            return Err(alone(Why::Taken));
         };
-        let following = self.state.capture(slot).following.as_mut().ok_or(other(Why::More))?;
+        let following = self.state.capture(slot).following.as_mut().ok_or(alone(Why::More))?;
         let found = following.place_of(request.bytes, stream);
-        let (_, Place { offset, until, .. }) = found.map_err(other)?;
+        let (_, Place { offset, until, .. }) = found.map_err(alone)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, requester, all).map_err(other)?;
+                let arena = self.arena(request, requester, all).map_err(alone)?;
                 if let Some(following) = &mut self.state.capture(slot).following {
                     following.arena = Some(arena);
                 }

@@ -429,7 +429,7 @@ impl State {
         let reserved = self.pools.reserved(pool);
         for (came, what) in [(true, "has grown by"), (false, "has given back")] {
             let changes = || changes.iter().filter(|(moved, ..)| moved.came() == came);
-            let bytes: u64 = changes().map(|(_, place, _)| place.1).sum();
+            let bytes: u64 = changes().map(|&(_, (_, bytes), _)| bytes).sum();
             if bytes == 0 {
                 continue;
             }
@@ -439,13 +439,13 @@ impl State {
                 format!("{pool} {what} {bytes} in {pieces} pieces, and holds {reserved}")
             });
         }
-        for (moved, place, pieces) in changes {
+        for (moved, place @ (_, bytes), pieces) in changes {
             let counts = self.accounts.counts();
             match moved.came() {
                 true => counts.num_device_alloc += pieces as u64,
                 false => counts.num_device_free += pieces as u64,
             }
-            if place.1 > 0 {
+            if bytes > 0 {
                 self.note_segment(moved.came(), place);
                 self.record_event(EventKind::Memory(moved), place, None, pool);
             }

@@ -427,8 +427,9 @@ impl<D: Driver> Locked<'_, D> {
         gone
     }
 
-    /// How much growth for a requester may map at once ahead of what is asked for, in bytes.
-    pub(super) fn step(&self, pool: PoolId, requester: Requester) -> u64 {
+    /// How much growth for a requester may map at once ahead of what is asked for, and what the heap of small or of
+    /// large blocks is to hold in the end, where that is known, in bytes.
+    pub(super) fn ahead(&self, pool: PoolId, small: bool, requester: Requester) -> (u64, u64) {
         match requester {
             // Else it could not be released.
             Requester::Capture { capture, .. }
@@ -437,9 +438,12 @@ impl<D: Driver> Locked<'_, D> {
                     // Above the threshold it would be given back before the next growth.
                     && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
             {
-                self.state.captures.get(capture).step
+                let CaptureState { step, following, .. } = self.state.captures.get(capture);
+                // Memory for a layout comes in pieces of its own.
+                let usual = following.is_none().then(|| self.state.captures.usual(small));
+                (*step, usual.unwrap_or(0))
             }
-            _ => 0,
+            _ => (0, 0),
         }
     }
 

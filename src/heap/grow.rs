@@ -150,8 +150,7 @@ impl Heap {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
-                    let opened = self.segments[segment.index()].take();
-                    opened.into_iter().for_each(|it| drop(it.close(driver)));
+                    let _ = self.segments[segment.index()].take().map(|it| it.close(driver));
                     return Err(error);
                 }
             };
@@ -424,9 +423,9 @@ impl Heap {
         row.mapped += missing;
         let after = row.premapped();
         self.premapped = self.premapped - before + after;
-        if let Some(place) = mapped {
-            self.note_growth(place.1, step);
-            self.note_change(MemoryMove::Map, place, 1);
+        if let Some((address, bytes)) = mapped {
+            self.note_growth(bytes, step);
+            self.note_change(MemoryMove::Map, (address, bytes), 1);
         }
         Ok(self.append(segment, missing))
     }

@@ -294,12 +294,12 @@ impl Heap {
         self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
-    fn note_change(&mut self, moved: MemoryMove, place: (u64, u64), pieces: usize) {
+    fn note_change(&mut self, moved: MemoryMove, (address, bytes): (u64, u64), pieces: usize) {
         match moved.came() {
-            true => self.holding.came(place.1, pieces),
-            false => self.holding.went(place.1, pieces),
+            true => self.holding.came(bytes, pieces),
+            false => self.holding.went(bytes, pieces),
         }
-        self.changes.push((moved, place, pieces));
+        self.changes.push((moved, (address, bytes), pieces));
     }
 
     /// Free pieces of segments: how many, and their bytes.

@@ -132,14 +132,14 @@ impl Heap {
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
-        self.runs.find(bytes, 0, |at, run| {
-            if run.1 < tightest {
+        self.runs.find(bytes, 0, |at, run @ (_, held)| {
+            if held < tightest {
                 match self.search_run(at, run, bytes, &mut tries, takes)? {
                     Search::GaveUp(last) => {
                         found.get_or_insert(Search::GaveUp(last));
                         return Some(());
                     }
-                    place => (found, tightest) = (Some(place), run.1),
+                    place => (found, tightest) = (Some(place), held),
                 }
             }
             runs -= 1;

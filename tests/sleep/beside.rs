@@ -2,7 +2,6 @@
 //! nothing is copied any more.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -10,9 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use regraph::driver::{
-    self, CaptureMode, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer,
-};
+use regraph::driver::{self, CaptureMode, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
 use regraph::plan::Options;
@@ -36,17 +33,7 @@ struct Device {
     stuck: AtomicUsize,
 }
 
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.sim
-    }
-}
-
-impl Driver for Device {
-    regraph::forward_driver!();
-}
+over_device!(Device, sim);
 
 impl HostApi for Device {
     fn synchronize(&self) -> driver::Result<()> {

@@ -2,12 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{self, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Backup, Region, Regions, Tags};
@@ -56,17 +55,7 @@ impl Device {
     }
 }
 
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.sim
-    }
-}
-
-impl Driver for Device {
-    regraph::forward_driver!();
-}
+over_device!(Device, sim);
 
 impl HostApi for Device {
     regraph::forward_host_api!();

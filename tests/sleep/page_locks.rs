@@ -1,14 +1,13 @@
 //! Page-locked memory of the host that regions keep what sleeps in: when it is locked, and when it goes back.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{self, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Regions, Tags};
@@ -69,17 +68,7 @@ impl Device {
     }
 }
 
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.device
-    }
-}
-
-impl Driver for Device {
-    regraph::forward_driver!();
-}
+over_device!(Device, device);
 
 impl HostApi for Device {
     regraph::forward_host_api!();

@@ -97,7 +97,7 @@ pub fn write_at(file: &File, held: &[u8], offset: u64) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::write_all_at(file, held, offset);
     #[cfg(not(unix))]
-    Err((io::ErrorKind::Unsupported, (file, held, offset)).0.into())
+    return unsupported(file, held.len(), offset);
 }
 
 /// Fills `room` from a file, from `offset` bytes behind its beginning on, for [`Transfer::read_file`].
@@ -106,7 +106,12 @@ pub fn read_at(file: &File, room: &mut [u8], offset: u64) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_exact_at(file, room, offset);
     #[cfg(not(unix))]
-    Err((io::ErrorKind::Unsupported, (file, room, offset)).0.into())
+    return unsupported(file, room.len(), offset);
+}
+
+#[cfg(not(unix))]
+fn unsupported(_: &File, _: usize, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl<T: Transfer + ?Sized> Transfer for std::sync::Arc<T> {

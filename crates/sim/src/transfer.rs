@@ -193,8 +193,9 @@ impl Transfer for SimDriver {
         let (numbers, words) = self.numbers("pread", to, bytes)?;
         let mut room = vec![0; words.len() * WORD as usize];
         read_at(file, &mut room, offset / GRANULE * WORD)?;
-        for (number, word) in numbers.lock()[words].iter_mut().zip(room.chunks(WORD as usize)) {
-            *number = word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        let (held, _) = room.as_chunks();
+        for (number, &word) in numbers.lock()[words].iter_mut().zip(held) {
+            *number = u64::from_le_bytes(word);
         }
         Ok(())
     }

@@ -48,7 +48,8 @@ impl PlannedHeap {
             }
         };
         let planned = self.enter_capture(capture, unit);
-        planned.run(stream).0 += new;
+        let (at, _) = planned.run(stream);
+        *at += new;
         let place = (address, bytes);
         let beneath = planned.space.take(stream, place);
         planned.space.forget(&asker, new);
@@ -180,7 +181,8 @@ impl PlannedHeap {
         let laid = self.lay(driver, capture, place, bytes, limit)?;
         let planned = self.capture_of(capture);
         planned.take(laid);
-        planned.run(stream).1 += laid;
+        let (_, end) = planned.run(stream);
+        *end += laid;
         Ok(laid > 0)
     }
 
