@@ -438,10 +438,8 @@ impl<D: Driver> Locked<'_, D> {
                     // Above the threshold it would be given back before the next growth.
                     && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
             {
-                let CaptureState { step, following, .. } = self.state.captures.get(capture);
-                // Memory for a layout comes in pieces of its own.
-                let usual = following.is_none().then(|| self.state.captures.usual(small));
-                (*step, usual.unwrap_or(0))
+                let captures = &self.state.captures;
+                (captures.get(capture).step, captures.usual(small))
             }
             _ => (0, 0),
         }

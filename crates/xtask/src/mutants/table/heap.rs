@@ -25,6 +25,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "blocks::growth::a_capture_like_the_latest_ones_maps_once",
     },
     Mutant {
+        name: "no-inputs",
+        rule: "A capture is expected wherever a pool of graphs has a block.",
+        file: "src/engine/memory.rs",
+        edits: &[(
+            "state.blocks.count() > state.blocks.count_of(pool)",
+            "state.blocks.count() < state.blocks.count_of(pool)",
+        )],
+        test: "checkpoints::trees::what_a_capture_frees_of_earlier_graphs_takes_its_blocks",
+    },
+    Mutant {
         name: "active-twice",
         rule: "A block that waits once it is freed does not become active again.",
         file: "src/engine/free.rs",
