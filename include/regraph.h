@@ -810,6 +810,29 @@ typedef struct regraph_capture_report {
 } regraph_capture_report;
 
 /**
+ * What graphs that share one pool will need, in bytes.
+ */
+typedef struct regraph_needs {
+    /**
+     * What the pool will hold.
+     */
+    uint64_t pool_bytes;
+    /**
+     * What the driver took beside it for executables, one for each graph. Captures in this process use it,
+     * and do not take it again.
+     */
+    uint64_t executable_bytes;
+    /**
+     * What the pool may come to at most, where captures ask for the same memory.
+     */
+    uint64_t most_pool_bytes;
+    /**
+     * What executables may come to at most.
+     */
+    uint64_t most_executable_bytes;
+} regraph_needs;
+
+/**
  * An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
  */
 typedef struct CUgraphExec_st *regraph_executable;
@@ -2069,6 +2092,51 @@ regraph_error regraph_learned(const struct regraph_engine *engine,
  * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
  */
 regraph_error regraph_forget_learned(const struct regraph_engine *engine);
+
+/**
+ * Begins to estimate what graphs in one pool will need. `pool` becomes a pool for captures that come to
+ * nothing: each is begun with regraph_begin_stream_capture(), submits what its graph is to do, with blocks
+ * of this pool, and ends with regraph_show_stream_capture(). They have addresses for their blocks, and no
+ * more memory behind them than 170 MiB. regraph_estimate_end() tells what was found.
+ *
+ * The captures that follow are to ask for memory in the same order. What a library allocates outside the
+ * pool, as cuBLAS its workspace for a stream, is not counted: the first run outside captures makes that.
+ *
+ * Threads: any. One thread at a time uses an estimate and its pool.
+ *
+ * Errors: REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_estimate_begin(const struct regraph_engine *engine,
+                                     struct regraph_pool *pool);
+
+/**
+ * Ends a capture into the pool of an estimate, in place of regraph_finish_stream_capture(): notes what was
+ * asked for in it, has the driver make its graph executable, to see what that takes, and rolls the capture
+ * back. Blocks that it allocated and did not free count as kept as long as its graph lives; they stay live
+ * until they are freed, which is best done now, and must not be used.
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE for a capture that regraph_begin_stream_capture() did not begin in
+ * the pool of an estimate; REGRAPH_ERROR_NO_TRACE for one of more than 2^32 nodes; REGRAPH_ERROR_DRIVER. The
+ * capture is over then, too, unless it is unknown.
+ */
+regraph_error regraph_show_stream_capture(const struct regraph_engine *engine,
+                                          regraph_capture_id capture);
+
+/**
+ * Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the
+ * same order with the engine's settings. The pool is gone then, whatever is returned. Takes as long as a
+ * simulated device needs for the captures. `needs` may be NULL.
+ *
+ * Threads: any, when no capture into the pool is under way.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL for a pool that regraph_estimate_begin() did not give;
+ * REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures.
+ */
+regraph_error regraph_estimate_end(const struct regraph_engine *engine,
+                                   struct regraph_pool pool,
+                                   struct regraph_needs *needs);
 
 /**
  * Begins a capture on `stream` (cuStreamBeginCapture) that uses `pool`. `mode` is one of the

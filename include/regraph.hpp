@@ -96,14 +96,24 @@ struct engine_state {
 struct pool_state {
     std::shared_ptr<engine_state> engine;
     regraph_pool raw;
+    bool estimates = false;  // It is that of an estimate.
 
     pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes, const char *name, const char *region)
         : engine(std::move(of)), raw() {
         check(regraph_pool_create_in_region(engine->raw, region, name, max_bytes, &raw));
     }
+    explicit pool_state(std::shared_ptr<engine_state> of) : engine(std::move(of)), raw(), estimates(true) {
+        check(regraph_estimate_begin(engine->raw, &raw));
+    }
     pool_state(const pool_state &) = delete;
     pool_state &operator=(const pool_state &) = delete;
-    ~pool_state() { regraph_pool_release(engine->raw, raw); }
+    ~pool_state() {
+        if (estimates) {
+            regraph_estimate_end(engine->raw, raw, nullptr);
+        } else {
+            regraph_pool_release(engine->raw, raw);
+        }
+    }
 };
 
 extern "C" inline void regraph_hpp_out_of_memory(const regraph_out_of_memory *report, void *observer) noexcept {
@@ -363,6 +373,7 @@ public:
 
 private:
     friend class pool;
+    friend class estimate;
 
     engine() : state_(std::make_shared<detail::engine_state>()) {}
 
@@ -593,10 +604,16 @@ public:
 
 private:
     friend class pool;
+    friend class estimate;
 
     capture(std::shared_ptr<detail::pool_state> pool, regraph_stream stream, std::int32_t mode)
         : pool_(std::move(pool)), id_(0) {
         detail::check(regraph_begin_stream_capture(pool_->engine->raw, pool_->raw, stream, mode, &id_));
+    }
+
+    void show() {
+        const auto pool = std::move(pool_);
+        detail::check(regraph_show_stream_capture(pool->engine->raw, id_));
     }
 
     void abandon() noexcept {
@@ -789,6 +806,41 @@ private:
         }
     }
 
+    std::shared_ptr<detail::pool_state> state_;
+};
+
+/// What graphs that share one pool will need, from captures that come to nothing: see regraph_estimate_begin().
+class estimate {
+public:
+    /// Of graphs that will be captured on the engine's device, with its settings.
+    explicit estimate(const engine &of) : state_(std::make_shared<detail::pool_state>(of.state_)) {}
+
+    estimate(estimate &&) = default;
+    estimate &operator=(estimate &&) = default;
+
+    /// Captures the work that `body(capture &)` submits to `stream`, and to streams that join its capture, and shows it.
+    /// What `body` returns is destroyed then, and counts as kept as long as the graph lives.
+    template <class Body>
+    void record(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
+        capture begun(state_, stream, mode);
+        if constexpr (std::is_void_v<decltype(body(begun))>) {
+            body(begun);
+            begun.show();
+        } else {
+            const auto kept = body(begun);
+            begun.show();
+        }
+    }
+
+    /// What the graphs will need, captured in the same order. The estimate is over then.
+    regraph_needs end() {
+        const auto state = std::move(state_);
+        regraph_needs needs{};
+        detail::check(regraph_estimate_end(state->engine->raw, state->raw, &needs));
+        return needs;
+    }
+
+private:
     std::shared_ptr<detail::pool_state> state_;
 };
 

@@ -37,7 +37,7 @@ pub(crate) enum Failure {
     )]
     NoJournal,
     #[error("the journal has no trace: {0}")]
-    NoTrace(#[from] JournalError),
+    NoTrace(JournalError),
     #[error(
         "capture {} was begun by regraph_begin_stream_capture(): end it with \
          regraph_finish_stream_capture()", .0.0
@@ -99,6 +99,15 @@ fn in_c(message: String) -> String {
 }
 
 pub(crate) type Fallible<T> = Result<T, Failure>;
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Engine(error) => Self::Engine(error),
+            error => Self::NoTrace(error),
+        }
+    }
+}
 
 impl Failure {
     pub(crate) fn argument(

@@ -13,6 +13,7 @@ use regraph::graphs::{Capture, Error, Graph, Lease, Pool, Unknown};
 use regraph::regions::Regions;
 use regraph::sync::{Mutex, Rank};
 use regraph::tell_later;
+use regraph_sim::probe::Estimate;
 
 use crate::failure::{Failure, Fallible};
 
@@ -21,6 +22,8 @@ pub(crate) struct Host<D: Transfer> {
     // Dropped in this order: captures and graphs use pools. Regions go last: pools that sleep are destroyed.
     captures: Table<CaptureId, StreamCapture<D>>,
     graphs: Table<GraphId, Arc<Mutex<Held<D>>>>,
+    /// By the pool that their captures allocate from. One thread at a time has one, out of the table.
+    estimates: Table<PoolId, Estimate<D>>,
     pools: Table<PoolId, Pool<D>>,
     engine: Arc<Engine<D>>,
     regions: Regions<D>,
@@ -58,6 +61,7 @@ impl<D: Transfer> Host<D> {
         Self {
             captures: table(),
             graphs: table(),
+            estimates: table(),
             pools: table(),
             regions: Regions::new(&engine),
             engine,
@@ -110,14 +114,55 @@ impl<D: Transfer> Host<D> {
         stream: StreamHandle,
         mode: CaptureMode,
     ) -> Fallible<CaptureId> {
+        let estimate = self.estimates.lock().remove(&pool);
+        if let Some(estimate) = estimate {
+            let begun = estimate.begin(stream, mode);
+            let home = estimate.pool().clone();
+            self.estimates.lock().insert(pool, estimate);
+            return Ok(self.enter(begun?, home, mode));
+        }
         self.begin(self.pool(pool, "begin_stream_capture")?, stream, mode)
     }
 
     fn begin(&self, pool: Pool<D>, stream: StreamHandle, mode: CaptureMode) -> Fallible<CaptureId> {
         let capture = Capture::begin(&pool, stream, mode)?;
+        Ok(self.enter(capture, pool, mode))
+    }
+
+    fn enter(&self, capture: Capture<D>, pool: Pool<D>, mode: CaptureMode) -> CaptureId {
         let id = capture.id();
         self.captures.lock().insert(id, StreamCapture { capture, pool, mode });
-        Ok(id)
+        id
+    }
+
+    /// Begins to estimate what graphs will need, and returns the pool for their captures.
+    pub(crate) fn begin_estimate(&self) -> PoolId {
+        let estimate = Estimate::new(&self.engine);
+        let pool = estimate.pool().id();
+        self.estimates.lock().insert(pool, estimate);
+        pool
+    }
+
+    /// Ends a capture into the pool of an estimate.
+    pub(crate) fn show_stream_capture(&self, capture: CaptureId) -> Fallible<()> {
+        let taken = self.take(capture, "show_stream_capture")?;
+        let pool = taken.pool.id();
+        let estimate = self.estimates.lock().remove(&pool);
+        let Some(mut estimate) = estimate else {
+            self.captures.lock().insert(capture, taken);
+            let what = Unknown::Capture(capture);
+            return Err(Failure::Engine(Error::Unknown { call: "show_stream_capture", what }));
+        };
+        let shown = estimate.show(taken.capture);
+        self.estimates.lock().insert(pool, estimate);
+        Ok(shown?)
+    }
+
+    /// Ends an estimate: its pool serves no captures from here on.
+    pub(crate) fn end_estimate(&self, pool: PoolId) -> Fallible<Estimate<D>> {
+        let found = self.estimates.lock().remove(&pool);
+        let unknown = Error::Unknown { call: "end_estimate", what: Unknown::Pool(pool) };
+        found.ok_or(Failure::Engine(unknown))
     }
 
     fn take(&self, capture: CaptureId, call: &'static str) -> Fallible<StreamCapture<D>> {

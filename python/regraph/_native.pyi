@@ -158,6 +158,12 @@ def upload(device: int, executable: int, stream: int) -> None:
 def estimated(device: int) -> int:
     """What one pool of the captures that were shown will hold, in bytes."""
 
+def bound(pool_bytes: int, executable_bytes: int) -> tuple[int, int]:
+    """What a pool and executables that are estimated to take so many bytes may come to at most."""
+
+#: The most that the driver takes of a device at once for executables, in bytes.
+DRIVER_PIECE: int
+
 class KeptStreams:
     """`allocate` and `free_on` for streams as objects.
 

@@ -4,9 +4,10 @@
 use pyo3::prelude::*;
 use regraph::driver::{ExecutableHandle, HostApi};
 use regraph::engine::Config;
+use regraph::graphs::Executables;
 use regraph::settings::PlanChoice;
 use regraph::sync::{Mutex, MutexGuard, Rank};
-use regraph_sim::probe::Probe;
+use regraph_sim::probe::{Needs, Probe};
 use regraph_trace::Trace;
 
 use crate::allocator::allocator;
@@ -18,7 +19,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(estimate, module)?)?;
     module.add_function(wrap_pyfunction!(capture_shown, module)?)?;
     module.add_function(wrap_pyfunction!(upload, module)?)?;
-    module.add_function(wrap_pyfunction!(estimated, module)?)
+    module.add_function(wrap_pyfunction!(estimated, module)?)?;
+    module.add_function(wrap_pyfunction!(bound, module)?)?;
+    module.add("DRIVER_PIECE", Executables::DRIVER_PIECE)
 }
 
 /// The captures that were shown, in their order.
@@ -85,10 +88,14 @@ fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
         let failed = |failure: regraph::Error| errors::error(failure);
         let driver = allocator.engine(device).map_err(raised)?.driver();
         let probe = Probe::like(driver, Config::default().settings(settings)).map_err(failed)?;
-        let mut held = Vec::new();
-        for trace in shown().drain(..) {
-            held.push(probe.replay(&trace).map_err(failed)?);
-        }
-        probe.reserved().map_err(failed)
+        let traces = std::mem::take(&mut *shown());
+        probe.held_by(&traces).map_err(failed)
     })
+}
+
+/// What a pool and executables may come to at most that are estimated to take so many bytes.
+#[pyfunction]
+fn bound(pool_bytes: u64, executable_bytes: u64) -> (u64, u64) {
+    let most = Needs::new(pool_bytes, executable_bytes).bound();
+    (most.pool_bytes, most.executable_bytes)
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{memory, Engine, Error};
+use super::{memory, Engine, Error, HostCalls};
 use crate::driver::{Driver, Source};
 use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
@@ -296,6 +296,13 @@ impl<D: Driver> Engine<D> {
             locked.state.tuning.take(settings, total);
             self.rounding.set(settings.rounding);
         })
+    }
+}
+
+impl<D: Driver> HostCalls<'_, D> {
+    /// The settings as they are now: the configuration's, with what [`Engine::tune`] has changed.
+    pub fn settings(&self) -> Result<Settings, Error> {
+        Ok(self.0.lock()?.tuning.settings().clone())
     }
 }
 

@@ -191,6 +191,27 @@ impl<D: HostApi> Capture<D> {
         Ok(Graph::new(lease, captured, report))
     }
 
+    /// Ends the capture and rolls it back, as dropping it does, but shows its graph before: `look` may read it, and make
+    /// it executable, and its blocks have their addresses still. Nothing of it may ever be launched.
+    ///
+    /// # Errors
+    /// The driver's, and those of `look`. The capture is over then, too.
+    ///
+    /// # Panics
+    /// For a capture that was [adopted](Capture::adopt): its host ends it.
+    pub fn discard<R>(
+        mut self,
+        look: impl FnOnce(GraphHandle) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        assert!(self.begun, "a capture that the host has begun is ended by the host");
+        let engine = self.engine();
+        let graph = engine.driver().end_capture(self.stream)?;
+        self.begun = false;
+        let seen = look(graph);
+        let _ = engine.driver().destroy_graph(graph);
+        seen
+    }
+
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the handle under capture,
     /// just before the host ends it, or the one that ending it gave; the first is better (see [`Engine::end_capture`]).
     /// Does what [`Capture::close`] and [`Judging::verdict`] do in turn, and names the kernels in a refusal.

@@ -158,9 +158,6 @@ fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
     before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
-/// The most that a driver was seen to take of the device for executables at once, in bytes.
-const DRIVER_PIECE: u64 = 10 << 20;
-
 /// A graph that lives.
 struct Sharer {
     graph: GraphHandle,
@@ -233,6 +230,9 @@ impl<'a, D: HostApi> Means<'a, D> {
 }
 
 impl Executables {
+    /// The most that a driver was seen to take of the device for executables at once, in bytes.
+    pub const DRIVER_PIECE: u64 = 10 << 20;
+
     /// For graphs whose executables are kept as `options` says.
     pub fn new(options: ExecutableOptions) -> Self {
         Self { options: Some(options), ..Self::default() }
@@ -468,7 +468,7 @@ impl Executables {
         self.counts.made += 1;
         self.peak = self.peak.max(self.bytes());
         // What is more than that others have taken meanwhile.
-        self.taken = (self.taken + measured).min(8 * self.peak + DRIVER_PIECE);
+        self.taken = (self.taken + measured).min(8 * self.peak + Self::DRIVER_PIECE);
         place
     }
 

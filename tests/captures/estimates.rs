@@ -3,11 +3,14 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, Driver, GraphHandle, HostApi, StreamHandle};
-use regraph::engine::Config;
+use regraph::driver::{
+    CaptureMode, Driver, ErrorKind, GraphHandle, HostApi, MemorySupport, StreamHandle,
+};
+use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::graphs::{Capture, Memory, Pool};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_plugin::{Plugin, PoolKey};
-use regraph_sim::probe::Probe;
+use regraph_sim::probe::{Estimate, Probe};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -175,4 +178,129 @@ fn captures_that_are_not_shown_have_their_memory_while_others_are_estimated() {
     let captured = host.captured();
     assert!(captured > 10 * MIB);
     assert!(host.plugin.capture_shown(0, host.main, |_, _| ()).is_err());
+}
+
+type Failure = Box<dyn std::error::Error>;
+type Owned = Engine<Arc<SimDriver>>;
+
+/// An engine with streams, for graphs that own their memory.
+fn owned(plan: PlanChoice) -> (Arc<SimDriver>, Arc<Owned>, [StreamHandle; 2]) {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let streams = [driver.create_stream().unwrap(), driver.create_stream().unwrap()];
+    let config = Config::default().settings(settings(plan));
+    let engine = Arc::new(Engine::new(driver.clone(), config));
+    (driver, engine, streams)
+}
+
+/// Layers of two branches for so many rows, and what the last one leaves.
+fn branches(
+    driver: &SimDriver,
+    capture: &Capture<Arc<SimDriver>>,
+    [main, side]: [StreamHandle; 2],
+    rows: u64,
+) -> Result<Memory<Arc<SimDriver>>, Failure> {
+    let mut x = capture.allocate(rows * MIB, main)?;
+    for layer in 0..5 {
+        driver.launch(main, Work::default(), false)?;
+        driver.wait(side, main)?;
+        x.record_stream(side)?;
+        let gate = capture.allocate(rows * MIB * (2 + layer % 3), side)?;
+        let up = capture.allocate(rows * MIB * 3, main)?;
+        driver.launch(side, Work::default(), false)?;
+        driver.launch(main, Work::default(), false)?;
+        driver.wait(main, side)?;
+        gate.record_stream(main)?;
+        x = capture.allocate(rows * MIB, main)?;
+        driver.launch(main, Work::default(), false)?;
+        drop((gate, up));
+    }
+    Ok(x)
+}
+
+#[test]
+fn graphs_that_own_their_memory_need_what_was_estimated() {
+    for plan in [PlanChoice::None, PlanChoice::Exact, PlanChoice::Auto] {
+        let (driver, engine, streams) = owned(plan);
+        driver.charge_executables(3000);
+        let mut estimate = Estimate::new(&engine);
+        let mut most = 0;
+        for rows in SIZES {
+            let shown = estimate.capture(streams[0], CaptureMode::Relaxed, |capture| {
+                let output = branches(&driver, capture, streams, rows);
+                most = most.max(driver.used_bytes() - driver.executable_memory());
+                output
+            });
+            shown.unwrap();
+        }
+        let needs = estimate.needs().unwrap();
+        assert_eq!(driver.executables(), SIZES.len(), "none has gone");
+        let executables = driver.executable_memory();
+        assert!(
+            needs.executable_bytes.abs_diff(executables) < 64 << 10,
+            "{needs:?}, {executables}"
+        );
+        drop(estimate);
+        engine.empty_cache().unwrap();
+        assert_eq!(
+            (driver.executables(), engine.statistics().unwrap().all.segment.current),
+            (0, 0)
+        );
+        assert!(most <= 170 * MIB && needs.pool_bytes > 2 * most, "{plan:?}: {most} of {needs:?}");
+        let pool = Pool::new(&engine, PoolConfig::default());
+        let captured = SIZES.map(|rows| {
+            let body = |capture: &_| branches(&driver, capture, streams, rows);
+            engine.capture(streams[0], &pool, CaptureMode::Relaxed, body).unwrap()
+        });
+        assert_eq!(needs.pool_bytes, pool.reserved().unwrap(), "{plan:?}");
+        let taken: u64 = captured.iter().map(|(graph, _)| graph.driver_bytes()).sum();
+        assert_eq!(taken, 0, "the driver has what the estimate's executables had");
+        let bound = needs.bound();
+        assert!(bound.total_bytes() > needs.total_bytes() && bound.pool_bytes > needs.pool_bytes);
+    }
+}
+
+#[test]
+fn what_fails_in_an_estimate_leaves_it_as_it_was() {
+    let (driver, engine, streams) = owned(PlanChoice::None);
+    let mut estimate = Estimate::new(&engine);
+    let show = |estimate: &mut Estimate<_>, rows| {
+        estimate.capture(streams[0], CaptureMode::Relaxed, |capture| {
+            branches(&driver, capture, streams, rows)
+        })
+    };
+    show(&mut estimate, 8).unwrap();
+    let before = estimate.needs().unwrap();
+    let failed = estimate.capture(streams[0], CaptureMode::Relaxed, |capture| {
+        branches(&driver, capture, streams, 64)?;
+        Err::<(), Failure>("the host's own fault".into())
+    });
+    assert!(failed.unwrap_err().to_string().contains("own fault"));
+    // A stream that is not joined again.
+    let open = estimate.capture(streams[0], CaptureMode::Relaxed, |capture| {
+        driver.wait(streams[1], streams[0])?;
+        driver.launch(streams[1], Work::default(), false)?;
+        Ok::<_, Failure>(capture.allocate(MIB, streams[1])?)
+    });
+    assert!(open.unwrap_err().to_string().contains("joined"));
+    driver.fail_host_nth(6, ErrorKind::OutOfMemory);
+    show(&mut estimate, 64).unwrap_err();
+    assert_eq!(estimate.needs().unwrap(), before);
+    assert!(streams.iter().all(|&stream| driver.is_capturing(stream) == Ok(false)));
+    show(&mut estimate, 16).unwrap();
+    assert!(estimate.needs().unwrap().pool_bytes > before.pool_bytes);
+    drop(estimate);
+    engine.empty_cache().unwrap();
+    assert_eq!((driver.executables(), driver.used_bytes()), (0, 0));
+}
+
+#[test]
+fn nothing_is_estimated_without_virtual_memory_management() {
+    let driver =
+        SimDriver::new(SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() });
+    let driver = Arc::new(driver);
+    let stream = driver.create_stream().unwrap();
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let begun = Estimate::new(&engine).begin(stream, CaptureMode::Relaxed);
+    assert!(matches!(begun, Err(Error::CannotPlan { .. })), "{begun:?}");
+    assert_eq!(driver.is_capturing(stream), Ok(false));
 }

@@ -340,6 +340,32 @@ static void what_there_is() {
     }
 }
 
+static void estimates() {
+    auto e = engine::sim();
+    const auto a = stream_of(e);
+    const auto work = [&](capture &c) {
+        auto input = c.allocate(4 * MIB, a);
+        kernel(e, a);
+        auto output = c.allocate(6 * MIB, a);
+        kernel(e, a);
+        return output;
+    };
+    estimate needed(e);
+    for (int turn = 0; turn < 2; turn++) needed.record(a, work);
+    needed.record(a, [&](capture &c) { c.allocate(MIB, a); });
+    CHECK(e.statistics().all.reserved_bytes.current == 0);
+    const auto needs = needed.end();
+    pool p(e);
+    const auto first = p.record(a, work), second = p.record(a, work);
+    CHECK(needs.pool_bytes == p.statistics().all.reserved_bytes.current);
+    CHECK(needs.most_pool_bytes == needs.pool_bytes + 2 * MIB && needs.executable_bytes == 0);
+    estimate unused(e);
+    throws(REGRAPH_ERROR_NOT_CAPTURING, [&] {
+        unused.record(a, [&](capture &c) { c.allocate(MIB, stream_of(e)); });
+    });
+    CHECK(live_bytes(p) == 12 * MIB);
+}
+
 int main() {
     what_there_is();
     regions_sleep_and_wake();
@@ -348,6 +374,7 @@ int main() {
     captures_and_graphs();
     an_exception_in_a_capture();
     lifetimes();
+    estimates();
     std::printf("%d checks\n", checks);
     return 0;
 }

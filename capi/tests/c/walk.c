@@ -864,6 +864,49 @@ static void learning(void) {
     regraph_engine_destroy(e);
 }
 
+/* What a graph of that work needs, without any memory for it. */
+static void estimating(void) {
+    bench it = begin("", false);
+    regraph_engine *e = it.engine;
+    regraph_graph graph = NULL;
+    regraph_capture_id capture;
+    regraph_needs needs = {77, 0, 0, 0};
+    regraph_statistics held;
+    const regraph_pool own = it.pool;
+    OK(regraph_abandon_capture(e, it.capture));
+    OK(regraph_sim_end_capture(e, it.a, &graph));
+    OK(regraph_sim_destroy_graph(e, graph));
+    IS(REGRAPH_ERROR_NULL, regraph_estimate_begin(e, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_estimate_begin(NULL, &it.pool));
+    OK(regraph_estimate_begin(e, &it.pool));
+    for (int turn = 0; turn < 2; turn++) {
+        OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+        three_blocks(it);
+        OK(regraph_show_stream_capture(e, capture));
+        IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_show_stream_capture(e, capture));
+    }
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    OK(regraph_abandon_capture(e, capture));
+    OK(regraph_begin_stream_capture(e, own, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_show_stream_capture(e, capture)); /* no estimate's */
+    OK(regraph_abandon_capture(e, capture));
+    OK(regraph_get_statistics(e, &held));
+    CHECK(held.all.reserved_bytes.current == 0);
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_estimate_end(e, own, &needs));
+    CHECK(needs.pool_bytes == 77);
+    OK(regraph_estimate_end(e, it.pool, &needs));
+    CHECK(needs.pool_bytes == 80 * MIB && needs.most_pool_bytes == 82 * MIB);
+    CHECK(needs.executable_bytes == 0 && needs.most_executable_bytes == 0);
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_estimate_end(e, it.pool, NULL));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL,
+       regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    CHECK(held_by_a_capture(it) == needs.pool_bytes);
+    OK(regraph_estimate_begin(e, &it.pool));
+    OK(regraph_estimate_end(e, it.pool, NULL));
+    OK(regraph_estimate_begin(e, &it.pool)); /* goes with the engine */
+    regraph_engine_destroy(e);
+}
+
 static void snapshots(void) {
     bench it = begin("stacks:True", false);
     regraph_engine *e = it.engine;
@@ -1075,6 +1118,7 @@ int main(void) {
     suspending();
     compacting();
     learning();
+    estimating();
     snapshots();
     failures_of_the_driver_and_panics();
     messages();

@@ -19,6 +19,7 @@ const SOURCES: &[&str] = &[
     "blocks",
     "captures",
     "learning",
+    "estimates",
     "graphs",
     "regions",
     "explain",

@@ -30,6 +30,7 @@ layouts! {
     regraph_plan_options { max_mappings, max_piece_bytes, max_share_percent, pool_graphs }
     regraph_graph_id {  }
     regraph_capture_report { capture, graph, nodes, blocks, dependency_queries, late_uses, verified, planned_bytes, planned_new_bytes, planned_minimum_bytes, mappings, layout_blocks, layout_followed, plan_share_percent, mappings_within_share }
+    regraph_needs { pool_bytes, executable_bytes, most_pool_bytes, most_executable_bytes }
     regraph_executable_figures { graphs, graph_nodes, graph_bytes, executables, nodes, bytes, measured, counted, made, updates, evicted, refused }
     regraph_region { tag, awake_bytes, asleep_bytes, host_bytes, pools, backup, slept, woke, file_bytes, folder }
     regraph_region_moved { bytes, copied_bytes, dropped_bytes, nanoseconds }

@@ -18,7 +18,7 @@ Pool = tuple[int, int]
 #: The unit in which devices map memory, in bytes.
 PIECE = 2 << 20
 #: The most that the driver takes of a device at once for executables.
-DRIVER_PIECE = 10 << 20
+DRIVER_PIECE = _native.DRIVER_PIECE
 #: So many of the largest blocks are named.
 _NAMED = 3
 

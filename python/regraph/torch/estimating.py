@@ -10,7 +10,6 @@ from torch.cuda._utils import _get_device_index
 
 from regraph import _native
 from regraph.torch import capturing
-from regraph.torch.budgeting import DRIVER_PIECE, PIECE
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 from regraph.torch.staying import stay
@@ -59,8 +58,7 @@ class Estimate(NamedTuple):
         The pool has one piece of 2 MiB more, for small blocks that a library asks for once; executables have what
         the driver takes at once, which is 10 MiB at most, or a twentieth where that is more.
         """
-        more = max(DRIVER_PIECE, self.executable_bytes // 20) if self.executable_bytes else 0
-        return Estimate(self.pool_bytes + PIECE, self.executable_bytes + more, self.workspace_bytes)
+        return Estimate(*_native.bound(self.pool_bytes, self.executable_bytes), self.workspace_bytes)
 
 
 def estimate(

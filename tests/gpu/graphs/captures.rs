@@ -6,6 +6,7 @@ use std::sync::Arc;
 use regraph::driver::{CaptureMode, CaptureStatus, ErrorKind, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error, Pool, PoolRefusal, StreamRefusal};
+use regraph_sim::probe::Estimate;
 
 use super::{launch, range, Bench, Device, MIB};
 
@@ -18,6 +19,7 @@ twins! {
     the_host_may_begin_and_end_a_capture_itself
     what_does_not_belong_together_is_refused
     a_stream_that_captures_launches_no_graph
+    captures_need_what_was_estimated
 }
 
 #[derive(Debug)]
@@ -212,5 +214,39 @@ fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
     graph.launch(t).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop((graph, output));
+    bench.close();
+}
+
+fn captures_need_what_was_estimated<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let streams = bench.streams();
+    let sizes = [(100, 24, 8 * MIB, 0), (200, 12, 5 * MIB, 0), (300, 30, 11 * MIB, 0)];
+    // As after a run of warming up: what the driver makes at the first executable is not counted.
+    drop(bench.chain(streams, (1, 2, MIB, 0)).unwrap());
+    bench.engine.empty_cache().unwrap();
+    let mut estimate = Estimate::new(&bench.engine);
+    let mut most = 0;
+    for size in sizes {
+        let shown = estimate.capture(streams[0], CaptureMode::ThreadLocal, |capture| {
+            let output = bench.submit_chain(capture, streams, size)?;
+            most = most.max(bench.reserved());
+            Ok::<_, Box<dyn std::error::Error>>(output)
+        });
+        shown.unwrap();
+        assert_eq!(bench.reserved(), 0, "a capture that was shown holds nothing");
+    }
+    let needs = estimate.needs().unwrap();
+    drop(estimate);
+    let graphs: Vec<_> =
+        sizes.into_iter().map(|size| bench.chain(streams, size).unwrap()).collect();
+    assert_eq!(needs.pool_bytes, bench.reserved());
+    assert!(most < needs.pool_bytes, "{most} bytes were held for {needs:?}");
+    let taken: u64 = graphs.iter().map(|(graph, _)| graph.driver_bytes()).sum();
+    assert!(taken <= needs.bound().executable_bytes, "{taken} bytes, and {needs:?}");
+    for (graph, _) in &graphs {
+        graph.launch(streams[0]).unwrap();
+    }
+    assert_eq!(bench.wrong(), 0);
+    drop(graphs);
     bench.close();
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use crate::device::{launch, Device};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph_tagged::Tagged;
 
 const KIB: u64 = 1 << 10;
@@ -36,6 +36,8 @@ const MIB: u64 = 1 << 20;
 
 type Shared<P> = Arc<P>;
 type Chain<P> = (Graph<Shared<P>>, Memory<Shared<P>>);
+/// The first tag, how many steps, bytes, and how long each kernel takes.
+type ChainOf = (u64, usize, u64, u32);
 
 /// An engine with a pool and some streams.
 struct Bench<P: Device> {
@@ -75,36 +77,39 @@ impl<P: Device> Bench<P> {
         assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
     }
 
-    /// A graph on two streams whose blocks hold tags of its own: a chain of `steps` blocks of about
-    /// `bytes`, each written by one stream and read by the other. The last one is its output.
-    fn chain(
+    /// A graph on two streams whose blocks hold tags of its own: see [`Bench::submit_chain`].
+    fn chain(&self, streams: [StreamHandle; 2], chain: ChainOf) -> Result<Chain<P>, Error> {
+        let body = |capture: &Capture<Shared<P>>| self.submit_chain(capture, streams, chain);
+        self.engine.capture(streams[0], &self.pool, CaptureMode::ThreadLocal, body)
+    }
+
+    /// Submits a chain of `steps` blocks of about `bytes`, each written by one stream and read by the other. The last one
+    /// is returned, and holds the last of the tags from `tag` on.
+    fn submit_chain(
         &self,
+        capture: &Capture<Shared<P>>,
         [first, second]: [StreamHandle; 2],
-        (tag, steps, bytes, delay): (u64, usize, u64, u32),
-    ) -> Result<Chain<P>, Error> {
+        (tag, steps, bytes, delay): ChainOf,
+    ) -> Result<Memory<Shared<P>>, Error> {
         let driver = &*self.driver;
-        let body = |capture: &regraph::graphs::Capture<Shared<P>>| {
-            let mut last: Option<(Memory<_>, u64)> = None;
-            for step in 0..steps {
-                let (writer, reader) =
-                    if step % 2 == 0 { (first, second) } else { (second, first) };
-                if step == 0 {
-                    driver.wait(second, first)?;
-                }
-                let memory = capture.allocate(bytes + step as u64 * 64 * KIB, writer)?;
-                let own = tag + step as u64;
-                let inputs: Vec<_> = last.iter().map(|(memory, tag)| range(memory, *tag)).collect();
-                launch(driver, writer, (&inputs, &[range(&memory, own)]), delay);
-                if let Some((last, _)) = &last {
-                    last.record_stream(writer)?;
-                }
-                driver.wait(reader, writer)?;
-                last = Some((memory, own));
+        let mut last: Option<(Memory<_>, u64)> = None;
+        for step in 0..steps {
+            let (writer, reader) = if step % 2 == 0 { (first, second) } else { (second, first) };
+            if step == 0 {
+                driver.wait(second, first)?;
             }
-            driver.wait(first, second)?;
-            Ok::<_, Error>(last.unwrap().0)
-        };
-        self.engine.capture(first, &self.pool, CaptureMode::ThreadLocal, body)
+            let memory = capture.allocate(bytes + step as u64 * 64 * KIB, writer)?;
+            let own = tag + step as u64;
+            let inputs: Vec<_> = last.iter().map(|(memory, tag)| range(memory, *tag)).collect();
+            launch(driver, writer, (&inputs, &[range(&memory, own)]), delay);
+            if let Some((last, _)) = &last {
+                last.record_stream(writer)?;
+            }
+            driver.wait(reader, writer)?;
+            last = Some((memory, own));
+        }
+        driver.wait(first, second)?;
+        Ok(last.unwrap().0)
     }
 }
 

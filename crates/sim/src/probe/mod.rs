@@ -35,12 +35,14 @@
 //! ```
 //!
 //! What the driver itself takes for a graph's executable is not in the figure: only a device tells
-//! ([`Graph::driver_bytes`](regraph::graphs::Graph::driver_bytes)). What a plan's mappings take, a device
-//! tells before its first capture ([`Mapping::measure`]).
+//! ([`Graph::driver_bytes`](regraph::graphs::Graph::driver_bytes)). With one at hand, a program is asked as it is
+//! ([`Estimate`]). What a plan's mappings take, a device tells before its first capture ([`Mapping::measure`]).
 
+mod estimate;
 mod mapping;
 mod replay;
 
+pub use estimate::{Estimate, Needs};
 pub use mapping::Mapping;
 pub use replay::Replayed;
 

@@ -29,6 +29,16 @@ struct UnderWay {
 }
 
 impl Probe {
+    /// What the pool holds with the captures of these traces, made in turn, in bytes. They are gone afterwards.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn held_by<'a>(&self, traces: impl IntoIterator<Item = &'a Trace>) -> Result<u64, Error> {
+        let replayed = traces.into_iter().map(|trace| self.replay(trace));
+        let _held = replayed.collect::<Result<Vec<_>, _>>()?;
+        self.reserved()
+    }
+
     /// Makes the captures of a trace in the probe's pool, one after the other, on streams of their own. What
     /// the program had outside its captures is not there.
     ///
