@@ -157,6 +157,11 @@
 #define REGRAPH_BACKUP_FILE 3
 
 /**
+ * It is kept in a file that processes share: see regraph_regions_set_shared_backup(), which alone sets it.
+ */
+#define REGRAPH_BACKUP_SHARED 4
+
+/**
  * The result of a call. Every call that can fail returns one; regraph_last_error_message() says
  * more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
  * written nothing through its pointers.
@@ -902,7 +907,8 @@ typedef struct regraph_region {
      */
     uint64_t file_bytes;
     /**
-     * The folder of its files, with the backup REGRAPH_BACKUP_FILE; NULL otherwise. Lives as long as the list.
+     * The folder of its files, with the backup REGRAPH_BACKUP_FILE, or the file, with REGRAPH_BACKUP_SHARED; NULL
+     * otherwise. Lives as long as the list.
      */
     const char *folder;
 } regraph_region;
@@ -2406,6 +2412,23 @@ regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
 regraph_error regraph_regions_set_file_backup(const struct regraph_engine *engine,
                                               const char *tag,
                                               const char *folder);
+
+/**
+ * Has what live blocks of a region hold kept in the file `file` from its next sleep on (REGRAPH_BACKUP_SHARED), which other
+ * processes may name too: workers that hold the same weights keep them once. A process that goes to sleep reads the file
+ * that is there, byte by byte, and writes nothing where it holds the same; else it writes one, which takes the other's
+ * place, and processes that kept that do not notice. While another process writes it waits, up to a minute, and looks at
+ * what that has written. In a folder of a tmpfs, such as /dev/shm, it is memory that processes share. The file stays until
+ * the caller removes it; nothing else may write to it. For each region of a process another file. `tag` and `file` are
+ * UTF-8 and are copied; whether the file can be written is seen when the region goes to sleep.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_set_shared_backup(const struct regraph_engine *engine,
+                                                const char *tag,
+                                                const char *file);
 
 /**
  * Forgets what was said of a region; does nothing where nothing was. One that has pools has REGRAPH_BACKUP_HOST from

@@ -295,6 +295,12 @@ public:
         detail::check(regraph_regions_set_file_backup(raw(), tag, folder));
     }
 
+    /// Has a file that processes share keep what a region's live blocks hold while it sleeps: see
+    /// regraph_regions_set_shared_backup().
+    void set_shared_backup(const char *tag, const char *file) const {
+        detail::check(regraph_regions_set_shared_backup(raw(), tag, file));
+    }
+
     /// Forgets what was said of a region: see regraph_regions_forget().
     void forget(const char *tag) const { detail::check(regraph_regions_forget(raw(), tag)); }
 

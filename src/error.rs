@@ -456,12 +456,12 @@ pub enum BackupRefusal {
     },
     /// The system has refused a file. A region that was to sleep is awake, one that was to wake sleeps, and can be woken
     /// again.
-    #[error("a file in {folder:?} for what region {region:?} holds cannot be {act}: {source}")]
+    #[error("a file for what region {region:?} holds ({path:?}) cannot be {act}: {source}")]
     File {
         region: Arc<str>,
-        /// The folder that the host has named.
-        folder: Arc<Path>,
-        /// What was to be done with it: "made", "written" or "read".
+        /// The folder that the host has named, or the file that processes share.
+        path: Arc<Path>,
+        /// What was to be done with it: "made", "written", "named" or "read".
         act: &'static str,
         /// What the system has answered.
         source: io::Error,

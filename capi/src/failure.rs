@@ -66,6 +66,7 @@ pub(crate) enum Failure {
 const NAMES: &[(&str, &str)] = &[
     ("Backup::File", "REGRAPH_BACKUP_FILE"),
     ("Backup::None", "REGRAPH_BACKUP_NONE"),
+    ("Backup::Shared", "REGRAPH_BACKUP_SHARED"),
     (
         "Config::journal, or call HostCalls::keep_journals before the capture begins",
         "regraph_config_set_journal() before the engine is made",
@@ -382,7 +383,7 @@ mod tests {
         let backup = |why| Error::Backup { call, why };
         let unread = Backup::File {
             region: "weights".into(),
-            folder: std::path::Path::new("/mnt").into(),
+            path: std::path::Path::new("/mnt").into(),
             act: "read",
             source: std::io::ErrorKind::UnexpectedEof.into(),
         };

@@ -20,6 +20,8 @@ pub const REGRAPH_BACKUP_NONE: i32 = 1;
 pub const REGRAPH_BACKUP_DEVICE: i32 = 2;
 /// It is kept in a file in a folder: see regraph_regions_set_file_backup(), which alone sets it.
 pub const REGRAPH_BACKUP_FILE: i32 = 3;
+/// It is kept in a file that processes share: see regraph_regions_set_shared_backup(), which alone sets it.
+pub const REGRAPH_BACKUP_SHARED: i32 = 4;
 
 fn backup(backup: i32) -> Fallible<Backup> {
     match backup {
@@ -27,7 +29,8 @@ fn backup(backup: i32) -> Fallible<Backup> {
         REGRAPH_BACKUP_NONE => Ok(Backup::None),
         REGRAPH_BACKUP_DEVICE => Ok(Backup::Device),
         other => {
-            let known = "a REGRAPH_BACKUP constant, from 0 to 2 (for 3, regraph_regions_set_file_backup() has the folder)";
+            let known = "a REGRAPH_BACKUP constant, from 0 to 2 (for files there are regraph_regions_set_file_backup() and \
+                         regraph_regions_set_shared_backup())";
             Err(Failure::argument("backup", other, known))
         }
     }
@@ -89,6 +92,29 @@ pub unsafe extern "C" fn regraph_regions_set_file_backup(
     call!(engine, {
         let folder = Path::new(text(folder, "folder")?);
         engine.regions().set_backup(text(tag, "tag")?, Backup::File(folder.into()))
+    })
+}
+
+/// Has what live blocks of a region hold kept in the file `file` from its next sleep on (REGRAPH_BACKUP_SHARED), which other
+/// processes may name too: workers that hold the same weights keep them once. A process that goes to sleep reads the file
+/// that is there, byte by byte, and writes nothing where it holds the same; else it writes one, which takes the other's
+/// place, and processes that kept that do not notice. While another process writes it waits, up to a minute, and looks at
+/// what that has written. In a folder of a tmpfs, such as /dev/shm, it is memory that processes share. The file stays until
+/// the caller removes it; nothing else may write to it. For each region of a process another file. `tag` and `file` are
+/// UTF-8 and are copied; whether the file can be written is seen when the region goes to sleep.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_set_shared_backup(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+    file: *const c_char,
+) -> regraph_error {
+    call!(engine, {
+        let file = Path::new(text(file, "file")?);
+        engine.regions().set_backup(text(tag, "tag")?, Backup::Shared(file.into()))
     })
 }
 
@@ -280,7 +306,8 @@ pub struct regraph_region {
     pub woke: regraph_region_moved,
     /// What is kept of it in files.
     pub file_bytes: u64,
-    /// The folder of its files, with the backup REGRAPH_BACKUP_FILE; NULL otherwise. Lives as long as the list.
+    /// The folder of its files, with the backup REGRAPH_BACKUP_FILE, or the file, with REGRAPH_BACKUP_SHARED; NULL
+    /// otherwise. Lives as long as the list.
     pub folder: *const c_char,
 }
 
@@ -299,6 +326,9 @@ impl regraph_region_list {
                 Backup::Device => (REGRAPH_BACKUP_DEVICE, no_text()),
                 Backup::File(folder) => {
                     (REGRAPH_BACKUP_FILE, list.text(folder.display().to_string()))
+                }
+                Backup::Shared(file) => {
+                    (REGRAPH_BACKUP_SHARED, list.text(file.display().to_string()))
                 }
             };
             list.push(regraph_region {

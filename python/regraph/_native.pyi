@@ -206,6 +206,9 @@ def set_region_backup(tag: str, backup: str) -> None:
 def set_region_file_backup(tag: str, folder: str | os.PathLike[str]) -> None:
     """Has a region's contents kept in a file in a folder while it sleeps."""
 
+def set_region_shared_backup(tag: str, file: str | os.PathLike[str]) -> None:
+    """Has a region's contents kept in a file that processes share while it sleeps."""
+
 def forget_region(tag: str) -> None:
     """Forgets a region in which nothing is, and gives its free memory back; raises where something is, and says what.
 

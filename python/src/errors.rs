@@ -52,6 +52,7 @@ fn out_of_memory(told: String) -> PyErr {
 /// What Python calls what messages of the library name by Rust's calls. What contains another comes before it.
 const NAMES: &[(&str, &str)] = &[
     ("Backup::File", "backup=\"file\""),
+    ("Backup::Shared", "backup=\"shared\""),
     ("Backup::None", "backup=\"none\""),
     ("Engine::abandon_capture", "torch.cuda.CUDAGraph.reset"),
     ("Engine::empty_cache", "torch.cuda.empty_cache"),

@@ -17,6 +17,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
     module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
     module.add_function(wrap_pyfunction!(set_region_file_backup, module)?)?;
+    module.add_function(wrap_pyfunction!(set_region_shared_backup, module)?)?;
     module.add_function(wrap_pyfunction!(forget_region, module)?)?;
     module.add_function(wrap_pyfunction!(sleep, module)?)?;
     module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
@@ -101,6 +102,15 @@ fn set_region_file_backup(py: Python<'_>, tag: &str, folder: PathBuf) -> PyResul
     })
 }
 
+/// Has a region's contents kept in a file that processes share while it sleeps.
+#[pyfunction]
+fn set_region_shared_backup(py: Python<'_>, tag: &str, file: PathBuf) -> PyResult<()> {
+    py.detach(|| {
+        allocator()?.set_region_backup(tag, Backup::Shared(file.into()));
+        Ok(())
+    })
+}
+
 /// Forgets a region in which nothing is; raises where something is, and says what.
 #[pyfunction]
 fn forget_region(py: Python<'_>, tag: &str) -> PyResult<()> {
@@ -148,7 +158,7 @@ fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
     py.detach(|| Ok(allocator()?.region_tags().iter().map(ToString::to_string).collect()))
 }
 
-/// The regions of a device: tag, backup, folder, awake_bytes, asleep_bytes, host_bytes, file_bytes, and of the latest
+/// The regions of a device: tag, backup, folder, file, awake_bytes, asleep_bytes, host_bytes, file_bytes, and of the latest
 /// sleep and wake, `slept` and `woke`, the bytes that went or came, were copied, were dropped, and the seconds.
 #[pyfunction]
 fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
@@ -156,14 +166,16 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let row = |region: regraph::regions::Region| {
         let row = PyDict::new(py);
         row.set_item("tag", &*region.tag)?;
-        let (backup, folder) = match &region.backup {
-            Backup::Host => ("host", None),
-            Backup::File(folder) => ("file", folder.to_str()),
-            Backup::None => ("none", None),
-            Backup::Device => ("device", None),
+        let (backup, folder, file) = match &region.backup {
+            Backup::Host => ("host", None, None),
+            Backup::File(folder) => ("file", folder.to_str(), None),
+            Backup::Shared(file) => ("shared", None, file.to_str()),
+            Backup::None => ("none", None, None),
+            Backup::Device => ("device", None, None),
         };
         row.set_item("backup", backup)?;
         row.set_item("folder", folder)?;
+        row.set_item("file", file)?;
         row.set_item("awake_bytes", region.awake_bytes)?;
         row.set_item("asleep_bytes", region.asleep_bytes)?;
         row.set_item("host_bytes", region.host_bytes)?;

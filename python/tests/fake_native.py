@@ -271,8 +271,8 @@ class FakeNative(types.ModuleType):
             "reset_accumulated learn forget_run forget_learned dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
-            "set_region_backup set_region_file_backup forget_region retain_backups region_of enter_region estimate "
-            "capture_shown upload plot"
+            "set_region_backup set_region_file_backup set_region_shared_backup forget_region retain_backups region_of "
+            "enter_region estimate capture_shown upload plot"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])

@@ -125,6 +125,28 @@ def test_a_file_keeps_what_a_region_holds(enabled, native, tmp_path):
     ]
 
 
+def test_processes_share_a_file(enabled, native, tmp_path):
+    with regraph.torch.region("weights", backup="shared", file=tmp_path / "weights"):
+        pass
+    regraph.torch.set_backup("weights", "shared", file="/dev/shm/weights")
+    assert [call for call in native.done() if "backup" in call[0]] == [
+        ("set_region_shared_backup", "weights", tmp_path / "weights"),
+        ("set_region_shared_backup", "weights", "/dev/shm/weights"),
+    ]
+
+
+@pytest.mark.parametrize("backup", [None, "host", "file", "shared"])
+def test_a_shared_file_goes_with_its_backup_alone(enabled, native, backup):
+    given = {} if backup == "shared" else {"file": "/mnt/weights"}
+    if backup == "file":
+        given["folder"] = "/mnt"
+    with pytest.raises(ValueError, match="file goes with"):
+        regraph.torch.region("weights", backup, **given).__enter__()
+    with pytest.raises(ValueError, match="file goes with"):
+        regraph.torch.set_backup("weights", backup, **given)
+    assert native.done() == []
+
+
 @pytest.mark.parametrize("backup", [None, "host", "file"])
 def test_a_folder_goes_with_files_alone(enabled, native, backup):
     folder = None if backup == "file" else "/mnt"

@@ -3,15 +3,20 @@
 //! Between the device and a file all goes through a few locked spans of [`SLOT`] bytes, each of which a thread has for
 //! itself: it is filled, and emptied before it is filled again. A file has no name, so that no other process finds it,
 //! and the system takes its room back when it is closed, also where the process is killed.
+//!
+//! A file that processes share ([`Backup::Shared`]) has its name when all is in it, and from then on none writes to it. A
+//! process that finds one reads it once: where it holds what the process would write, that is what the process keeps.
 
-use std::fs::{remove_file, File};
+use std::fs::{remove_file, rename, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::host::{HostMemory, SLOT};
-use super::workers;
+use super::{workers, Backup};
 use crate::driver::{HostPlace, StreamHandle, Transfer};
 use crate::engine::Engine;
 use crate::error::{BackupRefusal, Error};
@@ -21,25 +26,31 @@ use crate::graphs::Event;
 #[derive(Debug)]
 pub(super) struct BackupFile {
     file: File,
-    folder: Arc<Path>,
+    /// The folder that the host has named, or the file that processes share.
+    path: Arc<Path>,
     region: Arc<str>,
 }
 
+/// A file that is being written. Dropped before it is finished, it is gone.
+#[derive(Debug)]
+pub(super) struct Draft {
+    made: Arc<BackupFile>,
+    /// Its name until it is finished, where it will be shared.
+    name: Option<PathBuf>,
+}
+
 impl BackupFile {
-    /// Makes an empty one in a folder, in the name of a call.
-    pub(super) fn new(
-        folder: &Arc<Path>,
-        region: &Arc<str>,
-        call: &'static str,
-    ) -> Result<Self, Error> {
-        let file = unnamed(folder);
-        let file = file.map_err(|source| refused(call, "made", (folder, region), source))?;
-        Ok(Self { file, folder: folder.clone(), region: region.clone() })
+    /// The file that processes share, as it is now; none where the backup is no such file, or none is there.
+    pub(super) fn shared(backup: &Backup, region: &Arc<str>) -> Option<Self> {
+        let Backup::Shared(path) = backup else { return None };
+        let file = File::open(path).ok()?;
+        Some(Self { file, path: path.clone(), region: region.clone() })
     }
 
-    /// Has the system refuse nothing later of what was written.
-    pub(super) fn finish(&self, driver: &impl Transfer, call: &'static str) -> Result<(), Error> {
-        self.told(driver.sync_file(&self.file), "written", call)
+    /// Whether both are one file: neither is written to, so they hold the same.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let number = |it: &Self| it.file.metadata().ok().and_then(|it| number_of(&it));
+        number(self).is_some_and(|own| number(other) == Some(own))
     }
 
     fn told(
@@ -48,22 +59,75 @@ impl BackupFile {
         act: &'static str,
         call: &'static str,
     ) -> Result<(), Error> {
-        done.map_err(|source| refused(call, act, (&self.folder, &self.region), source))
+        done.map_err(|source| refused(call, act, (&self.path, &self.region), source))
+    }
+}
+
+impl Draft {
+    /// An empty file for what a region holds, in the name of a call. With `named` it is to be the shared one, where the
+    /// backup is one.
+    pub(super) fn new(
+        backup: &Backup,
+        region: &Arc<str>,
+        named: bool,
+        call: &'static str,
+    ) -> Result<Self, Error> {
+        let (path, folder, named) = match backup {
+            Backup::Shared(path) => (path, folder_of(path), named),
+            Backup::File(folder) => (folder, &**folder, false),
+            Backup::Host | Backup::None | Backup::Device => unreachable!("kept in no file"),
+        };
+        let made = create(folder).and_then(|(file, name)| match named {
+            true => Ok((file, Some(name))),
+            false => remove_file(name).map(|()| (file, None)),
+        });
+        let (file, name) = made.map_err(|source| refused(call, "made", (path, region), source))?;
+        let made = BackupFile { file, path: path.clone(), region: region.clone() };
+        Ok(Self { made: Arc::new(made), name })
+    }
+
+    pub(super) fn file(&self) -> &Arc<BackupFile> {
+        &self.made
+    }
+
+    /// Has the system refuse nothing later of what was written, and others find it who share it: in place of what they
+    /// have found so far.
+    pub(super) fn finish(
+        mut self,
+        driver: &impl Transfer,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        self.made.told(driver.sync_file(&self.made.file), "written", call)?;
+        let Some(name) = self.name.take() else { return Ok(()) };
+        let renamed = rename(&name, &self.made.path);
+        if renamed.is_err() {
+            self.name = Some(name);
+        }
+        self.made.told(renamed, "named", call)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take() {
+            // There is no caller for the system's errors.
+            let _ = remove_file(name);
+        }
     }
 }
 
 fn refused(
     call: &'static str,
     act: &'static str,
-    (folder, region): (&Arc<Path>, &Arc<str>),
+    (path, region): (&Arc<Path>, &Arc<str>),
     source: io::Error,
 ) -> Error {
-    let (folder, region) = (folder.clone(), region.clone());
-    Error::Backup { call, why: BackupRefusal::File { region, folder, act, source } }
+    let (region, path) = (region.clone(), path.clone());
+    Error::Backup { call, why: BackupRefusal::File { region, path, act, source } }
 }
 
-/// A new file in a folder, which has no name when this returns, for this user alone.
-fn unnamed(folder: &Path) -> io::Result<File> {
+/// A new file in a folder, for this user alone, and its name.
+fn create(folder: &Path) -> io::Result<(File, PathBuf)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
@@ -73,18 +137,68 @@ fn unnamed(folder: &Path) -> io::Result<File> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("regraph-{}-{number}", std::process::id()));
         match options.open(&path) {
-            // Another machine's process of this number, or one that was killed between these two calls.
+            // Another machine's process of this number, or one that was killed before its file had no name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.and_then(|file| remove_file(path).map(|()| file)),
+            made => return made.map(|file| (file, path)),
         }
     }
 }
+
+/// The folder in which a shared file lies.
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// What tells a file from all others of the system while it is open.
+fn number_of(file: &std::fs::Metadata) -> Option<(u64, u64)> {
+    #[cfg(unix)]
+    return Some((
+        std::os::unix::fs::MetadataExt::dev(file),
+        std::os::unix::fs::MetadataExt::ino(file),
+    ));
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        None
+    }
+}
+
+/// The right to write the files of a folder that processes share. It goes with the value, or with the process.
+#[derive(Debug)]
+pub(super) struct Turn(#[allow(dead_code, reason = "it is unlocked when it is closed")] File);
+
+impl Turn {
+    /// Waits until no other process writes there. None where that takes more than [`PATIENCE`], or the system has no such
+    /// locks there: then what is written is shared with none.
+    pub(super) fn wait(backup: &Backup) -> Option<Self> {
+        let Backup::Shared(path) = backup else { return None };
+        let folder = File::open(folder_of(path)).ok()?;
+        let begun = Instant::now();
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Some(Self(folder)),
+                Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                    thread::sleep(PAUSE);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// So long a process waits for another to write what both may keep.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// And looks so often.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Where contents go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toward {
     File,
     Device,
+    /// Nowhere: what the device holds is compared with what a file holds.
+    Nowhere,
 }
 
 /// What goes through a span at once: parts of the device's memory, which lie in a file one behind the other.
@@ -98,10 +212,25 @@ struct Load<'a> {
 }
 
 /// What goes between the device and files.
-#[derive(Debug, Default)]
-pub(super) struct Loads<'a>(Vec<Load<'a>>);
+#[derive(Debug)]
+pub(super) struct Loads<'a> {
+    loads: Vec<Load<'a>>,
+    toward: Toward,
+}
 
 impl<'a> Loads<'a> {
+    pub(super) fn new(toward: Toward) -> Self {
+        Self { loads: Vec::new(), toward }
+    }
+
+    /// The most that goes through a span at once: what is compared needs two places there.
+    fn most(&self) -> u64 {
+        match self.toward {
+            Toward::File | Toward::Device => SLOT,
+            Toward::Nowhere => SLOT / 2,
+        }
+    }
+
     /// Adds a part of the device's memory, and from where on it lies in a file.
     pub(super) fn add(
         &mut self,
@@ -110,45 +239,52 @@ impl<'a> Loads<'a> {
         (mut address, mut left): (u64, u64),
     ) {
         while left > 0 {
-            let part = left.min(SLOT - offset % SLOT);
+            let most = self.most();
+            let part = left.min(most - offset % most);
             let follows = |load: &&mut Load<'_>| {
                 std::ptr::eq(load.file, file) && load.offset + load.bytes == offset
             };
-            match self.0.last_mut().filter(follows) {
-                Some(load) if !offset.is_multiple_of(SLOT) => {
+            match self.loads.last_mut().filter(follows) {
+                Some(load) if !offset.is_multiple_of(most) => {
                     load.parts.push((address, part));
                     load.bytes += part;
                 }
-                _ => self.0.push(Load { file, offset, bytes: part, parts: vec![(address, part)] }),
+                _ => self.loads.push(Load {
+                    file,
+                    offset,
+                    bytes: part,
+                    parts: vec![(address, part)],
+                }),
             }
             (offset, address, left) = (offset + part, address + part, left - part);
         }
     }
 
-    /// Copies all, one way, by as many threads as the driver says, and waits for that. After an error no more is written or
-    /// read, and what was given to the stream may be under way.
+    /// Copies all, one way, by as many threads as the driver says, and waits for that; false where what is compared differs,
+    /// or cannot be read. After that and after an error no more is written or read, and what was given to the stream may be
+    /// under way.
     pub(super) fn copy<D: Transfer>(
         &self,
         engine: &Arc<Engine<D>>,
         stream: StreamHandle,
         host: &mut HostMemory,
-        (toward, call): (Toward, &'static str),
-    ) -> Result<(), Error> {
-        if self.0.is_empty() {
-            return Ok(());
+        call: &'static str,
+    ) -> Result<bool, Error> {
+        if self.loads.is_empty() {
+            return Ok(true);
         }
-        let threads = engine.driver().host_threads().clamp(1, self.0.len());
+        let threads = engine.driver().host_threads().clamp(1, self.loads.len());
         let slots = host.slots(engine.driver(), threads);
         let mut slots = slots.map_err(|short| short.told(call, None))?;
         let copy = |slot: &mut HostPlace, number| {
-            self.0[number as usize].copy(engine, stream, *slot, (toward, call))
+            self.loads[number as usize].copy(engine, stream, *slot, (self.toward, call))
         };
-        let mut copied = Ok(());
-        workers::each(&mut slots, self.0.len() as u64, copy, |done| {
-            if copied.is_ok() {
+        let mut copied = Ok(true);
+        workers::each(&mut slots, self.loads.len() as u64, copy, |done| {
+            if matches!(copied, Ok(true)) {
                 copied = done;
             }
-            copied.is_ok()
+            matches!(copied, Ok(true))
         });
         copied
     }
@@ -161,11 +297,11 @@ impl<'a> Loads<'a> {
         call: &'static str,
         mut show: impl FnMut(HostPlace, u64),
     ) -> Result<(), Error> {
-        if self.0.is_empty() {
+        if self.loads.is_empty() {
             return Ok(());
         }
         let slots = host.slots(driver, 1).map_err(|short| short.told(call, None))?;
-        for (load, &slot) in self.0.iter().zip(slots.iter().cycle()) {
+        for (load, &slot) in self.loads.iter().zip(slots.iter().cycle()) {
             load.read(driver, slot, call)?;
             show(slot, load.bytes);
         }
@@ -179,14 +315,14 @@ impl Load<'_> {
         self.file.told(read, "read", call)
     }
 
-    /// Goes one way through a place, where nothing is under way before or after.
+    /// Goes one way through a place, where nothing is under way before or after; false where what is compared differs.
     fn copy<D: Transfer>(
         &self,
         engine: &Arc<Engine<D>>,
         stream: StreamHandle,
         place: HostPlace,
         (toward, call): (Toward, &'static str),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let driver = engine.driver();
         if toward == Toward::Device {
             self.read(driver, place, call)?;
@@ -194,16 +330,26 @@ impl Load<'_> {
         let mut at = place;
         for &(address, bytes) in &self.parts {
             match toward {
-                Toward::File => driver.copy_to_host(at, address, bytes, stream)?,
+                Toward::File | Toward::Nowhere => {
+                    driver.copy_to_host(at, address, bytes, stream)?;
+                }
                 Toward::Device => driver.copy_to_device(address, at, bytes, stream)?,
             }
             at = at.after(bytes);
         }
         Event::behind(engine, stream)?.synchronize()?;
-        if toward == Toward::File {
-            let written = driver.write_file(&self.file.file, self.offset, place, self.bytes);
-            self.file.told(written, "written", call)?;
+        match toward {
+            Toward::File => {
+                let written = driver.write_file(&self.file.file, self.offset, place, self.bytes);
+                self.file.told(written, "written", call)?;
+            }
+            Toward::Device => {}
+            Toward::Nowhere => {
+                let there = place.after(SLOT / 2);
+                return Ok(self.read(driver, there, call).is_ok()
+                    && driver.holds_same(place, there, self.bytes));
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }

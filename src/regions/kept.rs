@@ -6,13 +6,12 @@
 //! copies of the next ones go on. Coming, what pieces held is copied when they are mapped, from memory while the next
 //! ones are mapped. What is kept stays as it is until all has come.
 
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::VecDeque;
-use std::path::Path;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::files::{BackupFile, Loads, Toward};
+use super::files::{BackupFile, Draft, Loads, Toward, Turn};
 use super::host::{HostMemory, Span};
+use super::Backup;
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{Contents, Engine, Held, Pace, PoolId};
 use crate::error::Error;
@@ -138,7 +137,7 @@ impl<D: Transfer> HostCopies<D> {
         let Some(contents) = contents.filter(|contents| contents.has(range)) else {
             return Ok(false);
         };
-        let mut loads = Loads::default();
+        let mut loads = Loads::new(Toward::Device);
         let here = contents.sort(range, &mut loads);
         here.into_iter().for_each(|(place, (_, bytes))| show(place, bytes));
         loads.show(driver, &mut self.host, "show_kept", show)?;
@@ -262,6 +261,14 @@ fn held_bytes(held: &Held) -> u64 {
     held.runs().iter().map(|(_, bytes)| bytes).sum()
 }
 
+/// What goes into a file of a region.
+struct Filed<'a> {
+    backup: &'a Backup,
+    /// How much it is, in bytes.
+    end: u64,
+    kept: Vec<(PoolId, PoolContents)>,
+}
+
 /// Pools that move.
 pub(super) struct Moving<'a, D: Transfer> {
     engine: &'a Arc<Engine<D>>,
@@ -289,39 +296,69 @@ impl<'a, D: Transfer> Moving<'a, D> {
         Self { engine, pool: None, stream, copies, call, pace, awaited: 0, came }
     }
 
-    /// Copies what pools hold into files, each in the folder beside it, one file for a region; returns when all is
-    /// there. After an error copies may be under way.
-    pub(super) fn file(&mut self, pools: &[(Held, Arc<Path>)]) -> Result<(), Error> {
-        let call = self.call;
-        let mut files: BTreeMap<_, (Arc<BackupFile>, u64)> = BTreeMap::new();
-        let mut kept = Vec::with_capacity(pools.len());
+    /// Copies what pools hold into files, as the backups beside them say, one file for a region; returns when all is there.
+    /// After an error copies may be under way.
+    pub(super) fn file(&mut self, pools: &[(Held, Backup)]) -> Result<(), Error> {
+        let mut regions: BTreeMap<Arc<str>, Filed<'_>> = BTreeMap::new();
         pools.iter().for_each(|(held, _)| self.copies.forget(held.pool().id));
-        for (held, folder) in pools.iter().filter(|(held, _)| held_bytes(held) > 0) {
+        for (held, backup) in pools.iter().filter(|(held, _)| held_bytes(held) > 0) {
             let region = held.pool().tag.clone().unwrap_or_default();
-            let (file, end) = match files.entry(region) {
-                Entry::Occupied(file) => file.into_mut(),
-                Entry::Vacant(none) => {
-                    let file = BackupFile::new(folder, none.key(), call)?;
-                    none.insert((Arc::new(file), 0))
-                }
-            };
-            let mut contents = PoolContents { file: Some(file.clone()), ..Default::default() };
+            let filed =
+                regions.entry(region).or_insert_with(|| Filed { backup, end: 0, kept: Vec::new() });
+            let mut contents = PoolContents::default();
             for &(address, bytes) in held.runs() {
-                contents.chunks.push(KeptPart { address, bytes, at: *end });
-                *end += bytes;
+                contents.chunks.push(KeptPart { address, bytes, at: filed.end });
+                filed.end += bytes;
             }
-            kept.push((held.pool().id, contents));
+            filed.kept.push((held.pool().id, contents));
         }
-        let mut loads = Loads::default();
-        for (_, contents) in &kept {
-            contents.sort((0, u64::MAX), &mut loads);
-        }
-        loads.copy(self.engine, self.stream, &mut self.copies.host, (Toward::File, call))?;
-        for (file, _) in files.values() {
-            file.finish(self.engine.driver(), call)?;
+        let mut kept = Vec::with_capacity(pools.len());
+        for (region, mut filed) in regions {
+            self.file_region(&region, &mut filed)?;
+            kept.append(&mut filed.kept);
         }
         self.copies.kept.extend(kept);
         Ok(())
+    }
+
+    /// Copies what pools of one region hold into a file, or has another process's file keep it, which holds the same.
+    fn file_region(&mut self, region: &Arc<str>, filed: &mut Filed<'_>) -> Result<(), Error> {
+        let backup = filed.backup;
+        let mut found = BackupFile::shared(backup, region).map(Arc::new);
+        if let Some(found) = &found {
+            if self.pass(filed, found, Toward::Nowhere)? {
+                return Ok(());
+            }
+        }
+        // One process at a time writes; what it has written meanwhile may be what this one would.
+        let mut turn = Turn::wait(backup);
+        let latest = BackupFile::shared(backup, region)
+            .filter(|latest| found.as_ref().is_none_or(|found| !latest.is(found)));
+        if let Some(latest) = latest {
+            turn = None;
+            let latest = found.insert(Arc::new(latest));
+            if self.pass(filed, latest, Toward::Nowhere)? {
+                return Ok(());
+            }
+        }
+        let draft = Draft::new(backup, region, turn.is_some(), self.call)?;
+        self.pass(filed, draft.file(), Toward::File)?;
+        draft.finish(self.engine.driver(), self.call)
+    }
+
+    /// Has a file keep what pools hold, and writes it there, or compares both. Whether it holds that then.
+    fn pass(
+        &mut self,
+        filed: &mut Filed<'_>,
+        file: &Arc<BackupFile>,
+        toward: Toward,
+    ) -> Result<bool, Error> {
+        let mut loads = Loads::new(toward);
+        filed.kept.iter_mut().for_each(|(_, contents)| contents.file = Some(file.clone()));
+        for (_, contents) in &filed.kept {
+            contents.sort((0, u64::MAX), &mut loads);
+        }
+        loads.copy(self.engine, self.stream, &mut self.copies.host, self.call)
     }
 
     /// Copies what pools hold to memory of the host, each as soon as there is a place: while pages are locked, what has
@@ -406,14 +443,14 @@ impl<D: Transfer> Contents for Moving<'_, D> {
         }
         let driver = self.engine.driver();
         let HostCopies { kept, host, .. } = &mut *self.copies;
-        let mut loads = Loads::default();
+        let mut loads = Loads::new(Toward::Device);
         for (pool, address, bytes) in self.came.drain(..) {
             let Some(kept) = kept.get(&pool) else { continue };
             for (place, (address, bytes)) in kept.sort((address, bytes), &mut loads) {
                 driver.copy_to_device(address, place, bytes, self.stream)?;
             }
         }
-        loads.copy(self.engine, self.stream, host, (Toward::Device, self.call))
+        loads.copy(self.engine, self.stream, host, self.call).map(|_| ())
     }
 
     fn finish(&mut self) -> Result<(), DriverError> {

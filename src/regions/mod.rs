@@ -66,6 +66,16 @@ pub enum Backup {
     /// and goes when all that it keeps is awake or the process ends. A relative path counts from where the process is at
     /// the sleep. Needs Unix.
     File(Arc<Path>),
+    /// It is kept in this file, which other processes may name too: workers that hold the same weights keep them once. A
+    /// process that goes to sleep reads the file that is there, byte by byte. If it holds what the process would write, the
+    /// process writes nothing, and keeps that file open until all is awake. If not, or there is none, it writes one beside it,
+    /// and gives that the name; while another process does so it waits, up to a minute, and looks at what that has written,
+    /// and where it holds something else the process's own file has no name, as with [`Backup::File`]. For each region of a
+    /// process another name; in a folder of a tmpfs, such as `/dev/shm`, it is memory that processes share. The file stays
+    /// there until the host removes it or a process puts another in its place, which those that keep it do not notice.
+    /// **The host promises** that nothing else writes to it. A process that is killed at a sleep may leave a file named
+    /// `regraph-` and its number beside it. Needs Unix.
+    Shared(Arc<Path>),
     /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
     /// It stays on the device: the region does not sleep.
@@ -240,7 +250,7 @@ impl<D: Transfer> Regions<D> {
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
     /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB. Where too few pages of the
     /// host are locked ([`Regions::reserve_host`]), that takes some 45 us a MiB by 16 threads and 330 by one; copies follow
-    /// it. What goes to a file ([`Backup::File`]) takes as long as the disk takes to write it: all is there before any
+    /// it. What goes to a file ([`Backup::File`], [`Backup::Shared`]) takes as long as the disk takes to write it, or to read it where it is there: all is there before any
     /// memory goes. Calls of the engine go on all the while; calls that have these regions sleep or wake, or change their
     /// memory of the host, take turns.
     ///
@@ -315,7 +325,9 @@ impl<D: Transfer> Regions<D> {
             for pool in all {
                 match pools.remove(&pool.pool().id) {
                     Some(Backup::None) => {}
-                    Some(Backup::File(folder)) => filed.push((pool, folder)),
+                    Some(backup @ (Backup::File(_) | Backup::Shared(_))) => {
+                        filed.push((pool, backup))
+                    }
                     _ => held.push(pool),
                 }
             }
@@ -565,8 +577,8 @@ struct Sleep<'a, D: Transfer> {
     stream: StreamHandle,
     /// What is to be copied to memory of the host.
     held: Vec<Held>,
-    /// And to files, each in a folder.
-    filed: Vec<(Held, Arc<Path>)>,
+    /// And to files.
+    filed: Vec<(Held, Backup)>,
     /// The owners of the pools, by address.
     owned: Vec<Pool<D>>,
     ids: Vec<PoolId>,

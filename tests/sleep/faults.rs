@@ -146,9 +146,15 @@ fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
 
 #[test]
 fn every_call_may_fail_once() {
-    for weights in [Backup::Host, Backup::File(temp_dir().into())] {
+    let shared = temp_dir().join(format!("regraph-faults-{}", std::process::id()));
+    let files = [Backup::File(temp_dir().into()), Backup::Shared(shared.as_path().into())];
+    for weights in [Backup::Host].into_iter().chain(files) {
         for kind in [ErrorKind::OutOfMemory, ErrorKind::NotSupported] {
             for n in 0.. {
+                // Now there is a file to share, and now there is none.
+                if n % 2 == 0 {
+                    let _ = std::fs::remove_file(&shared);
+                }
                 let engine = survives_with(&weights, |it| it.fail_any_nth(n, kind.clone()));
                 let host = survives_with(&weights, |it| it.fail_host_nth(n, kind.clone()));
                 if !engine && !host && n > 200 {
@@ -157,6 +163,7 @@ fn every_call_may_fail_once() {
             }
         }
     }
+    let _ = std::fs::remove_file(&shared);
 }
 
 /// Each call says that the driver failed, or that what it needs is away; what is left goes without a word.

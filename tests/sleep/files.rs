@@ -120,6 +120,7 @@ impl Transfer for Device {
     }
 
     regraph::forward! {
+        holds_same(one: HostPlace, other: HostPlace, bytes: u64) -> bool;
         host_memory() -> Option<u64>;
         allocate_host(bytes: u64) -> driver::Result<HostPlace>;
         free_host(place: HostPlace) -> driver::Result<()>;
@@ -413,4 +414,170 @@ fn what_a_failed_sleep_still_copies_harms_nothing() {
     bench.regions.wake(&["weights"]).unwrap();
     bench.regions.wake(&["cache"]).unwrap();
     bench.is_whole();
+}
+
+/// Workers whose regions share a file, in a folder of theirs.
+fn workers<const N: usize>(threads: usize) -> (Folder, PathBuf, [Bench; N]) {
+    let folder = Folder::new();
+    let path = folder.0.join("weights");
+    let benches = std::array::from_fn(|_| {
+        let bench = Bench::new(threads);
+        bench.regions.set_backup("weights", Backup::Shared(path.as_path().into()));
+        bench
+    });
+    (folder, path, benches)
+}
+
+/// How many bytes a worker has written since it was asked last.
+fn written(bench: &Bench) -> u64 {
+    bench.device().written.swap(0, Ordering::SeqCst)
+}
+
+#[test]
+fn workers_that_hold_the_same_keep_one_file() {
+    for threads in [1, 3] {
+        let (folder, path, benches) = workers::<3>(threads);
+        let live = benches[0].live("weights");
+        for turn in 0..3 {
+            // The second time the file is there already, the third time the host has removed it.
+            if turn == 2 {
+                fs::remove_file(&path).unwrap();
+            }
+            for (at, bench) in benches.iter().enumerate() {
+                bench.regions.sleep(&["weights"]).unwrap();
+                let expected = if turn != 1 && at == 0 { live } else { 0 };
+                assert_eq!(written(bench), expected, "{threads} {turn} {at}");
+                assert_eq!(folder.names(), std::slice::from_ref(&path));
+                let weights = bench.region("weights");
+                assert_eq!((weights.host_bytes, weights.file_bytes), (0, live));
+                assert_eq!(weights.slept.unwrap().copied_bytes, live);
+                assert!(
+                    bench.regions.host_bytes()
+                        <= (threads as u64 * 4 * MIB).next_multiple_of(8 * MIB)
+                );
+            }
+            if turn == 1 {
+                // What is open stays.
+                fs::remove_file(&path).unwrap();
+                fs::write(&path, "something else").unwrap();
+            }
+            for bench in &benches {
+                bench.regions.wake(Tags::All).unwrap();
+                bench.is_whole();
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_that_hold_something_else_keep_it_apart() {
+    let (folder, path, [first, second]) = workers(2);
+    for turn in 0..4 {
+        // A number in the middle of a block, then the last one of all.
+        let block = if turn % 2 == 0 { 0 } else { second.blocks.len() / 3 };
+        let (block, tag) = (&second.blocks[block].0, 1000 + turn);
+        let at = if turn < 2 { 0 } else { block.bytes() - 512 };
+        first.regions.sleep(Tags::All).unwrap();
+        assert!(turn > 0 || written(&first) > 0);
+        second.submit(&[], &[Tagged { address: block.address() + at, bytes: 512, tag }]);
+        second.regions.sleep(Tags::All).unwrap();
+        assert_eq!(written(&second), second.live("weights"), "{turn}");
+        assert_eq!(folder.names(), std::slice::from_ref(&path));
+        for bench in [&first, &second] {
+            bench.regions.wake(Tags::All).unwrap();
+        }
+        first.is_whole();
+        second.submit(&[Tagged { address: block.address() + at, bytes: 512, tag }], &[]);
+        second.device().synchronize().unwrap();
+        assert_eq!(second.device().take_wrong_tags().unwrap(), 0, "{turn}");
+        // As the first one has it again.
+        for (block, tag) in &second.blocks {
+            second.write(block, *tag);
+        }
+        second.is_whole();
+        second.regions.sleep(&["weights"]).unwrap();
+        second.regions.wake(&["weights"]).unwrap();
+        written(&second);
+    }
+}
+
+/// Some of the workers hold something else, and all go to sleep at once.
+#[test]
+fn workers_that_go_to_sleep_at_once_write_what_they_share_once() {
+    for others in [0, 2] {
+        let (folder, path, benches) = workers::<6>(1);
+        let live = benches[0].live("weights");
+        for bench in &benches[..others] {
+            bench.write(&bench.blocks[0].0, 77);
+        }
+        let all_there = std::sync::Barrier::new(benches.len());
+        std::thread::scope(|scope| {
+            for bench in &benches {
+                scope.spawn(|| {
+                    all_there.wait();
+                    bench.regions.sleep(Tags::All).unwrap();
+                });
+            }
+        });
+        let writes: Vec<u64> = benches.iter().map(written).collect();
+        assert!(writes.iter().all(|&bytes| bytes == 0 || bytes == live), "{writes:?}");
+        let wrote = writes.iter().filter(|&&bytes| bytes > 0).count();
+        // One of each kind has its file named at most; what differs from that is written by each.
+        assert!(if others == 0 { wrote == 1 } else { (2..=5).contains(&wrote) }, "{writes:?}");
+        assert_eq!(folder.names(), std::slice::from_ref(&path));
+        for (at, bench) in benches.iter().enumerate() {
+            bench.regions.wake(Tags::All).unwrap();
+            if at >= others {
+                bench.is_whole();
+                continue;
+            }
+            let block = &bench.blocks[0].0;
+            bench
+                .submit(&[Tagged { address: block.address(), bytes: block.bytes(), tag: 77 }], &[]);
+            bench.device().synchronize().unwrap();
+            assert_eq!(bench.device().take_wrong_tags().unwrap(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_shared_file_that_cannot_be_read_or_written_harms_nothing() {
+    let (folder, path, [first, second]) = workers(1);
+    first.regions.sleep(Tags::All).unwrap();
+    let live = written(&first);
+    // What cannot be compared is written anew, under the name.
+    second.fail(Fault::Unread(2));
+    second.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(written(&second), live);
+    second.fail(Fault::None);
+    second.regions.wake(Tags::All).unwrap();
+    second.is_whole();
+    // A file of which a part is gone is none.
+    let held = fs::read(&path).unwrap();
+    fs::write(&path, &held[..held.len() - 8]).unwrap();
+    second.regions.sleep(&["weights"]).unwrap();
+    assert_eq!((written(&second), fs::read(&path).unwrap() == held), (live, true));
+    second.regions.wake(Tags::All).unwrap();
+    second.is_whole();
+    for fault in [Fault::Full(1), Fault::Late] {
+        fs::remove_file(&path).unwrap();
+        second.fail(fault);
+        let (_, act) = told(second.regions.sleep(Tags::All), &path);
+        assert_eq!((act, folder.names()), ("written", Vec::new()), "{fault:?}");
+        second.is_whole();
+        second.fail(Fault::None);
+        fs::write(&path, "").unwrap();
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("in it"), "").unwrap();
+    let (_, act) = told(second.regions.sleep(Tags::All), &path);
+    assert_eq!((act, folder.names().len()), ("named", 1));
+    second.is_whole();
+    first.regions.wake(Tags::All).unwrap();
+    first.is_whole();
+    let gone: PathBuf = folder.0.join("no such folder").join("weights");
+    second.regions.set_backup("weights", Backup::Shared(gone.as_path().into()));
+    assert_eq!(told(second.regions.sleep(Tags::All), &gone).1, "made");
+    second.is_whole();
 }

@@ -309,6 +309,8 @@ static void regions_sleep_and_wake() {
     CHECK(e.wake({"cache", "weights"}) == 48 * MIB && e.wake() == 0 && e.free_host() == 16 * MIB);
     e.set_file_backup("cache", "no such folder");
     throws(REGRAPH_ERROR_IO, [&] { e.sleep({"cache"}); }, "no such folder");
+    e.set_shared_backup("cache", "no such folder/cache");
+    throws(REGRAPH_ERROR_IO, [&] { e.sleep({"cache"}); }, "no such folder/cache");
 }
 
 static void what_there_is() {

@@ -119,6 +119,19 @@ static void contents_are_kept_in_files(void) {
     CHECK(bytes > 0 && bytes <= 64 * MIB);
     OK(regraph_regions_wake(e, tags, 1, &bytes));
     CHECK(bytes == 64 * MIB && region(it, 1, "weights").file_bytes == 0);
+
+    OK(regraph_regions_set_shared_backup(e, "weights", "weights.shared"));
+    for (int turn = 0; turn < 2; turn++) { /* written, then found */
+        OK(regraph_regions_sleep(e, tags, 1, &bytes));
+        OK(regraph_regions_report(e, &list));
+        row = regraph_region_list_get(list, 1);
+        CHECK(row->backup == REGRAPH_BACKUP_SHARED && strcmp(row->folder, "weights.shared") == 0);
+        CHECK(row->file_bytes == 64 * MIB && row->slept.copied_bytes == 64 * MIB);
+        regraph_region_list_destroy(list);
+        OK(regraph_regions_wake(e, tags, 1, &bytes));
+        CHECK(bytes == 64 * MIB);
+    }
+    CHECK(remove("weights.shared") == 0);
     OK(regraph_free(e, it.layer.id));
     OK(regraph_free(e, it.keys.id));
     regraph_engine_destroy(e);
@@ -179,6 +192,9 @@ static void arguments_that_are_wrong(void) {
     IS(REGRAPH_ERROR_NULL, regraph_regions_set_file_backup(e, "weights", NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_set_file_backup(e, NULL, "."));
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_set_file_backup(e, "weights", "\xff"));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_set_shared_backup(e, "weights", NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_set_shared_backup(e, NULL, "weights"));
+    IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_set_shared_backup(e, "weights", "\xff"));
     IS(REGRAPH_ERROR_NULL, regraph_regions_set_backup(e, NULL, REGRAPH_BACKUP_NONE));
     OK(regraph_regions_set_backup(e, "later", REGRAPH_BACKUP_NONE));
     OK(regraph_regions_is_asleep(e, "later", &known));

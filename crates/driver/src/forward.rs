@@ -115,6 +115,7 @@ macro_rules! forward_transfer {
     // For wrappers that look at the copies.
     (files) => {
         $crate::forward! {
+            holds_same(one: $crate::HostPlace, other: $crate::HostPlace, bytes: u64) -> bool;
             write_file(file: &std::fs::File, offset: u64, from: $crate::HostPlace, bytes: u64) -> std::io::Result<()>;
             read_file(file: &std::fs::File, offset: u64, to: $crate::HostPlace, bytes: u64) -> std::io::Result<()>;
             sync_file(file: &std::fs::File) -> std::io::Result<()>;

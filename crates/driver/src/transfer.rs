@@ -68,6 +68,10 @@ pub trait Transfer: HostApi {
         stream: StreamHandle,
     ) -> Result<()>;
 
+    /// Whether two parts of the host's memory, of `bytes` bytes each, hold the same; false where that cannot be told. No
+    /// copy may be under way there.
+    fn holds_same(&self, one: HostPlace, other: HostPlace, bytes: u64) -> bool;
+
     /// Writes `bytes` bytes of the host's memory to a file, from `offset` bytes behind its beginning on: all of them, or
     /// it fails. Several threads may call it at once.
     ///

@@ -181,6 +181,15 @@ impl Transfer for SimDriver {
         })
     }
 
+    fn holds_same(&self, one: HostPlace, other: HostPlace, bytes: u64) -> bool {
+        let held = [one, other].map(|place| {
+            let (numbers, words) = self.numbers("memcmp", place, bytes).ok()?;
+            let held = numbers.lock()[words].to_vec();
+            Some(held)
+        });
+        held[0].is_some() && held[0] == held[1]
+    }
+
     /// A number for every 512 bytes.
     fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
         let (numbers, words) = self.numbers("pwrite", from, bytes)?;

@@ -20,7 +20,7 @@ from regraph.torch.staying import stay
 if TYPE_CHECKING:
     from torch.types import Device
 
-Backup = Literal["host", "file", "none", "device"]
+Backup = Literal["host", "file", "shared", "none", "device"]
 Folder = str | os.PathLike[str]
 
 # One call at a time moves regions and the check of replays.
@@ -63,11 +63,13 @@ class Region(NamedTuple):
     """What is kept of it in files."""
     folder: str | None = None
     """The folder of its files, with the backup "file"."""
+    file: str | None = None
+    """The file that processes share, with the backup "shared"."""
 
 
 @contextlib.contextmanager
 def region(
-    tag: str, backup: Backup | None = None, folder: Folder | None = None
+    tag: str, backup: Backup | None = None, folder: Folder | None = None, file: Folder | None = None
 ) -> Iterator[None]:
     """Within it this thread's memory, on any device, belongs to the region `tag`.
 
@@ -82,39 +84,48 @@ def region(
     Args:
         tag: The region's name. All memory of one name sleeps and wakes together.
         backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
-            page-locked memory of the host, "file" in a file, "none" drops it, and "device" keeps the region awake
-            where a call is for all regions. `None` leaves that as it is, which is "host" at first.
+            page-locked memory of the host, "file" in a file, "shared" in one that other processes may keep theirs in,
+            "none" drops it, and "device" keeps the region awake where a call is for all regions. `None` leaves that as
+            it is, which is "host" at first.
         folder: With "file", and with no other, the folder of the file. Each sleep makes one for each device, without
             a name, which goes when the region wakes or the process ends. In a folder of a tmpfs, such as
             /dev/shm, contents are kept in memory that is not locked.
+        file: With "shared", and with no other, the file. Workers that hold the same weights keep them once: the first
+            that goes to sleep writes them, and the others compare theirs with it, byte for byte. One that holds
+            something else puts its own in the file's place, or has one of its own if another has just written it. The
+            file stays until the program removes it; nothing else may write to it. For each region, and for each
+            device of a process, another name.
 
     Raises:
         Error: regraph is not enabled, or the region has memory with another backup: see `set_backup`.
-        ValueError: `backup` is none of these, or `folder` does not go with it.
+        ValueError: `backup` is none of these, or `folder` or `file` does not go with it.
     """
     require_enabled("region")
-    if backup is not None or folder is not None:
-        _begin_backup(tag, backup, folder)
+    if backup is not None or folder is not None or file is not None:
+        _begin_backup(tag, backup, folder, file)
     _warn_where_nothing_sleeps(stacklevel=3)
     with stay(tag):
         yield
 
 
-def set_backup(tag: str, backup: Backup, folder: Folder | None = None) -> None:
+def set_backup(
+    tag: str, backup: Backup, folder: Folder | None = None, file: Folder | None = None
+) -> None:
     """Sets what becomes of what a region's tensors hold from its next sleep on, those that it has included.
 
     Args:
         tag: The region's name.
         backup: As for `region`.
         folder: As for `region`.
+        file: As for `region`.
 
     Raises:
         Error: regraph is not enabled.
-        ValueError: `backup` is none of these, or `folder` does not go with it.
+        ValueError: `backup` is none of these, or `folder` or `file` does not go with it.
     """
     require_enabled("set_backup")
     with _backing:
-        _set_backup(tag, backup, folder)
+        _set_backup(tag, backup, folder, file)
 
 
 def forget(tag: str) -> None:
@@ -282,7 +293,9 @@ def free_host() -> int:
     return _native.free_region_host()
 
 
-def _begin_backup(tag: str, backup: Backup | None, folder: Folder | None) -> None:
+def _begin_backup(
+    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
+) -> None:
     """Sets a region's backup, unless it has memory that was to be kept otherwise."""
     with _backing:
         for device in range(torch.cuda.device_count()):
@@ -293,14 +306,19 @@ def _begin_backup(tag: str, backup: Backup | None, folder: Folder | None) -> Non
                         f"region: {tag!r} has memory whose backup is {row['backup']!r}, not {backup!r}; call "
                         f"set_backup({tag!r}, {backup!r}) for all of it, or take another name."
                     )
-        _set_backup(tag, backup, folder)
+        _set_backup(tag, backup, folder, file)
 
 
-def _set_backup(tag: str, backup: Backup | None, folder: Folder | None) -> None:
-    if (backup == "file") != (folder is not None):
-        raise ValueError(f"folder goes with backup='file', and with no other: {folder!r}, {backup!r}")
+def _set_backup(
+    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
+) -> None:
+    for name, given, of in (("folder", folder, "file"), ("file", file, "shared")):
+        if (backup == of) != (given is not None):
+            raise ValueError(f"{name} goes with backup={of!r}, and with no other: {given!r}, {backup!r}")
     if folder is not None:
         _native.set_region_file_backup(tag, folder)
+    elif file is not None:
+        _native.set_region_shared_backup(tag, file)
     elif backup is not None:
         _native.set_region_backup(tag, backup)
 

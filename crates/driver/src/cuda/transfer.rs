@@ -93,6 +93,14 @@ impl Transfer for CudaDriver {
         }
     }
 
+    fn holds_same(&self, one: HostPlace, other: HostPlace, bytes: u64) -> bool {
+        // SAFETY: both are the caller's and have contents; nothing writes to them until this returns.
+        let [one, other] = [one, other].map(|place| unsafe {
+            std::slice::from_raw_parts::<u8>(pointer(place).cast(), bytes as usize)
+        });
+        one == other
+    }
+
     fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
         // SAFETY: the memory is the caller's and has contents; nothing writes to it until this returns.
         let held = unsafe { std::slice::from_raw_parts(pointer(from).cast(), bytes as usize) };
