@@ -15,13 +15,13 @@ use regraph::engine::{Config, PoolConfig};
 use regraph::graphs::Pool;
 
 const SIDE: usize = 512;
-/// What cuBLAS recommends for the newest devices, in bytes.
+/// The size of workspace that cuBLAS recommends for the newest devices, in bytes.
 const WORKSPACE: usize = 32 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // cudarc panics where a library is missing.
-    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
-    // they use does.
+    // Without a driver cudarc would panic, so ask regraph's driver first.
+    // SAFETY: each handle is passed to calls only while its object lives, and graphs run only while
+    // the memory that they use lives.
     let name = match unsafe { CudaDriver::new(0) } {
         Ok(driver) => driver.device_name()?,
         Err(error) => {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
     };
-    // SAFETY: only opens the library.
+    // SAFETY: the call only opens the library.
     if !unsafe { is_culib_present() } {
         println!("There is no cuBLAS on this machine.");
         return Ok(());
@@ -38,16 +38,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let context = CudaContext::new(0)?;
     let stream = context.new_stream()?;
-    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
-    // they use does.
+    // SAFETY: each handle is passed to calls only while its object lives, and graphs run only while
+    // the memory that they use lives.
     let engine = unsafe { engine(&context, Config::default()) }?;
     let pool = Pool::new(&engine, PoolConfig::default());
     let left = pool.clone_htod(&stream, &matrix(7))?;
     let right = pool.clone_htod(&stream, &matrix(11))?;
 
     let blas = CudaBlas::new(stream.clone())?;
-    // In a capture cuBLAS must not allocate, so it gets its workspace. Declared before the graph,
-    // this is dropped after it.
+    // In a capture cuBLAS must not allocate, so it gets a workspace before. The workspace is declared
+    // before the graph, so it is dropped after it.
     let mut workspace = pool.alloc_zeros::<u8>(&stream, WORKSPACE)?;
     let (address, _) = workspace.device_ptr_mut(&stream);
     // SAFETY: the memory is cuBLAS's alone, and outlives its last use.
@@ -67,8 +67,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ldc: side,
     };
     let mut expected = pool.alloc_zeros(&stream, SIDE * SIDE)?;
-    // SAFETY: all matrices have the sides that the product names. It also makes cuBLAS load what it
-    // needs, which a capture would forbid.
+    // SAFETY: all matrices have the sides that the product names. This first product also makes cuBLAS
+    // load its kernels, which a capture would forbid.
     unsafe { blas.gemm(product, &left, &right, &mut expected) }?;
     let expected = stream.clone_dtoh(&expected)?;
     stream.synchronize()?;
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let _untracked = unsafe { untracked(&context) };
         capture(&engine, &stream, &pool, CaptureMode::ThreadLocal, |capture| {
             let mut output = capture.alloc_zeros(&stream, SIDE * SIDE)?;
-            // SAFETY: as above.
+            // SAFETY: all matrices have the sides that the product names.
             unsafe { blas.gemm(product, &left, &right, &mut output) }?;
             Ok::<_, Box<dyn Error>>(output)
         })
@@ -100,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Some numbers, the same every time.
+/// A matrix of fixed numbers.
 fn matrix(step: usize) -> Vec<f32> {
     (0..SIDE * SIDE).map(|at| (at * step % 97) as f32 / 97.0 - 0.5).collect()
 }

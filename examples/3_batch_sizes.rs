@@ -10,7 +10,7 @@ use regraph_sim::{Launch, SimConfig, SimDriver};
 
 const SIZES: [u64; 8] = [128, 64, 32, 16, 8, 4, 2, 1];
 const LAYERS: usize = 4;
-/// Bytes of an activation of one row.
+/// The size of one row of an activation, in bytes.
 const ROW: u64 = 256 << 10;
 
 fn main() -> Result<(), Error> {

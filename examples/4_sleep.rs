@@ -1,5 +1,5 @@
-//! A model's weights leave the device and come back with what they held, and what helps where the host or the device
-//! has too little memory for that. Runs without a GPU.
+//! A model's weights leave the device and come back with their contents; what to do where the host or the device has
+//! too little memory for that. Runs without a GPU.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ fn main() -> Result<(), Error> {
 
     // The host has room for the weights, and not for the cache as well.
     driver.set_host_bytes(300 * MIB);
-    // At a quiet time: to lock pages takes longer than to copy into them.
+    // Done at a quiet time, since locking pages takes longer than copying into them.
     println!("{} MiB are locked", regions.reserve_host(256 * MIB)? / MIB);
     match regions.sleep(Tags::All) {
-        // Nothing sleeps, and what the call had locked was given back.
+        // Nothing sleeps, and pages that the call had locked were given back.
         Err(error @ Error::Backup { .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
@@ -37,13 +37,13 @@ fn main() -> Result<(), Error> {
     let other = Pool::new(&engine, PoolConfig::default());
     let block = other.allocate(900 * MIB, stream)?;
     match regions.wake(&["weights"]) {
-        // All that was asked for sleeps on, and the host keeps what it held.
+        // The weights stay asleep, and the host keeps their contents.
         Err(error @ Error::ResumeOutOfMemory(_)) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     drop(block);
     println!("{} MiB of weights are back", regions.wake(&["weights"])? / MIB);
-    println!("{} MiB of cache, with anything in it", regions.wake(Tags::All)? / MIB);
+    println!("{} MiB of cache, with undefined contents", regions.wake(Tags::All)? / MIB);
     println!("{} MiB of the host are free again", regions.free_host()? / MIB);
     Ok(())
 }

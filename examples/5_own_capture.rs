@@ -1,6 +1,6 @@
-//! A host that begins, ends, instantiates and launches by itself: regraph takes part in its capture, judges while the
-//! host instantiates, and orders the launches. A capture that is refused for a programmatic launch is captured again.
-//! Runs without a GPU.
+//! A host that begins, ends, instantiates and launches by itself: regraph takes part in the capture, judges it while
+//! the host instantiates the graph, and orders the launches. A capture that is refused for a programmatic launch is
+//! made again. Runs without a GPU.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use regraph_sim::{Launch, SimConfig, SimDriver};
 
 type Captured = (ExecutableHandle, Lease<SimDriver>);
 
-/// One attempt at the work. After an error nothing of the capture is left here; the graph is never launched.
+/// One attempt at the work. After an error nothing of the capture is left in regraph, and its graph is never launched.
 fn capture(
     pool: &Pool<SimDriver>,
     stream: StreamHandle,
@@ -62,10 +62,10 @@ fn main() -> Result<(), Error> {
         }
     };
     for _ in 0..3 {
-        // After every earlier launch of the pool's graphs, on any stream.
+        // The launch comes after every earlier launch of the pool's graphs, on any stream.
         lease.launch::<Error>(stream, |stream| Ok(driver.replay(executable, stream)?))?;
     }
     pool.synchronize()?;
-    drop(lease); // its memory is the pool's again
+    drop(lease); // the graph's memory belongs to the pool again
     Ok(driver.destroy_executable(executable)?)
 }

@@ -1,13 +1,12 @@
 //! Callables that run as graphs: the counterpart of PyTorch's `make_graphed_callables`.
 //!
 //! A [`Callable`] is given a way to make static inputs for a shape, and one part or several that work on them. At the
-//! first call with a shape it warms up, captures each part into a graph, and keeps both with the inputs and outputs;
-//! each call fills the inputs, launches, and hands the outputs out. Shapes may be rounded to buckets, so that few
-//! graphs serve many; of more than [`Options::most_shapes`] the one that was unused longest goes.
+//! first call with a shape it warms up, captures each part into a graph, and keeps the graphs with the inputs and
+//! outputs. Each call fills the inputs, launches the graphs, and returns the outputs. Shapes may be rounded to buckets,
+//! so that few graphs serve many; beyond [`Options::most_shapes`] shapes, the shape that was unused longest is dropped.
 //!
-//! Several parts make partial graphs: forward and backward apart, say, with what the first leaves
-//! for the second in their common outputs, and work that no graph holds between them: see
-//! [`Callable::shape`] and [`Shape::inputs_and_outputs`].
+//! Several parts make partial graphs, such as forward and backward, which pass values on in their common outputs. Work
+//! that no graph holds can run between them: see [`Callable::shape`] and [`Shape::inputs_and_outputs`].
 //!
 //! Callables that share a [`Pool`] share its memory: their graphs never run at once.
 //!
@@ -56,10 +55,10 @@ use crate::shown::shown;
 pub struct Options {
     /// How captures are made. Default: thread-local.
     pub mode: CaptureMode,
-    /// How often all parts run before they are captured: libraries that set themselves up at their
-    /// first call, which may not be captured, do so then. Default: 1.
+    /// How often all parts run before they are captured, so that libraries which initialise themselves at their first
+    /// call do so outside the capture. Default: 1.
     pub warm_ups: usize,
-    /// The most shapes that are kept; the one that was unused longest goes. Default: 64.
+    /// The most shapes that are kept; the shape that was unused longest is dropped. Default: 64.
     pub most_shapes: NonZeroUsize,
 }
 
@@ -88,12 +87,12 @@ type Part<'f, D, K, I, O, E> =
 
 /// A function over static inputs that runs as graphs, one for each of its parts and each shape.
 ///
-/// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part leaves for the next.
+/// `K` tells shapes apart, `I` are the static inputs, `O` the outputs with all that one part leaves for the next.
 ///
-/// Errors of its calls are those of the parts and of captures.
+/// Calls return errors of the parts and of captures.
 ///
-/// It is `Send` where these are: what it is given to call may go to another thread. A thread that calls it on a stream
-/// which another one has used names that first ([`Engine::mark_stream`](crate::engine::Engine::mark_stream)).
+/// It is `Send` where these types are. A thread that calls it on a stream which another thread has used names the
+/// stream first ([`Engine::mark_stream`](crate::engine::Engine::mark_stream)).
 pub struct Callable<'f, D: HostApi, K, I, O, E = Error> {
     pool: Pool<D>,
     options: Options,
@@ -137,8 +136,8 @@ where
     O: Default,
     E: From<Error>,
 {
-    /// A callable without parts. `make` allocates the static inputs of a shape and writes something
-    /// sensible into them, which warming up works on; it runs outside captures.
+    /// A callable without parts. `make` allocates the static inputs of a shape, and writes values into them that
+    /// warm-ups can work on; it runs outside captures.
     pub fn new(
         pool: &Pool<D>,
         options: Options,
@@ -154,7 +153,8 @@ where
         }
     }
 
-    /// Lets one shape serve several: `bucket` says which. Inputs are then made for that, and parts see that.
+    /// Rounds shapes: a call with a shape is served by the graphs for `bucket(shape)`. Inputs are made for the rounded
+    /// shape, and parts see it.
     #[must_use]
     pub fn bucket(mut self, bucket: impl Fn(&K) -> K + Send + 'f) -> Self {
         self.bucket = Some(Box::new(bucket));
@@ -164,8 +164,8 @@ where
     /// Adds a part, which becomes a graph of its own. Parts are captured in the order in which they
     /// were added, and a call launches them in that order.
     ///
-    /// A part writes what it is to leave into the outputs; a block that stays there is the graph's output, and is
-    /// overwritten by no graph that is captured later (see [`Graph`]). It must do the same each time it runs: after
+    /// A part stores its results in the outputs. A block that stays there is the graph's output, which no graph that is
+    /// captured later overwrites (see [`Graph`]). A part must do the same work each time it runs: after
     /// [`Error::CaptureAgain`] all parts are captured again, with new outputs.
     #[must_use]
     pub fn part(
@@ -179,16 +179,15 @@ where
     /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the outputs, which
     /// hold until the next call of a callable of the pool. At a shape's first call its graphs are captured.
     ///
-    /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
+    /// `fill` works on `stream`, which by then is ordered after every earlier launch of the pool.
     ///
-    /// Where a new shape has to have room, the host waits until the launches of the pool's graphs have completed,
-    /// those of other shapes included, before the one that was unused longest goes. Capturing a shape waits for its
-    /// warming up.
+    /// Where a shape has to be dropped for a new one, the host waits until all launches of the pool's graphs have
+    /// completed. The capture of a shape waits for its warm-up.
     ///
     /// # Errors
-    /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
-    /// kept; the others are, but for one that had to make room.
-    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended) before `fill` is called.
+    /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not kept; other shapes
+    /// are, but for one that was dropped for it. [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended) before
+    /// `fill` is called.
     pub fn call(
         &mut self,
         stream: impl AsStream,
@@ -209,8 +208,8 @@ where
         Ok(shape.outputs())
     }
 
-    /// The graphs of a shape, captured on `stream` if it is new: for launching parts one by one. The host waits
-    /// as in [`Callable::call`] where it is new.
+    /// The graphs of a shape, for launching parts one by one. A new shape is captured on `stream`, with the waits and
+    /// errors of [`Callable::call`].
     pub fn shape(&mut self, stream: impl AsStream, shape: &K) -> Result<&mut Shape<D, I, O>, E> {
         let shape = self.bucket.as_ref().map_or_else(|| shape.clone(), |bucket| bucket(shape));
         match self.shapes.iter().position(|(known, _)| *known == shape) {
@@ -231,7 +230,7 @@ where
         self.shapes.len()
     }
 
-    /// Lets all shapes go, after their launches have finished.
+    /// Drops all shapes, after a wait for their launches.
     pub fn clear(&mut self) {
         self.shapes.clear();
     }
@@ -305,8 +304,8 @@ pub struct Shape<D: HostApi, I, O> {
 }
 
 impl<D: HostApi, I, O> Shape<D, I, O> {
-    /// The static inputs. They are written on a stream that comes after the last launch
-    /// ([`Pool::follow`]), and before the next.
+    /// The static inputs. Write them on a stream that is ordered after the last launch ([`Pool::follow`]) and before
+    /// the next.
     pub fn inputs(&mut self) -> &mut I {
         &mut self.inputs
     }
@@ -316,8 +315,8 @@ impl<D: HostApi, I, O> Shape<D, I, O> {
         &self.outputs
     }
 
-    /// Both at once, for work that no graph holds between two parts. What is written to the inputs is
-    /// subject to [`Shape::inputs`].
+    /// Inputs and outputs at once, for work between two parts that no graph holds. Writes to the inputs follow the rule
+    /// of [`Shape::inputs`].
     pub fn inputs_and_outputs(&mut self) -> (&mut I, &O) {
         (&mut self.inputs, &self.outputs)
     }
@@ -327,10 +326,10 @@ impl<D: HostApi, I, O> Shape<D, I, O> {
         &self.graphs
     }
 
-    /// Launches one part.
+    /// Launches one part, by its number from 0.
     ///
     /// # Errors
-    /// As [`Graph::launch`].
+    /// Those of [`Graph::launch`].
     ///
     /// # Panics
     /// If there is no such part.
@@ -357,11 +356,11 @@ impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
 
 shown!([D: HostApi, I, O] Shape<D, I, O>: |it| graphs = it.graphs);
 
-/// What a part works in: once or more to warm up, outside captures, and once to be captured.
+/// The environment of a part while it runs: outside captures to warm up, then in the capture.
 ///
-/// Its blocks come from [`Stage::pool`]: while warming up that is a pool of its own, which is gone
-/// before the capture, so that graphs share theirs with nothing else. Typed buffers (`regraph::cudarc`)
-/// are made by the pool too, for a stream that the program holds.
+/// Blocks come from [`Stage::pool`]. During warm-ups that is a separate pool, which is gone before the capture, so that
+/// graphs share their pool with nothing else. Typed buffers (`regraph::cudarc`) are made by the pool too, for a stream
+/// that the program holds.
 pub struct Stage<'a, D: HostApi> {
     pool: &'a Pool<D>,
     stream: StreamHandle,
@@ -369,12 +368,12 @@ pub struct Stage<'a, D: HostApi> {
 }
 
 impl<'a, D: HostApi> Stage<'a, D> {
-    /// The stream to work on, or to fork others from and join them to.
+    /// The stream to work on. Other streams are forked from it and joined to it.
     pub fn stream(&self) -> StreamHandle {
         self.stream
     }
 
-    /// Where blocks come from.
+    /// The pool from which blocks come.
     pub fn pool(&self) -> &'a Pool<D> {
         self.pool
     }

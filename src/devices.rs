@@ -1,8 +1,8 @@
 //! Several devices in one process: an engine for each, found by device, stream or pointer.
 //!
-//! An engine hands out memory of one device. Its blocks may be used on streams of any: say so with
-//! [`Engine::record_stream`], as for any other stream. Kernels reach the memory of another device
-//! only where its driver was told to give access (`CudaDriver::with_peers`).
+//! An engine hands out memory of one device. Its blocks may be used on streams of any device: record such uses with
+//! [`Engine::record_stream`], as for any other stream. Kernels reach the memory of another device only where its driver
+//! was told to give access (`CudaDriver::with_peers`).
 //!
 //! ```rust
 //! use std::sync::Arc;
@@ -29,8 +29,8 @@
 //! ```
 //!
 //! # Captures over several devices
-//! A capture whose streams live on several devices is one graph, and each engine judges its own
-//! blocks in the whole of it. What an engine must know it is told as ever, for its own part:
+//! A capture whose streams belong to several devices is one graph, and each engine judges its own blocks in the whole
+//! graph. The host tells each engine of the capture:
 //!
 //! * [`Engine::begin_capture`] on each engine whose blocks the capture uses, with any stream of the
 //!   capture: also where the capture has no stream of that engine's device;
@@ -40,10 +40,10 @@
 //! a capture use a pool of another device too, and the graph has its lease on the memory of all.
 //!
 //! # Streams of other devices
-//! Engines know nothing of each other. A thread that is to capture on a stream which another one has
-//! used names it to all of them ([`Devices::mark_stream`]). Before a stream is destroyed
-//! [`Engine::retire_stream`] is called on every engine with blocks that it used; from when the first
-//! has agreed, the stream uses no block of that engine, even if another refuses.
+//! Engines know nothing of each other. A thread that is to capture on a stream which another thread has used names the
+//! stream to all engines ([`Devices::mark_stream`]). Before a stream is destroyed [`Engine::retire_stream`] is called
+//! on every engine with blocks that it used; once one engine has agreed, the stream must not use blocks of that engine
+//! any more, even if another engine refuses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{CaptureId, Driver, GraphHandle, StreamHandle};
 use crate::engine::{CaptureReport, Engine};
 
-/// The engines of a process, one a device. Calls fail with [`Error::Unknown`] where none has what they name.
+/// The engines of a process, one for each device. A call fails with [`Error::Unknown`] where no engine knows what it
+/// names.
 #[derive(Debug)]
 pub struct Devices<D: Driver> {
     engines: BTreeMap<u32, Arc<Engine<D>>>,
@@ -66,12 +67,12 @@ impl<D: Driver> Default for Devices<D> {
 }
 
 impl<D: Driver> Devices<D> {
-    /// No engines.
+    /// A table without engines.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in the engine of one more device.
+    /// Adds the engine of one more device.
     ///
     /// # Errors
     /// [`Error::DeviceTaken`].
@@ -95,7 +96,7 @@ impl<D: Driver> Devices<D> {
         self.engines.get(&device).ok_or_else(unknown)
     }
 
-    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream captures.
+    /// The engine of the device that a stream belongs to. The call disturbs no capture, also where the stream captures.
     ///
     /// # Errors
     /// [`StreamRefusal::PerDevice`]; [`Error::Unknown`]; [`Error::NoEngine`]; the driver's.
@@ -106,20 +107,20 @@ impl<D: Driver> Devices<D> {
         self.of_device(any.driver().device_of_stream(stream)?)
     }
 
-    /// The engine that an address belongs to: one of a block, or any other in what the engine has from its driver.
+    /// The engine that holds the memory at an address, in a block or not.
     pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
         let mut engines = self.engines.values();
         let unknown = || Error::Unknown { call: "of_pointer", what: Unknown::Address(address) };
         engines.find(|engine| engine.host().owns(address)).ok_or_else(unknown)
     }
 
-    /// Ends a capture in every engine that takes part in it, as [`Engine::end_capture`] does, and returns what each
-    /// device's came to. The graph may be launched only if this succeeds. When it is destroyed,
-    /// [`Engine::release_graph`] is called on each of them.
+    /// Ends a capture in every engine that takes part in it, as [`Engine::end_capture`] does, and returns each device's
+    /// report. The graph may be launched only if this succeeds. When it is destroyed, [`Engine::release_graph`] is
+    /// called on each of them.
     ///
     /// # Errors
-    /// [`Error::OnDevice`], with the first refusal: the graph must not be launched, and every engine
-    /// has given up what the capture did, those that had accepted it too. [`Error::Unknown`].
+    /// [`Error::OnDevice`], with the first refusal: the graph must not be launched, and every engine has rolled the
+    /// capture back, engines that had accepted it too. [`Error::Unknown`].
     pub fn end_capture(
         &self,
         capture: CaptureId,
@@ -145,7 +146,8 @@ impl<D: Driver> Devices<D> {
     /// Rolls back a capture whose graph will never run, in every engine that takes part in it.
     ///
     /// # Errors
-    /// [`Error::OnDevice`], with the first; the others have rolled it back. [`Error::Unknown`].
+    /// [`Error::OnDevice`], with the first engine's error; the other engines have rolled the capture back.
+    /// [`Error::Unknown`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         let mut known = false;
         self.each(|engine| match engine.abandon_capture(capture) {
@@ -163,8 +165,8 @@ impl<D: Driver> Devices<D> {
     /// Names a stream to every engine, for the calling thread, as [`Engine::mark_stream`] does.
     ///
     /// # Errors
-    /// [`StreamRefusal::PerDevice`]: mark it with the engine of its device.
-    /// [`Error::OnDevice`], with the first; the others have been told.
+    /// [`StreamRefusal::PerDevice`] for a default stream: mark it with the engine of its device. [`Error::OnDevice`],
+    /// with the first engine's error; the other engines have been told.
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         refuse_default(stream, "mark_stream")?;
         self.each(|engine| engine.mark_stream(stream))

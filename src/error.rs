@@ -13,17 +13,17 @@ use crate::journal::BlockNumber;
 use crate::logging::first_of;
 use crate::uses::LateUse;
 
-/// What a call failed with. Unless a variant says otherwise, nothing has changed. Calls that name what is not there fail
-/// with [`Error::Unknown`], and all calls of an engine that a thread has panicked in with [`Error::Poisoned`]: where
-/// their pages name errors, it is those that there are besides.
+/// Why a call failed. Unless a variant says otherwise, nothing has changed. A call that names what does not exist fails
+/// with [`Error::Unknown`], and every call of an engine in which a thread has panicked with [`Error::Poisoned`];
+/// "Errors" sections name the others.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum Error {
-    /// A request for nothing.
+    /// A request for zero bytes.
     #[error("{call}: zero bytes requested; a block has at least one byte")]
     ZeroBytes { call: &'static str },
-    /// The share of the device's memory is none.
+    /// The share of the device's memory is not a number from 0 to 1.
     #[error("set_memory_fraction: expected a share of the memory from 0 to 1, found {fraction}")]
     MemoryFraction { fraction: f64 },
     /// No memory is proven free for the request and no more is to be had. The capture, if one is
@@ -36,15 +36,15 @@ pub enum Error {
     /// What the call names is not there.
     #[error("{}{what}", begin(.call, .what.tells_call()))]
     Unknown { call: &'static str, what: Unknown },
-    /// The capture was ended or abandoned here and still captures: nothing more can be proven in it.
+    /// The capture was ended or abandoned here, and its streams still capture: nothing more can be proven in it.
     #[error(
         "{call}: capture {} was ended or abandoned in this engine; end it on the stream before the \
          stream is used again",
         .capture.0
     )]
     CaptureEnded { call: &'static str, capture: CaptureId },
-    /// An invalid operation has ruined the capture. Every decision that the engine took in it was
-    /// rolled back, if it ever saw the stream in it.
+    /// An invalid operation has invalidated the capture. If the engine had seen the stream in it, all that the engine
+    /// decided in the capture was rolled back.
     #[error(
         "{call}: the capture of {stream} was invalidated by an invalid operation; end it, its \
          graph will never run; what was handed out in it is rolled back"
@@ -56,10 +56,10 @@ pub enum Error {
     /// A pool is not as the call needs it.
     #[error("{call}: {pool} {why}")]
     Pool { call: &'static str, pool: Box<PoolLabel>, why: PoolRefusal },
-    /// A checkpoint of a pool cannot be taken, or not be restored.
+    /// A checkpoint of a pool cannot be taken, or cannot be restored.
     #[error("{call}: {pool} {why}")]
     Checkpoint { call: &'static str, pool: Box<PoolLabel>, why: CheckpointRefusal },
-    /// Memory cannot stay behind its addresses, for others that are to have it.
+    /// Memory cannot be kept behind its addresses for others that have mapped it.
     #[error("keep_exported: the memory at {address:#x} cannot stay there: {why}")]
     NotKept { address: u64, why: WhyNotShared },
     /// The device cannot be waited for, since one of its streams captures.
@@ -68,18 +68,18 @@ pub enum Error {
          its capture first"
     )]
     DeviceCaptures { call: &'static str },
-    /// What live blocks of a region hold cannot be kept while it sleeps, or not be brought back now.
+    /// The contents of a region's live blocks cannot be kept while it sleeps, or cannot be brought back now.
     #[error("{call}: {why}")]
     Backup { call: &'static str, why: BackupRefusal },
-    /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
-    /// given back; of a pool that is only short of a part it is kept.
+    /// There is not enough memory to resume the pool. A suspended pool stays suspended, and memory that had come was
+    /// given back; a pool that is only short of a part keeps it.
     #[error(transparent)]
     ResumeOutOfMemory(Box<OutOfMemory>),
     /// The memory of a block cannot be shared with other processes.
     #[error("share: block {} cannot be shared: {why}", .block.0)]
     NotShared { block: BlockNumber, why: WhyNotShared },
-    /// A stream was set back behind the users of a block whose place another block had been given on the strength of
-    /// the old order. The capture was rolled back; its graph must not be launched.
+    /// A stream was set back behind the users of a block, after another block had got the same place by the old order.
+    /// The capture was rolled back; its graph must not be launched.
     #[error(
         "the capture is refused: {stream} was set back behind work that block {} relied on to take \
          over its place; let the stream wait for an event behind that work before it goes on, or \
@@ -91,37 +91,38 @@ pub enum Error {
         /// The block that took the place over.
         block: BlockNumber,
     },
-    /// A capture keeps no record of itself.
+    /// The capture keeps no journal.
     #[error(
         "{call}: capture {} keeps no journal; turn the checker on, or Config::journal, or call \
          HostCalls::keep_journals before the capture begins",
         .capture.0
     )]
     NoJournal { call: &'static str, capture: CaptureId },
-    /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
+    /// A thread panicked inside the engine. The engine's tables may be wrong, so it hands out nothing any more.
     #[error("a thread panicked inside the engine; nothing is handed out any more")]
     Poisoned,
     /// The checker refuses the capture: its graph must not be launched. The capture was rolled back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
     /// The checker refused the capture, and would have accepted it if each programmatic launch had waited for its
-    /// predecessor. The capture was rolled back. The engine has noted where the capture launched so, and holds memory
-    /// back there when the same work is captured again ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
+    /// predecessor. The capture was rolled back. The engine has noted where the capture launched programmatically, and
+    /// holds memory back there when the same work is captured again
+    /// ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
     #[error(
         "the capture is refused because of a programmatic launch; capture again: the engine has noted \
          the launch and will allow for it (or set `programmatic` to lag, or to trust if every kernel \
          waits for its predecessor before it touches memory): {0}"
     )]
     CaptureAgain(Box<Violation>),
-    /// A capture whose blocks get their memory at its end was ended without its graph being named: a
-    /// plan that was not judged is not carried out. Its graph must not be launched.
+    /// The host ended a capture whose blocks get their memory at its end without naming its graph. The checker could
+    /// not judge the plan, so nothing was mapped: the graph must not be launched.
     #[error(
         "the blocks of capture {} never got memory of their own, because it was ended without its \
          graph; its graph must not be launched",
         .capture.0
     )]
     Unplanned { capture: CaptureId },
-    /// The memory of a capture cannot come at its end.
+    /// A capture cannot get its memory at its end.
     #[error(
         "the memory of capture {} cannot come at its end: the device has no virtual memory management, \
          memory is not cached, or blocks were allocated in it while no record was kept; capture it \
@@ -129,12 +130,13 @@ pub enum Error {
         .capture.0
     )]
     CannotPlan { capture: CaptureId },
-    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not be launched.
+    /// There is not as much memory as a capture needs at its end. The capture was rolled back; its graph must not be
+    /// launched.
     #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
         /// What the capture runs on, in bytes.
         bytes: u64,
-        /// Of that, what is not there yet.
+        /// How much of that is new memory.
         new_bytes: u64,
         /// How much more the pool may hold, where there is a limit.
         room: Option<u64>,
@@ -146,19 +148,19 @@ pub enum Error {
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
-    /// No event could be recorded behind a launch and the device could not be waited for, so it is
-    /// unknown when the pool's graphs have finished. It stays so: another pool is needed. Graphs of this one that
-    /// are dropped from now on keep their memory for good.
+    /// No event could be recorded behind a launch and the device could not be waited for, so it is unknown when the
+    /// pool's graphs have finished. The pool launches nothing any more: make another. Graphs of this pool that are
+    /// dropped from now on keep their memory for good.
     #[error(
         "the end of an earlier launch in {pool} could not be marked, so none can be ordered after \
          it, now or later; make another pool and capture there; graphs of this one that are dropped from now \
          on are never released, nor is their memory"
     )]
     OrderLost { pool: PoolId },
-    /// There is an engine of this device.
+    /// There is already an engine of this device.
     #[error("device {device} has an engine already; one device has one engine here")]
     DeviceTaken { device: u32 },
-    /// There is no engine at all.
+    /// There is no engine in the table.
     #[error("there are no engines here; add one for each device first")]
     NoEngine,
     /// The engine of one of several devices refused.
@@ -172,12 +174,12 @@ pub enum Error {
     #[cfg(feature = "cudarc")]
     #[error(transparent)]
     Cudarc(#[from] ::cudarc::driver::DriverError),
-    /// The length in bytes is beyond what an address can hold.
+    /// The buffer's size in bytes exceeds what an address can hold.
     #[error("{call}: {len} elements of {size} bytes are more than there are addresses")]
     TooLong {
         call: &'static str,
         len: usize,
-        /// The size of one, in bytes.
+        /// The size of one element, in bytes.
         size: usize,
     },
     /// Memory is borrowed for one stream.
@@ -189,7 +191,7 @@ pub enum Error {
         /// The stream that borrows.
         borrows: StreamHandle,
     },
-    /// cudarc orders its own slices by events at present.
+    /// cudarc tracks events of its own slices now, which would invalidate the capture.
     #[error(
         "capture: cudarc tracks the events of its slices, and one that was recorded before the \
          capture ruins it when a slice is used inside; hold the guard of `untracked` meanwhile"
@@ -274,7 +276,7 @@ pub enum StreamRefusal {
          copy before the capture begins"
     )]
     CopyWhileCapturing,
-    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of its order.
+    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so the engine cannot know its order.
     #[error(
         "is a different stream in every thread; give the engine a stream that was created, or the legacy stream"
     )]
@@ -291,7 +293,7 @@ pub enum StreamRefusal {
          free the blocks, and keep the stream until this call succeeds"
     )]
     InUse,
-    /// The stream cannot be retired: its owners still use it.
+    /// The stream cannot be retired: it has other owners.
     #[error("has other owners, such as buffers that were allocated on it; drop them first")]
     Held,
     /// The stream belongs to another context than the engine.
@@ -335,8 +337,8 @@ pub enum PoolRefusal {
          device with virtual memory management, caching, and a pool whose memory comes from the driver"
     )]
     CannotSuspend,
-    /// Others have memory of the pool ([`Sharing::keep_exported`](crate::engine::Sharing::keep_exported)), which must
-    /// stay behind its addresses.
+    /// Other processes or devices have mapped memory of the pool
+    /// ([`Sharing::keep_exported`](crate::engine::Sharing::keep_exported)), which must stay behind its addresses.
     #[error(
         "cannot give its memory away: others have memory of it by handles that they exported, and would be left with \
          the old memory; it can go when its blocks are freed and its graphs are destroyed"
@@ -365,14 +367,14 @@ pub enum PoolRefusal {
     /// A graph of the pool runs, and the call does not wait for it.
     #[error("may be running a graph; call sleep, which waits for it")]
     Runs,
-    /// Live blocks lie in the pool, and suspending it would lose what they hold: blocks that belong to no graph,
-    /// or, by a call that takes those with it, blocks of other pools, which have borrowed the memory and know nothing
-    /// of this pool. Nothing was given back.
+    /// Live blocks lie in the pool, and suspending it would lose what they hold: blocks that belong to no graph, or,
+    /// for a call that discards those, blocks of other pools, which this pool has offered the memory. Nothing was given
+    /// back.
     #[error("{}", in_the_way(.blocks, *.remedy))]
     HasBlocks {
         /// The blocks, in order of addresses.
         blocks: Vec<Leak>,
-        /// The call that lets what the pool's own blocks hold go; none where they are blocks of other pools.
+        /// The call that discards what the pool's own blocks hold; `None` where the blocks are other pools'.
         remedy: Option<&'static str>,
     },
     /// The checker refuses what compacting the pool would change: a flaw of the engine. All graphs and blocks
@@ -402,7 +404,7 @@ pub enum PoolRefusal {
         "was dropped while the capture that uses it was ended; keep the pool until the graph is there"
     )]
     Going,
-    /// The graph's executable does not fit into the pool's budget for executables, beside what is pinned. Nothing was
+    /// The graph's executable does not fit into the pool's budget for executables beside the pinned ones. Nothing was
     /// launched.
     #[error(
         "has a budget of {budget} bytes for executables, of which {pinned} are pinned, and this graph's takes {bytes}; \
@@ -411,7 +413,7 @@ pub enum PoolRefusal {
     NoExecutable {
         /// What the executable takes, in bytes, as the driver foresees it.
         bytes: u64,
-        /// What pinned ones take.
+        /// What the pinned executables take, in bytes.
         pinned: u64,
         budget: u64,
     },
@@ -420,12 +422,13 @@ pub enum PoolRefusal {
     Foreign,
 }
 
-/// Why what live blocks of a region hold cannot be kept while it sleeps, or not be brought back now ([`Error::Backup`]).
+/// Why the contents of a region's live blocks cannot be kept while it sleeps, or cannot be brought back now
+/// ([`Error::Backup`]).
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum BackupRefusal {
-    /// The host has no page-locked memory left. What live blocks hold stays as it is.
+    /// The host has no page-locked memory left. Contents of live blocks stay as they are.
     #[error(
         "out of host memory: {bytes} bytes of page-locked memory are missing to keep what {} holds; free host memory \
          (Regions::free_host of other engines gives back what keeps nothing there), have a file keep it \
@@ -433,9 +436,9 @@ pub enum BackupRefusal {
         held_by(.pool)
     )]
     HostOutOfMemory {
-        /// The pool; none where memory was reserved for any.
+        /// The pool; `None` where memory was reserved for no pool in particular.
         pool: Option<PoolLabel>,
-        /// What could not be had, in bytes.
+        /// The size that could not be had, in bytes.
         bytes: u64,
         source: Box<DriverError>,
     },
@@ -447,9 +450,9 @@ pub enum BackupRefusal {
         held_by(.pool)
     )]
     HostTooSmall {
-        /// The pool; none where memory was reserved for any.
+        /// The pool; `None` where memory was reserved for no pool in particular.
         pool: Option<PoolLabel>,
-        /// What would be held with what is held now, in bytes.
+        /// What the regions would hold in all, in bytes.
         bytes: u64,
         /// What the host has for this process, in bytes.
         host_bytes: u64,
@@ -473,13 +476,13 @@ fn held_by(pool: &Option<PoolLabel>) -> String {
     pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
 }
 
-/// Why a checkpoint of a pool cannot be taken, or not be restored; the message goes on from the pool's name
+/// Why a checkpoint of a pool cannot be taken, or cannot be restored; the message goes on from the pool's name
 /// ([`Error::Checkpoint`]).
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]
 pub enum CheckpointRefusal {
-    /// A capture into the pool is under way: what lives in the pool changes with it.
+    /// A capture into the pool is under way, which changes the pool's live blocks.
     #[error(
         "has {captures} captures under way; end them first, or abandon them (Engine::abandon_capture)"
     )]

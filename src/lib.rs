@@ -24,23 +24,22 @@
 //! # }
 //! ```
 //!
-//! * [`Engine`] hands out blocks by name, on any driver; [`Pool`], [`Capture`], [`Graph`] and
-//!   [`Memory`] own them ([`graphs`]). All calls fail with one [`Error`]. What hosts need that launch graphs by
-//!   themselves is behind [`Engine::host`], layouts behind [`Engine::plans`], memory of other processes behind
-//!   [`Engine::sharing`].
+//! * [`Engine`] hands out blocks by name, on any driver; [`Pool`], [`Capture`], [`Graph`] and [`Memory`] own them
+//!   ([`graphs`]). All calls fail with one type, [`Error`]. Calls for hosts that launch graphs by themselves are behind
+//!   [`Engine::host`], layouts behind [`Engine::plans`], memory of other processes behind [`Engine::sharing`].
 //! * `cudarc` (feature `cudarc`): typed buffers (`Buf`) for programs written with that crate.
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
 //! * [`devices`]: the engines of several devices in one process.
-//! * [`plan`]: bounds for captures that get their memory at their end, shared to the minimum.
-//! * [`reports`]: what captures are told of with: late uses, lifetimes, violations.
-//! * [`regions`]: memory by tag that sleeps and wakes: it goes back to the driver, and comes again at its
-//!   addresses with what it held.
+//! * [`plan`]: bounds for captures that get the least memory at their end.
+//! * [`reports`]: the parts of capture reports and refusals: late uses, lifetimes, violations.
+//! * [`regions`]: memory by tag that sleeps and wakes: it goes back to the driver, and comes again at the same
+//!   addresses with its contents.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
 //! * [`driver`]: what the engine asks of a GPU. `CudaDriver` (feature `cuda`) is one implementation;
 //!   the crate `regraph-sim` is another, for tests without a GPU.
 //!
-//! The folder `design` of the repository explains why it is safe and how it works.
+//! The folder `design` of the repository explains why the allocator is safe and how it works.
 #![deny(missing_docs)]
 
 #[cfg(all(doctest, feature = "cudarc"))]
@@ -73,7 +72,7 @@ pub use regraph_driver::{forward, forward_driver, forward_host_api, forward_tran
 #[doc(inline)]
 pub use regraph_plan::plan;
 
-/// What captures are told of with: the parts of [`CaptureReport`] and of a refusal ([`Violation`]).
+/// The parts of a [`CaptureReport`] and of a refusal ([`Violation`]).
 pub mod reports {
     #[doc(inline)]
     pub use regraph_check::uses::{EarlyRead, Filled, LateUse, Marker, MOST};

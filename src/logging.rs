@@ -182,10 +182,10 @@ pub fn level_from_environment() -> LevelFilter {
     said.unwrap_or(LevelFilter::Warn)
 }
 
-/// Writes the library's messages to standard error, in a process that has no logger for the `log`
-/// crate: from the level on that `REGRAPH_LOG` says, `warn` without it. Does nothing where the process has one.
+/// Writes the library's messages to standard error in a process that has no logger for the `log` crate, from the level
+/// in `REGRAPH_LOG` on (`warn` without it). Does nothing in a process that has a logger.
 ///
-/// Rust programs choose a logger of their own. The command `regraph` calls this.
+/// Rust programs usually install a logger of their own. The command `regraph` calls this.
 pub fn log_to_stderr() {
     static TO_STDERR: ToStderr = ToStderr;
     if log::set_logger(&TO_STDERR).is_ok() {

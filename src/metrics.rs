@@ -1,4 +1,4 @@
-//! Figures as Prometheus reads them.
+//! Figures in Prometheus's text format.
 
 use std::fmt::{self, Write};
 
@@ -63,8 +63,8 @@ impl fmt::Display for MetricKind {
     }
 }
 
-/// Figures of engines and their regions, each read when it is added: other threads go on in between. The text is in
-/// Prometheus's format, version 0.0.4.
+/// Figures of engines and their regions, each read when it is added, while other threads go on. `Display` writes them
+/// in Prometheus's text format, version 0.0.4.
 ///
 /// ```
 /// # use regraph::{Config, Engine, Metrics};
@@ -185,7 +185,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Adds those of an engine: of several devices in one text. Takes time for each pool, some microseconds.
+    /// Adds the metrics of another engine, so that one text has several devices. Takes some microseconds for each pool.
     pub fn add<D: Driver>(&mut self, engine: &Engine<D>) -> Result<(), Error> {
         let device = engine.device().to_string();
         let (statistics, limit) = (engine.statistics()?, engine.memory_limit()?);
@@ -213,7 +213,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Adds those of regions.
+    /// Adds the metrics of an engine's regions.
     pub fn add_regions<D: Transfer>(&mut self, regions: &Regions<D>) {
         let device = regions.engine().device().to_string();
         for region in regions.report() {

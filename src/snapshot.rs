@@ -23,12 +23,12 @@ pub struct Snapshot {
     /// The allocator's settings.
     #[serde(default)]
     pub allocator_settings: BTreeMap<String, Setting>,
-    /// Beginnings and ends, among them those of captures.
+    /// Beginnings and ends in the host's time, such as those of captures.
     #[serde(default)]
     pub external_annotations: Vec<Annotation>,
 }
 
-/// The most that is read of a snapshot, in bytes. What is read is kept, at a few times its size.
+/// The largest snapshot that is read, in bytes. In memory a snapshot takes a few times its size as text.
 pub const INPUT_LIMIT: u64 = 1 << 30;
 
 impl Snapshot {
@@ -56,8 +56,8 @@ impl Snapshot {
     /// Reads what [`Snapshot::write_json`] wrote, at most [`INPUT_LIMIT`] bytes. Fields that are not known are ignored.
     ///
     /// # Errors
-    /// Failures of the input, and text that is no snapshot or too long: [`ErrorKind::InvalidData`]
-    /// or [`ErrorKind::UnexpectedEof`], with the line in the message.
+    /// Failures of the input; and for text that is no snapshot, or too long, [`ErrorKind::InvalidData`] or
+    /// [`ErrorKind::UnexpectedEof`], with the line in the message.
     pub fn read_json(input: impl Read) -> io::Result<Self> {
         Self::read_at_most(input, INPUT_LIMIT)
     }
@@ -93,10 +93,10 @@ pub struct Segment {
     /// Bytes asked for in the blocks that [`Segment::active_size`] counts.
     #[serde(serialize_with = "integer::one")]
     pub requested_size: u64,
-    /// The stream that it was got for, as a raw handle.
+    /// The stream for which the segment was made, as a raw handle.
     #[serde(serialize_with = "integer::one")]
     pub stream: u64,
-    /// Which blocks it is for.
+    /// The size class of the blocks in it.
     pub segment_type: SegmentType,
     /// The pool that holds it. Viewers take anything but (0, 0) for a private pool.
     #[serde(default, serialize_with = "integer::pair")]
@@ -136,7 +136,7 @@ pub struct SegmentBlock {
     /// Bytes asked for; at most its size, and 0 where no block lies.
     #[serde(serialize_with = "integer::one")]
     pub requested_size: u64,
-    /// What it is.
+    /// Whether a block lies there, and in which state.
     pub state: BlockState,
     /// Where in the program it was allocated, innermost frame first; empty where not recorded.
     #[serde(default)]
@@ -216,7 +216,7 @@ pub struct TraceEntry {
         serialize_with = "integer::optional"
     )]
     pub device_free: Option<u64>,
-    /// Bytes: for a block and a failed request as asked for, for a segment its own.
+    /// Size in bytes: for a block or a failed request as asked for, for a segment the segment's.
     #[serde(serialize_with = "integer::one")]
     pub size: u64,
     /// The stream, as a raw handle.
@@ -330,12 +330,12 @@ pub enum AnnotationStage {
     End,
 }
 
-/// Something of the host's that was given with a call ([`with_context`](crate::engine::with_context)),
-/// a stack in a form of its own for instance. The engine keeps it with blocks and events, looks at
-/// nothing in it, and gives it back in snapshots; files leave it out.
+/// A value that the host gave with a call ([`with_context`](crate::engine::with_context)), such as a stack in a form of
+/// its own. The engine keeps it with blocks and events without looking into it, and gives it back in snapshots; files
+/// leave it out.
 ///
-/// The last that holds it drops it, which may be the engine with its locks held: what is dropped must
-/// not call the engine.
+/// The last holder drops the value. That may be the engine with its locks held, so the value's `drop` must not call the
+/// engine.
 #[derive(Clone)]
 pub struct HostContext(Arc<dyn Any + Send + Sync>);
 

@@ -21,18 +21,18 @@ use crate::shown::shown;
 /// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is: by its copies and by
 /// cuBLAS (`DevicePtr`, `DevicePtrMut`), and as a kernel argument by reference.
 ///
-/// Dropping it frees it, on any thread, in a capture too. Streams that used it are recorded by these
-/// uses; the program orders them, by `CudaStream::join` for instance. A stream that was only lent,
-/// for a launch or a copy, is known by its handle from then on: it is not destroyed before the buffer
-/// is dropped, and then by [`retire_stream`](super::retire_stream), since the engine may yet have to
-/// ask it. The buffer's own stream is kept, and those of [`Buf::record_stream`].
+/// Dropping a buffer frees it, on any thread, in a capture too. Each use records its stream; the program orders the
+/// streams, by `CudaStream::join` for instance. A launch or copy lends its stream only, so the engine knows that stream
+/// by its handle: the program must not destroy it before the buffer is dropped, and then by
+/// [`retire_stream`](super::retire_stream). The engine keeps the buffer's own stream, and those of
+/// [`Buf::record_stream`].
 ///
-/// One call of cudarc's names the wrong stream: `memcpy_dtod` from another context names the source's
-/// own and not the one that copies. [`Buf::record_stream`] makes up for it.
+/// One call of cudarc names the wrong stream: `memcpy_dtod` from another context names the source's stream and not the
+/// stream that copies. Call [`Buf::record_stream`] with the latter.
 ///
-/// A graph uses the memory whenever it is launched. What was allocated in its capture stays with it;
-/// a buffer from before is handed to [`Capture::keep`](crate::graphs::Capture::keep), or outlives the
-/// graph's last launch otherwise: the graph itself may be dropped while it runs.
+/// A graph uses the memory whenever it is launched. Memory that was allocated in its capture stays with it; hand a
+/// buffer from before the capture to [`Capture::keep`](crate::graphs::Capture::keep), or make sure that it outlives the
+/// graph's last launch (the graph itself may be dropped while it runs).
 ///
 /// Where a use cannot be recorded, by the per-thread default stream for instance, the memory
 /// [is lost](Buf::is_lost): never freed, and so never handed out again.
@@ -108,18 +108,18 @@ impl<T> Buf<T> {
         self.len * size_of::<T>()
     }
 
-    /// The stream that it was allocated on.
+    /// The stream on which the buffer was allocated.
     pub fn stream(&self) -> &Arc<CudaStream> {
         self.owner.stream()
     }
 
-    /// The context that it belongs to.
+    /// The context to which the buffer belongs.
     pub fn context(&self) -> &Arc<CudaContext> {
         self.stream().context()
     }
 
-    /// A copy of its own, of the same pool and on the same stream: what the stream's work so far makes
-    /// of this buffer. In a capture it is the graph that copies.
+    /// A copy of the buffer, from the same pool and on the same stream, made behind the stream's work so far. In a
+    /// capture the graph copies.
     pub fn try_clone(&self) -> Result<Self, Error>
     where
         T: DeviceRepr,
@@ -136,25 +136,25 @@ impl<T> Buf<T> {
         Ok(copy)
     }
 
-    /// The engine's name of its block, as reports have it; none for a buffer without bytes.
+    /// The engine's name of the buffer's block, as in reports; `None` for a buffer without bytes.
     ///
-    /// To free the block or to record uses by that name is to go around this type.
+    /// Do not free the block or record uses by that name: this type does both.
     pub fn block(&self) -> Option<BlockId> {
         self.owner.memory().map(|memory| memory.id())
     }
 
-    /// Whether its memory is lost: a use could not be recorded, so it will never be freed. It goes
-    /// back to the driver with the engine.
+    /// Whether the buffer's memory is lost: a use could not be recorded, so the memory is never freed. It goes back to
+    /// the driver with the engine.
     pub fn is_lost(&self) -> bool {
         self.owner.is_lost()
     }
 
-    /// Says that another stream uses it, at any time until it is dropped. cudarc's calls say so
-    /// themselves; work that is submitted in other ways does not.
+    /// Records that another stream uses the buffer, at any time until it is dropped. cudarc's calls record their
+    /// streams; work that is submitted in other ways needs this call.
     ///
     /// # Errors
-    /// The engine's, [`StreamRefusal::Foreign`](crate::StreamRefusal::Foreign); then the memory
-    /// [is lost](Buf::is_lost).
+    /// Those of [`Engine::record_stream`](crate::Engine::record_stream),
+    /// [`StreamRefusal::Foreign`](crate::StreamRefusal::Foreign); then the memory [is lost](Buf::is_lost).
     pub fn record_stream(&self, stream: &Arc<CudaStream>) -> Result<(), Error> {
         if let Some(memory) = self.owner.memory() {
             memory.engine().driver().keep_stream(stream);
@@ -162,29 +162,30 @@ impl<T> Buf<T> {
         self.owner.record(User::from(&**stream))
     }
 
-    /// Says that what a stream holds so far includes its last use of the buffer, so that in a capture
-    /// the memory waits for this point and not for the drop. A later use takes it back.
+    /// Records that the work submitted to a stream so far includes the stream's last use of the buffer. In a capture
+    /// the memory then waits for this point and not for the drop. A later use replaces the record.
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.owner.record_last_use(stream.as_stream())
     }
 
-    /// All of it, to read in kernels that are launched on `stream`, which is recorded.
+    /// A view of the whole buffer, to read in kernels that are launched on `stream`, which is recorded.
     ///
-    /// A kernel argument records its launcher's stream anyway. It does so by what cudarc shows of a
-    /// launcher; should a later version show something else, the memory of an argument [is
-    /// lost](Buf::is_lost), but for one that was made by this.
+    /// A kernel argument records its launcher's stream anyway, which is read from the launcher's `Debug` text. With a
+    /// version of cudarc whose text is another, the memory of arguments [is lost](Buf::is_lost), but not of arguments
+    /// that this call made.
     ///
     /// # Errors
-    /// As [`Buf::record_stream`].
+    /// Those of [`Buf::record_stream`].
     pub fn on(&self, stream: &Arc<CudaStream>) -> Result<BufView<'_, T>, Error> {
         self.record_stream(stream)?;
         Ok(BufView::new(&self.owner, self.address, self.len, true))
     }
 
-    /// All of it, to write in kernels that are launched on `stream`. See [`Buf::on`].
+    /// A view of the whole buffer, to write in kernels that are launched on `stream`, which is recorded. See
+    /// [`Buf::on`].
     ///
     /// # Errors
-    /// As [`Buf::record_stream`].
+    /// Those of [`Buf::record_stream`].
     pub fn on_mut(&mut self, stream: &Arc<CudaStream>) -> Result<BufViewMut<'_, T>, Error> {
         self.record_stream(stream)?;
         Ok(BufViewMut::new(&self.owner, self.address, self.len, true))
@@ -195,8 +196,7 @@ impl<T> Buf<T> {
         false
     }
 
-    /// Gives the memory up without ever freeing it, and returns its address. It goes back to the
-    /// driver with the engine.
+    /// Never frees the buffer's memory, and returns its address. The memory goes back to the driver with the engine.
     pub fn leak(self) -> u64 {
         self.owner.lose();
         self.address

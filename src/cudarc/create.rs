@@ -99,13 +99,14 @@ fn must_not_capture(source: &impl Source, stream: &CudaStream) -> Result<(), Err
 macro_rules! constructors {
     ($($source:ty),*) => {$(
         impl $source {
-            /// A buffer of `len` elements, unset, for `stream` to use from now on.
+            /// A buffer of `len` elements, uninitialised, for `stream` to use from now on.
             ///
             /// # Safety
-            /// What the memory holds may be no value of `T`: it must be written before it is read.
+            /// The memory may hold no valid value of `T`: it must be written before it is read.
             ///
             /// # Errors
-            /// The engine's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows [`Error::OtherStream`].
+            /// The engine's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; [`Error::OtherStream`] where a `Lending`
+            /// makes the buffer for another stream than its own.
             pub unsafe fn alloc<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -114,11 +115,12 @@ macro_rules! constructors {
                 alloc(self, stream, len, "alloc", |_| Ok(()))
             }
 
-            /// A buffer of `len` elements, set to zero on `stream`; in a capture, by the graph.
+            /// A buffer of `len` elements that is set to zero on `stream`. In a capture, each launch of the graph sets
+            /// it to zero.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows
-            /// [`Error::OtherStream`].
+            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; [`Error::OtherStream`] where a
+            /// `Lending` makes the buffer for another stream than its own.
             pub fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -127,12 +129,12 @@ macro_rules! constructors {
                 alloc(self, stream, len, "alloc_zeros", |buf| stream.memset_zeros(buf))
             }
 
-            /// A buffer with a copy of what a `CudaSlice`, a view or another buffer holds, made on
-            /// `stream`; in a capture, by the graph. The slice's own memory stays cudarc's.
+            /// A buffer with a copy, made on `stream`, of what a `CudaSlice`, a view or another buffer holds. In a
+            /// capture, each launch of the graph copies. The slice's own memory stays cudarc's.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; of what borrows
-            /// [`Error::OtherStream`].
+            /// The engine's, cudarc's; [`Error::TooLong`], [`StreamRefusal::Foreign`]; [`Error::OtherStream`] where a
+            /// `Lending` makes the buffer for another stream than its own.
             pub fn clone_dtod<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -149,9 +151,9 @@ constructors!(Pool<CudaDriver>, Capture<CudaDriver>, Lending<CudaDriver>);
 macro_rules! copies {
     ($($source:ty),*) => {$(
         impl $source {
-            /// A buffer with a copy of the host's values, made on `stream`, which must not capture: a graph
-            /// would copy from the host's memory at every launch. A capture's constants are copied before it
-            /// begins, and outlive the graph ([`Capture::keep`]).
+            /// A buffer with a copy of the host's values, made on `stream`, which must not capture: a graph would copy
+            /// from the host's memory at every launch. Copy a capture's constants before it begins, and keep them as
+            /// long as the graph ([`Capture::keep`]).
             ///
             /// # Errors
             /// The engine's, cudarc's; [`StreamRefusal::CopyWhileCapturing`], [`Error::TooLong`],

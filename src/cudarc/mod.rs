@@ -1,24 +1,25 @@
 //! Typed buffers for programs written with the crate `cudarc`.
 //!
 //! * [`engine`]: an engine on the device of one of cudarc's contexts.
-//! * [`Buf`], [`BufView`], [`BufViewMut`]: device memory that cudarc's kernel launcher, copies and
-//!   cuBLAS accept wherever they accept a `CudaSlice` or a view of one. They are made by methods of
-//!   [`Pool`](crate::graphs::Pool), [`Capture`](crate::graphs::Capture) and [`Lending`](crate::graphs::Lending)
-//!   that have cudarc's names: `alloc`, `alloc_zeros`, `clone_dtod`, and but for captures `clone_htod`.
+//! * [`Buf`], [`BufView`], [`BufViewMut`]: device memory that cudarc's kernel launcher, copies and cuBLAS accept
+//!   wherever they accept a `CudaSlice` or a view of one. They are made by methods of [`Pool`](crate::graphs::Pool),
+//!   [`Capture`](crate::graphs::Capture) and [`Lending`](crate::graphs::Lending) that have cudarc's names: `alloc`,
+//!   `alloc_zeros`, `clone_dtod`, and `clone_htod` outside captures.
 //! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking. Other ways to capture
-//!   ([`Engine::capture`], [`callables`](crate::callables)) do not ask for the guard; hold it there
-//!   too where a `CudaSlice` is used inside.
+//!   ([`Engine::capture`], [`callables`](crate::callables)) do not check for the guard: hold it there too if the
+//!   capture uses a `CudaSlice`.
 //! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
-//! A call that uses a buffer says on which stream: cudarc asks for the pointer with the stream. So every use by another
-//! stream is recorded, and dropping the buffer is all there is to freeing it: on any thread, in a capture too.
+//! cudarc asks a buffer for its pointer together with the stream of the call. So every use by another stream is
+//! recorded, and a buffer is freed by dropping it, on any thread, in a capture too.
 //!
-//! A kernel's launcher tells its stream to cudarc's own slices alone; here it is read from the launcher's `Debug`
-//! text. Should a version of cudarc have another text, buffers that are kernel arguments are never freed, a warning is
-//! logged once, and [`Statistics::lost_bytes`](crate::Statistics::lost_bytes) counts them: [`Buf::on`] does without.
+//! A kernel's launcher tells its stream to cudarc's own slices alone, so this module reads the stream from the
+//! launcher's `Debug` text. With a version of cudarc that has another text, buffers that are kernel arguments are never
+//! freed, a warning is logged once, and [`Statistics::lost_bytes`](crate::Statistics::lost_bytes) counts them.
+//! [`Buf::on`] does not need the text.
 //!
-//! A buffer has no events of its own. Streams are ordered by the program, inside captures as outside, with
-//! `CudaStream::join` for instance; what is recorded here only says when memory may be used again.
+//! A buffer has no events of its own. The program orders streams, inside captures and outside, with `CudaStream::join`
+//! for instance; recorded uses only say when memory may be used again.
 //!
 //! ```no_run
 //! use cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
@@ -69,11 +70,11 @@ pub use tracking::{capture, untracked, Untracked};
 /// An engine on the device of a context that the program already has.
 ///
 /// # Safety
-/// As [`CudaDriver::new`]: with the types of this module and of [`graphs`](crate::graphs) it remains
-/// that what copies and kernels of a graph use outlives its launches.
+/// The promises of [`CudaDriver::new`]. The types of this module and of [`graphs`](crate::graphs) keep all but one: all
+/// memory that copies and kernels of a graph use must outlive the graph's launches.
 ///
 /// # Errors
-/// The driver's: where it is older than CUDA 12.3, for instance.
+/// The driver's: where the driver is older than CUDA 12.3, for instance.
 pub unsafe fn engine(
     context: &Arc<CudaContext>,
     config: Config,
@@ -85,12 +86,12 @@ pub unsafe fn engine(
 
 /// Retires a stream ([`Engine::retire_stream`]) and destroys it.
 ///
-/// An engine keeps every stream that buffers were allocated on, since it knows their memory by the
-/// stream's handle. A program that makes new streams all the time retires the old ones.
+/// An engine keeps every stream on which buffers were allocated, since it knows their memory by the stream's handle. A
+/// program that makes new streams all the time should retire the old ones.
 ///
 /// # Errors
-/// [`StreamRefusal::Held`] where the stream has another owner, and those of the engine. The stream comes
-/// back with them.
+/// [`StreamRefusal::Held`] where the stream has another owner, and those of [`Engine::retire_stream`]. The stream is
+/// returned with the error.
 pub fn retire_stream(
     engine: &Engine<CudaDriver>,
     stream: Arc<CudaStream>,

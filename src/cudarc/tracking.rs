@@ -12,13 +12,13 @@ use crate::engine::Engine;
 use crate::graphs::{Capture, Graph, Pool};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that owns its memory:
-/// [`Engine::capture`], which refuses where cudarc's own slices would ruin the capture.
+/// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that owns its memory, as
+/// [`Engine::capture`] does, and refuses where cudarc's own slices would invalidate the capture.
 ///
 /// cudarc has every `CudaSlice` wait for events that were recorded when it was last used, once a second stream exists;
-/// a wait for an event from before the capture invalidates it. Hold the guard of [`untracked`] meanwhile. Where only
-/// buffers of this crate are used, [`Engine::capture`] does without. cudarc's `PinnedHostSlice`, `UnifiedSlice` and
-/// `MappedBuffer` wait for events in any case, and cannot be used in a capture.
+/// a wait for an event from before the capture invalidates it. Hold the guard of [`untracked`] during the capture. A
+/// capture that uses only buffers of this crate needs no guard: call [`Engine::capture`]. cudarc's `PinnedHostSlice`,
+/// `UnifiedSlice` and `MappedBuffer` always wait for events, and cannot be used in a capture.
 ///
 /// # Errors
 /// [`Error::Tracking`]; those of [`Engine::capture`].
@@ -38,12 +38,13 @@ pub fn capture<R, E: From<Error>>(
 
 /// Keeps cudarc from tracking events, until the guard is dropped.
 ///
-/// Guards of one context may overlap, on several threads too: the last one restores what was before the first.
+/// Guards of one context may overlap, on several threads too: the last one to be dropped restores the state from before
+/// the first.
 ///
 /// # Safety
 /// As with cudarc's `disable_event_tracking`, this holds for the whole context, on all threads. While a guard lives,
-/// work on a `CudaSlice` on several streams is ordered by the program, and a slice that is allocated meanwhile has no
-/// events ever after. The buffers of this crate never have any.
+/// the program must order work on a `CudaSlice` on several streams by itself, and a slice that is allocated meanwhile
+/// never has events. Buffers of this crate never have any.
 pub unsafe fn untracked(context: &Arc<CudaContext>) -> Untracked {
     let mut off = off();
     let entry = off
@@ -57,7 +58,7 @@ pub unsafe fn untracked(context: &Arc<CudaContext>) -> Untracked {
     Untracked { context: context.clone() }
 }
 
-/// While it lives, cudarc tracks no events in its context. Made by [`untracked`].
+/// While this guard of [`untracked`] lives, cudarc tracks no events in its context.
 #[must_use = "tracking begins again when the guard is dropped"]
 #[derive(Debug)]
 pub struct Untracked {

@@ -46,11 +46,11 @@ struct SavedBlock {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Restored {
-    /// The blocks that were live and are no more, in order of addresses; none of their names is known any
-    /// longer.
+    /// The blocks that were live before and were freed by this, in order of addresses. Their names are unknown from now
+    /// on.
     pub freed: Vec<Block>,
-    /// The blocks that are live now, in order of addresses, with new names. One may lie where one of
-    /// those lay that were freed.
+    /// The blocks of the checkpoint, which are live now under new names, in order of addresses. Some may lie where
+    /// freed ones lay.
     pub live: Vec<Block>,
 }
 
@@ -60,7 +60,7 @@ impl Checkpoint {
         self.pool
     }
 
-    /// Where its blocks lay, and what was asked for in bytes, in order of addresses.
+    /// Address of each block and the size that was asked for, in bytes, in order of addresses.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.blocks.iter().map(|kept| (kept.address, kept.asked.requested))
     }
@@ -76,7 +76,7 @@ impl Checkpoint {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// The blocks of a pool that are live now, for [`HostCalls::restore`]. Nothing changes.
+    /// Notes the blocks of a pool that are live now, for [`HostCalls::restore`]. Nothing changes.
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
@@ -88,24 +88,24 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Makes exactly those blocks live in a pool that were live at a checkpoint of it, at their
-    /// addresses: every block that is live now is freed, and every block of the checkpoint is live again,
-    /// under a new name. No memory is written or moved: a block that lived all the time holds what it held, and any
-    /// other what the last launch of the pool's graphs has left there.
+    /// Makes the blocks live that were live in the pool at the checkpoint, and no others: every block that is live now
+    /// is freed, and every block of the checkpoint is live again, at its address and under a new name. No memory is
+    /// written or moved: a block that lived all the time holds what it held, and any other block holds what the last
+    /// launch of the pool's graphs has left there.
     ///
-    /// **The host promises** that all that has used memory of the pool so far precedes all that uses it from now on:
-    /// eager work that was submitted by now, and launches of the graphs that were captured by now; and that no capture
-    /// which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other
-    /// blocks were there since. A graph that was captured after the checkpoint overwrites the blocks again when it is
-    /// launched: as with every output, the host launches it only where these are not wanted any more. That goes for a
-    /// block that was lent ([`HostCalls::lend`]) as well: restored, it is an output, and refuses no launch.
+    /// **The host promises** that all work that has used memory of the pool so far, eager work as well as launches of
+    /// graphs, precedes all work that uses it from now on; and that no capture of which the engine has not heard uses
+    /// any of it now. So a place that the checkpoint names is taken even if other blocks have been there since. A graph
+    /// that was captured after the checkpoint overwrites the blocks again when it is launched: as with every output,
+    /// the host launches it only where these are not wanted any more. A block that was lent ([`HostCalls::lend`]) is an
+    /// output once it is restored, and refuses no launch.
     ///
-    /// A restored block belongs to the pool's graphs, those included that are captured later. When it is freed,
-    /// captures of the pool may have its place, and work outside captures may not before the last graph of the pool is
-    /// released. The same holds at once for the place of a block that was freed by this. Streams that were recorded for
-    /// either are forgotten. Free memory of the pool goes to the driver, and to pools that take offers, only once all
-    /// that has used it so far has completed. Blocks that were offered to other pools are theirs: they are not freed,
-    /// and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the pool
+    /// A restored block belongs to the pool's graphs, later ones included. When it is freed, captures of the pool may
+    /// have its place; work outside captures may have it only when the last graph of the pool is released. For the
+    /// place of a block that this call frees that holds at once. Streams that were recorded for these blocks are
+    /// forgotten. Free memory of the pool goes to the driver, and to pools that take offers, only once all work that
+    /// has used it so far has completed. Blocks that other pools have in this pool's memory are not freed, and a
+    /// checkpoint with a place where such a block lies is refused. No other thread may ask for memory of the pool
     /// meanwhile, or free any.
     ///
     /// Costs a look at each range of the pool, and asks the driver nothing, unless a capture into another
@@ -124,8 +124,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// The blocks of a pool that have not been freed, in order of addresses; not those that other pools have
-    /// offered to other pools.
+    /// The blocks of a pool that have not been freed, in order of addresses, but for blocks that other pools have in
+    /// its memory ([`HostCalls::set_spare`]).
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "live_blocks")?;

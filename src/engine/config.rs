@@ -1,6 +1,5 @@
-//! Choices made when an engine or a pool is created.
-//! [`Tuning`] has those that change while the engine works; [`Flaw`] names the safety rules that tests leave out of an
-//! engine, to see that what finds faults finds theirs.
+//! Choices made when an engine or a pool is created. [`Tuning`] has those that change while the engine works; [`Flaw`]
+//! names the safety rules that tests leave out of an engine, to see that what finds faults finds theirs.
 
 use std::sync::Arc;
 
@@ -15,32 +14,31 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// What is allowed, how memory is cut, what is recorded. A value beyond its bounds counts as the
-    /// nearest within them; [`Settings::validate`] tells.
+    /// Limits, how memory is cut, and what is recorded. A value beyond its bounds counts as the nearest bound;
+    /// [`Settings::validate`] names such a value.
     pub settings: Settings,
     /// Whether captures keep a journal even if `settings.check` is off, so that
     /// [`HostCalls::journal`](crate::engine::HostCalls::journal) can show it. Default: no.
     pub journal: bool,
-    /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the
-    /// graph's nodes for uses of blocks later than was recorded ([`LateUse`](crate::LateUse)), tells them
-    /// in the report and logs them as a warning. Only where captures keep a journal: with
-    /// `settings.check` or `journal`. Default: in builds with debug assertions, and there only.
+    /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the graph's nodes for
+    /// uses of blocks later than was recorded ([`LateUse`](crate::LateUse)), lists them in the report and logs them as
+    /// a warning. Only where captures keep a journal: with `settings.check` or `journal`. Default: in builds with debug
+    /// assertions, and there only.
     pub find_late_uses: bool,
-    /// Whether a capture with such a use is refused: [`Error::LateUse`](super::Error::LateUse).
-    /// Default: no, for a number may look like an address.
+    /// Whether a capture with a use that `find_late_uses` finds is refused: [`Error::LateUse`](super::Error::LateUse).
+    /// Default: no, since a number may look like an address.
     pub refuse_late_uses: bool,
-    /// Whether blocks that were never freed are logged as a warning when the engine is
-    /// dropped. Default: yes.
+    /// Whether blocks that were never freed are logged as a warning when the engine is dropped. Default: yes.
     pub report_leaks: bool,
-    /// Whether libraries may add nodes to captures by themselves, as communication libraries do, on
-    /// streams of their own that the host does not name. Such a node, where it follows from nothing that a stream
-    /// was seen in, is then taken to use no block; else the checker refuses the capture, for a stream
-    /// may have been set back and forth unseen. Default: no.
+    /// Whether libraries may add nodes to captures by themselves, as communication libraries do, on streams of their
+    /// own that the host does not name. With this set, such a node is taken to use no block where it depends on no node
+    /// of a named stream. Without it the checker refuses the capture, since a stream may have been set back unseen.
+    /// Default: no.
     pub foreign_nodes: bool,
-    /// Whether the host may tell of a capture's end long after it, or never, as one does that hears of
-    /// captures by their requests alone. A stream that is in a ruined capture then says nothing of the
-    /// capture that it was last seen in, which may be over and have a graph: requests fail, but only
-    /// [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls anything back. Default: no.
+    /// Whether the host may tell of a capture's end long after it, or never, as a host does that learns of captures by
+    /// their requests alone. The capture that an invalidated stream was last seen in may then be over and have a graph.
+    /// So requests on that stream fail, but only [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls
+    /// anything back. Default: no.
     pub late_ends: bool,
     /// From how many nodes on a capture that ends in two steps
     /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged on a thread of its own.
@@ -83,11 +81,10 @@ macro_rules! setters {
 pub(crate) use setters;
 
 impl Config {
-    /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`
-    /// name.
+    /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING` name.
     ///
     /// # Errors
-    /// What is wrong with them, and what is allowed.
+    /// What is wrong with the variables, and what is allowed.
     pub fn from_environment() -> Result<Self, SettingsError> {
         Ok(Self::default().settings(Settings::from_environment()?))
     }
@@ -154,12 +151,11 @@ pub struct PoolConfig {
     /// The tag of the region that the pool belongs to, which sleeps and wakes as one
     /// ([`Regions`](crate::regions::Regions)). Default: none.
     pub tag: Option<Arc<str>>,
-    /// The most the pool may hold, in bytes; `None` means as much as the device gives.
+    /// The most the pool may hold, in bytes; `None` sets no limit.
     pub max_bytes: Option<u64>,
-    /// Whether captures into the pool get their memory at their end, as little as they can run on, and
-    /// within which bounds; see [`Plans::plan_capture`](crate::engine::Plans::plan_capture), which also says
-    /// what must not be done until then. Default: as
-    /// [`Settings::plan`](crate::settings::Settings::plan) has it. Nothing where the device has no
+    /// Whether captures into the pool get their memory at their end, the least that they can run on, and within which
+    /// bounds. [`Plans::plan_capture`](crate::engine::Plans::plan_capture) also says what must not be done until then.
+    /// Default: as [`Settings::plan`](crate::settings::Settings::plan) has it. It has no effect where the device has no
     /// virtual memory management.
     pub plan: Option<Options>,
     /// Where the pool's memory comes from instead of the driver, in segments of fixed sizes: captures
@@ -202,7 +198,7 @@ impl PoolConfig {
         no_split: bool => no_split;
         /// Sets whether each block is an allocation of its own.
         uncached: bool => uncached;
-        /// Sets whether work outside captures may get what other pools lend.
+        /// Sets whether work outside captures may get what other pools offer.
         takes_offers: bool => takes_offers;
     }
 }
@@ -286,10 +282,9 @@ impl SharedRounding {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Sets from now on what `settings` say of: how sizes are rounded, the garbage threshold, and the most
-    /// that may be held; and for pools that are made later, which free blocks are split and whether segments
-    /// grow. Nothing else of them counts. A size that is rounded in another thread meanwhile may be rounded by
-    /// either.
+    /// Sets from now on how sizes are rounded, the garbage threshold and the most that may be held, as `settings` has
+    /// them; and for pools that are made later, which free blocks are split and whether segments grow. Nothing else of
+    /// `settings` counts. A size that is rounded in another thread meanwhile may be rounded by either.
     pub fn tune(&self, settings: &Settings) -> Result<(), Error> {
         let total = self.driver.memory_info().ok().map(|info| info.total);
         self.alter(|locked| {

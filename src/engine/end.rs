@@ -594,24 +594,21 @@ impl Verdicts {
 }
 
 impl<D: Driver> Engine<D> {
-    /// The first of two steps that end a capture: everything that [`Engine::end_capture`] does but for
-    /// the checker's verdict, which [`Engine::verdict`] waits for. In between the host may end the
-    /// capture in the driver and instantiate its graph. *The graph must not be launched before
-    /// [`Engine::verdict`] has accepted it.*
+    /// The first of two steps that end a capture: does everything that [`Engine::end_capture`] does but wait for the
+    /// checker's verdict; [`Engine::verdict`] waits for that. Between the two calls the host may end the capture in the
+    /// driver and instantiate its graph. *The graph must not be launched before [`Engine::verdict`] has accepted it.*
     ///
-    /// The capture is over for its pools: later captures may take its memory, and its blocks may be
-    /// freed, as after [`Engine::end_capture`]. The checker judges a copy of the graph, made before this
-    /// returns, on a thread of its own. It judges before this returns, on the caller's thread:
+    /// The capture is over for its pools: later captures may take its memory, and its blocks may be freed, as after
+    /// [`Engine::end_capture`]. The checker judges a copy of the graph, made before this returns, on a thread of its
+    /// own. It judges the following before this returns, on the caller's thread:
     /// - captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside));
     /// - captures whose memory is mapped at their end;
-    /// - captures that are searched for late uses
-    ///   ([`Config::find_late_uses`](super::Config::find_late_uses)) or for early reads
-    ///   ([`Settings::early_reads`](crate::settings::Settings::early_reads));
+    /// - captures that are searched for late uses ([`Config::find_late_uses`](super::Config::find_late_uses)) or for
+    ///   early reads ([`Settings::early_reads`](crate::settings::Settings::early_reads));
     /// - with the setting `programmatic` `auto` or `deny`, captures with a programmatic launch.
     ///
     /// # Errors
-    /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no
-    /// verdict to ask for.
+    /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no verdict to ask for.
     pub fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         let close = |locked: &mut Locked<'_, D>| {
             let (report, evidence) = locked.close_capture(capture, graph)?;
@@ -627,14 +624,12 @@ impl<D: Driver> Engine<D> {
     /// [`Engine::close_capture`] has closed. May be called by any thread, once.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the graph must not be launched, and is released as by
-    /// [`Engine::release_graph`]; its memory stays with the other graphs of its pools while there are
-    /// any. The error names no kernels, since the graph may be gone.
-    /// [`Error::Unknown`] for a capture that was not closed, or whose verdict was given before.
+    /// [`Error::Refused`]: the graph must not be launched, and is released as by [`Engine::release_graph`]; its memory
+    /// stays with the other graphs of its pools while there are any. The error names no kernels, since the graph may be
+    /// gone. [`Error::Unknown`] for a capture that was not closed, or whose verdict was given before.
     ///
     /// # Panics
-    /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
-    /// its memory.
+    /// If the checker has panicked, which is a bug. Then the graph must not be launched, and keeps its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         let mut state = self.lock()?;
         let unknown = || Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
@@ -677,12 +672,11 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
-    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
-    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
-    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
-    /// and callables do so by themselves. Without the checker, and with another setting than
-    /// [`Programmatic::Auto`], it has no effect.
+    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host that captures
+    /// again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on ([`Attempt::after`] gives
+    /// the next one): captures need the least memory that way. [`Engine::capture`](Engine::capture),
+    /// [`Pool::capture_twice`](crate::graphs::Pool::capture_twice) and callables do so by themselves. The call has no
+    /// effect without the checker, or with another setting than [`Programmatic::Auto`].
     pub fn set_attempt(&self, capture: CaptureId, attempt: Attempt) -> Result<(), Error> {
         self.in_capture(capture, "set_attempt", |locked, slot| {
             let outlook = locked.outlook(attempt);
@@ -696,24 +690,24 @@ impl<D: Driver> Engine<D> {
 /// checker has refused the same work for a programmatic launch ([`Error::CaptureAgain`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Attempt {
-    /// The first, and the host captures again if it is refused. The engine takes every launch to wait for
-    /// its predecessor, so that launches which do wait cost no memory.
+    /// The first attempt, of a host that captures again if it is refused. The engine assumes that every launch waits
+    /// for its predecessor, so launches that do wait cost no memory.
     First,
-    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to start early where
-    /// the latest refused capture launched programmatically. A stream that asks for other blocks than it did there is
-    /// treated as under `lag` from then on, if it launched programmatically in any refused capture.
+    /// The second attempt, or the only one of a host that may be unable to capture again. The engine assumes that a
+    /// launch starts early where the latest refused capture launched programmatically. A stream that asks for other
+    /// blocks than it did in that capture is treated as under `lag` from then on, if it launched programmatically in
+    /// any refused capture.
     #[default]
     Again,
-    /// The third. The engine takes every launch to start early, as under `lag`.
+    /// The third attempt. The engine assumes that every launch may start early, as under `lag`.
     Last,
 }
 
 impl Attempt {
-    /// The attempt to make after this one failed with `error`: the next one after
-    /// [`Error::CaptureAgain`].
+    /// The attempt to make after this one failed with `error`: the next one after [`Error::CaptureAgain`].
     ///
     /// # Errors
-    /// `error` itself, where it is another error or this attempt was the last.
+    /// `error` itself, if it is another error or this attempt was the last.
     pub fn after(self, error: Error) -> Result<Self, Error> {
         let cause = match &error {
             Error::OnDevice { error, .. } => error.as_ref(),

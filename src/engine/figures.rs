@@ -751,18 +751,17 @@ impl State {
 pub struct Figure {
     /// Now.
     pub current: u64,
-    /// The highest it has been since [`Engine::reset_peaks`](super::Engine::reset_peaks).
+    /// The highest value since [`Engine::reset_peaks`](super::Engine::reset_peaks).
     pub peak: u64,
-    /// By how much it has risen in all since
-    /// [`Engine::reset_accumulated`](super::Engine::reset_accumulated).
+    /// The sum of all increases since [`Engine::reset_accumulated`](super::Engine::reset_accumulated).
     pub allocated: u64,
-    /// By how much it has fallen in all since then.
+    /// The sum of all decreases since [`Engine::reset_accumulated`](super::Engine::reset_accumulated).
     pub freed: u64,
 }
 
-/// The figures of some memory: of all, or of the heaps of small or large blocks (up to 1 MiB, and
-/// above). What counts is the heap in which a block lies: captures put blocks of every size into that of
-/// large ones where it grows in place, and into what is free in the other.
+/// The figures of all memory, or of the heaps of small blocks (up to 1 MiB) or of large blocks. A block counts for the
+/// heap in which it lies: captures put blocks of every size into the heap of large blocks where that grows in place,
+/// and into free memory of the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Figures {
@@ -839,7 +838,7 @@ impl fmt::Display for Statistics {
 /// The figures of an engine or of a pool.
 ///
 /// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte, and
-/// `active_bytes` is `allocated_bytes` and what waits. Without suspended pools
+/// `active_bytes` is `allocated_bytes` plus freed blocks that no stream may take yet. Without suspended pools
 /// ([`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs)) `suspended_bytes`
 /// is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -853,9 +852,9 @@ pub struct Statistics {
     pub large_pool: Figures,
     /// Counts of what happened on the whole device; the same for every pool.
     pub counts: Counts,
-    /// What was asked for in blocks that are never freed, since uses of them may not be known
-    /// ([`Memory::leak`](crate::Memory::leak), lost buffers of `regraph::cudarc`), in bytes. The same for every
-    /// pool; no reset changes it.
+    /// The sizes that were asked for of blocks that are never freed, since uses of them may not be known
+    /// ([`Memory::leak`](crate::Memory::leak), lost buffers of `regraph::cudarc`), in bytes. Every pool shows the
+    /// engine's figure, and no reset changes it.
     pub lost_bytes: u64,
 }
 
@@ -867,7 +866,7 @@ pub struct Counts {
     pub num_alloc_retries: u64,
     /// Requests that failed for want of memory.
     pub num_ooms: u64,
-    /// How often the host was made to wait for the work of streams.
+    /// How often the host waited for the work of a stream.
     pub num_sync_all_streams: u64,
     /// Pieces of memory got from the driver.
     pub num_device_alloc: u64,
@@ -875,7 +874,7 @@ pub struct Counts {
     pub num_device_free: u64,
     /// Captures that the checker has accepted.
     pub num_captures_verified: u64,
-    /// Captures that have ended and that it did not judge.
+    /// Captures that have ended and that the checker did not judge.
     pub num_captures_unjudged: u64,
     /// Captures that were refused at their end.
     pub num_captures_refused: u64,

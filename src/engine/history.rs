@@ -26,7 +26,7 @@ pub(super) enum Frames {
     /// Return addresses.
     #[cfg(feature = "stacks")]
     Called(Vec<usize>),
-    /// As the host gave them ([`with_frames`]), and what only the host can read ([`with_context`]): either, or both
+    /// Frames that the host gave ([`with_frames`]), and what only the host can read ([`with_context`]): either, or both
     /// ([`with_frames_beside`]).
     Given(Vec<HostFrame>, Option<HostContext>),
 }
@@ -52,8 +52,8 @@ pub fn with_frames_beside<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) 
     with_given(Frames::Given(frames, context), calls)
 }
 
-/// Runs engine calls that remember `context` as where they came from, something that only the host can read:
-/// blocks, the history and snapshots give it back ([`TraceEntry::context`]), whether `stacks` is set or not.
+/// Runs engine calls that remember `context`, a value that only the host can read, as their origin. Blocks, the history
+/// and snapshots give it back ([`TraceEntry::context`]), whether `stacks` is set or not.
 pub fn with_context<R>(context: HostContext, calls: impl FnOnce() -> R) -> R {
     with_given(Frames::Given(Vec::new(), Some(context)), calls)
 }
@@ -198,7 +198,7 @@ pub(super) enum EventKind {
     Snapshot,
     /// A capture began; the address is its number.
     CaptureBegin,
-    /// A capture ended; likewise.
+    /// A capture ended; the address is its number.
     CaptureEnd,
 }
 
@@ -286,11 +286,11 @@ fn bit(action: Shown) -> u16 {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HistoryOptions {
-    /// The latest so many events; zero keeps none and forgets what was kept.
+    /// How many of the latest events are kept; zero keeps none and forgets what was kept.
     pub entries: usize,
     /// Whether what was kept before is forgotten.
     pub clear: bool,
-    /// Whether events say where calls came from; else live blocks and segments alone do.
+    /// Whether events say where calls came from; without it only live blocks and segments do.
     pub origins: bool,
     /// Whether snapshots are events too.
     pub snapshots: bool,
@@ -300,7 +300,7 @@ pub struct HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// All of the latest `entries` events, and nothing of what was kept before.
+    /// Keeps the latest `entries` events of all kinds, and forgets what was kept before.
     pub fn latest(entries: usize) -> Self {
         Self { entries, clear: true, origins: true, snapshots: false, skipped: Vec::new() }
     }

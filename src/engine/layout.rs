@@ -34,7 +34,7 @@ use crate::policy::{PlanChoice, Programmatic, Reuse};
 use crate::settings::Settings;
 use crate::size::Size;
 
-/// How far a capture lies by its layout.
+/// How far a capture's blocks lie where its layout says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Followed {
@@ -42,9 +42,9 @@ pub struct Followed {
     pub planned: usize,
     /// What the layout takes, in bytes.
     pub planned_bytes: u64,
-    /// Blocks that lie where it says.
+    /// Blocks that lie where the layout says.
     pub followed: usize,
-    /// The first block that does not; `None` where all do.
+    /// The first block that does not lie where the layout says; `None` if there is none.
     pub fell_back: Option<FellBack>,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Followed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FellBack {
-    /// Which one, counted from 0 since the layout was to be followed.
+    /// The block's number, counted from 0 since the layout was to be followed.
     pub block: usize,
     /// Why.
     pub why: Why,
@@ -95,7 +95,7 @@ pub enum Why {
         /// The block's, in bytes.
         found: u64,
     },
-    /// The block is for another stream. Both by the order of streams' first blocks.
+    /// The block is for another stream. Both streams are numbers in the order of streams' first blocks.
     #[error("which is for stream {found} and was for {planned} the first time")]
     Stream {
         /// The place's.
@@ -106,10 +106,10 @@ pub enum Why {
     /// The place is in use, or what used it is not proven to have completed.
     #[error("whose place is not proven to be free")]
     Taken,
-    /// There was no memory for the arena, in one place.
+    /// There was no memory for the layout's arena, which is one range of addresses.
     #[error("since there was no memory for all of it in one place")]
     NoMemory,
-    /// The layout would take no less memory that is new than the blocks do as they are asked for.
+    /// The layout would need as much new memory as blocks that are placed as they are asked for, or more.
     #[error("since the layout saves no memory in this pool")]
     NoLess,
     /// The pool keeps no memory that blocks could share.
@@ -750,12 +750,13 @@ impl<D: Driver> Plans<'_, D> {
     /// no memory of the device, and does not change the capture.
     ///
     /// May take some seconds where there are many blocks; the engine is not locked meanwhile. With
-    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order
-    /// of its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block
-    /// that it uses: the capture would be refused at its end.
+    /// [`Config::check`](super::Config::check) this fails where the capture would be refused at its end: where its
+    /// edges contradict the order of its blocks, as after a stream was set back behind the allocation of a block that
+    /// it uses.
     ///
     /// # Errors
-    /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] in that case. The capture stays under way.
+    /// [`Error::NoJournal`], [`Error::Unknown`]; [`Error::Refused`] where the capture would be refused. The capture
+    /// stays under way.
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
         let unread = self.0.in_capture(capture, CALL, |locked, slot| {
@@ -771,10 +772,9 @@ impl<D: Driver> Plans<'_, D> {
         Ok(outline.layout(unit, self.0.config.settings.plan_search))
     }
 
-    /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
-    /// that adds no edges to the graph: as [`CaptureReport::minimum`](super::CaptureReport::minimum)
-    /// when it has ended. Takes some milliseconds, or about a second for 100,000 blocks; the engine is
-    /// not locked meanwhile.
+    /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement that adds no
+    /// edges to the graph: as [`CaptureReport::minimum`](super::CaptureReport::minimum) when it has ended. Takes some
+    /// milliseconds, or about a second for 100,000 blocks; the engine is not locked meanwhile.
     ///
     /// # Errors
     /// [`Error::NoJournal`], [`Error::Unknown`].
@@ -791,15 +791,15 @@ impl<D: Driver> Plans<'_, D> {
     /// earlier capture's lies, or in new memory, after the pool's memory that nothing uses went back to the driver.
     /// From then on the n-th allocation gets the n-th place, as long as each asks for the same bytes on the same stream
     /// (by the order of streams' first blocks) and the place is free and proven for it like any other. A request for
-    /// other bytes or another stream gets a place nearby in the order that is for just this; where the first request
-    /// was for fewer bytes than its place has, or three requests in a row found none, else the n-th if that has more
-    /// bytes. A block that cannot have its place gets one that no block of the layout is to have while it is expected
-    /// to be in use; else new memory, or where it would have been without a layout. The capture's end tells
-    /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
+    /// other bytes or another stream gets a nearby place of the layout with exactly these bytes and this stream. If
+    /// there is none it gets the n-th place, where that has more bytes, and the first request was for fewer bytes than
+    /// its place has or three requests in a row found none. A block that cannot have its place gets a place that no
+    /// block of the layout needs while this one is expected to be in use; else it is placed as without a layout, or in
+    /// new memory. The report of the capture tells ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
-    /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less
-    /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
-    /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
+    /// Where the capture is to get its memory at its end (`plan:exact`, [`Plans::plan_capture`]) and needs less new
+    /// memory that way than the layout in one range, its blocks get addresses that keep the layout's offsets in pages
+    /// ([`Layout::pages`]), and memory at the end. Else they have memory at once.
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.0.in_capture(capture, "follow_layout", |locked, slot| {
             let pool = locked.state.capture(slot).pools.first().copied();
@@ -834,18 +834,17 @@ impl<D: Driver> Plans<'_, D> {
         Ok(())
     }
 
-    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes
-    /// as the first one noted follows a layout for the blocks noted, in its first pool
-    /// ([`Plans::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
-    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
-    /// there were none.
+    /// Ends what [`Plans::learn`] began. From now on each capture whose first request is for as many bytes as the first
+    /// one noted follows a layout for the blocks noted, in its first pool ([`Plans::follow_layout`] says what that is),
+    /// unless it gets its memory at its end or has a layout of its own. The latest 16 runs are kept. Returns how many
+    /// blocks were noted; a run without blocks is not kept.
     ///
     /// The layout is made at the first such capture's first request: in up to some two seconds for up to 6,000 blocks,
-    /// in some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and another
-    /// capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that
-    /// were live before [`Plans::learn`] have no place in it. What streams know of each other outside captures is
-    /// guessed from the blocks that are recorded for more than one of them ([`Engine::record_stream`]); a wrong guess
-    /// costs memory.
+    /// in some six or more beyond (`plan_search` multiplies the first). Other calls go on meanwhile, and a second
+    /// capture that begins in the same way then makes the layout for itself. In the layout, blocks that are live now
+    /// stay in use to the end; blocks that were live before [`Plans::learn`] have no place. What streams know of each
+    /// other outside captures is guessed from the blocks that are recorded for more than one of them
+    /// ([`Engine::record_stream`]); a wrong guess costs memory.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
@@ -858,13 +857,13 @@ impl<D: Driver> Plans<'_, D> {
         Ok(blocks)
     }
 
-    /// Ends what [`Plans::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
+    /// Ends what [`Plans::learn`] began, and keeps nothing: for a run that was not the work to be captured.
     pub fn forget_run(&self) -> Result<(), Error> {
         self.0.end_run().map(|_| ())
     }
 
-    /// Forgets all that was learned from runs and captures, and what was asked for outside captures so far. Captures
-    /// that follow a layout already go on.
+    /// Forgets all that was learned from runs and captures, and all requests outside captures so far. Captures that
+    /// already follow a layout go on.
     pub fn forget_learned(&self) -> Result<(), Error> {
         self.forget_run()?;
         drop(self.0.caches.take_heard());

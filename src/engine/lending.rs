@@ -63,20 +63,19 @@ impl<D: Driver> HostCalls<'_, D> {
     /// capture into the pool is under way. The pool never grows for it, and memory that captures get at their end,
     /// as planned, is not lent.
     ///
-    /// **The host promises** that what the stream is given from now on comes after all launches of the pool's graphs
-    /// so far, and that no block is lent while one is launched. A pool of [`graphs`](crate::graphs) asks
-    /// [`HostCalls::follow_lent`] before each launch; who launches otherwise does it.
-    /// [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps these promises.
+    /// **The host promises** that work of the stream from now on comes after all launches of the pool's graphs so far,
+    /// and that no block is lent while a graph is launched. [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps
+    /// these promises, and a pool of [`graphs`](crate::graphs) calls [`HostCalls::follow_lent`] before each launch; a
+    /// host that launches by itself makes that call.
     ///
-    /// Freed, the memory goes to what the stream borrows next; to other streams that borrow after the next launch, or
-    /// once its work has completed; and to captures of the pool then.
+    /// Once the block is freed, its memory goes to what the stream borrows next; after the next launch, or once the
+    /// stream's work has completed, also to other streams that borrow and to captures of the pool.
     ///
     /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
     ///
     /// # Errors
     /// [`Error::ZeroBytes`], [`Error::Unknown`], [`PoolRefusal::Suspended`],
-    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread),
-    /// [`Error::CaptureInvalidated`]; the driver's.
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread), [`Error::CaptureInvalidated`]; the driver's.
     pub fn lend(
         &self,
         pool: PoolId,
@@ -88,15 +87,15 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.change(|locked| locked.lend(&request, lent))
     }
 
-    /// Makes what `stream` is given from now on, a launch of a graph of the pool, come after all work that has used
-    /// memory which the pool has lent. Waits for nothing. [`HostCalls::forget_borrowers`] follows once the
-    /// launch is submitted.
+    /// Orders what `stream` is given from now on, which is a launch of a graph of the pool, after all work that has
+    /// used memory which the pool has lent. Does not block the host. Once the launch is submitted the host calls
+    /// [`HostCalls::forget_borrowers`].
     ///
     /// # Errors
     /// [`PoolRefusal::BlocksLent`] while such a block is live. [`PoolRefusal::LentWork`], where no event can be
-    /// recorded behind that work now: on a stream that captures, or that belongs to another thread;
-    /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
-    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::Unknown`]; the driver's.
+    /// recorded behind that work now: on a stream that captures, or that belongs to another thread.
+    /// [`Engine::wait_for_device`] helps then, or that thread drops its [`graphs::Lending`](crate::graphs::Lending).
+    /// [`Error::Unknown`]; the driver's.
     pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
     where
         D: HostApi,
@@ -105,7 +104,7 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.change(|locked| locked.follow_lent(pool, stream))
     }
 
-    /// Says that a launch was submitted behind all that [`HostCalls::follow_lent`] was asked for, and that later
+    /// Tells the engine that the launch for which [`HostCalls::follow_lent`] was called was submitted, and that later
     /// launches come after it.
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
         self.0.lock()?.pool(pool, "launch")?.forget_borrowers();
@@ -117,8 +116,8 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(self.0.lock()?.pool(pool, "graph_count")?.graphs())
     }
 
-    /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
-    /// Costs one event record where anything was freed since the last.
+    /// Marks how far a stream that has borrowed from a pool is, so that launches on other threads can come after its
+    /// work. Costs one event record where the stream has freed a borrowed block since the last mark.
     pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), CALL)?;
         self.0.change(|locked| {
@@ -133,8 +132,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Sets what becomes of memory that is free in a pool. What others have of it stays theirs; it is
-    /// the pool's again when they free it.
+    /// Sets what becomes of memory that is free in a pool. Blocks that other pools have there stay theirs until they
+    /// free them.
     pub fn set_spare(&self, pool: PoolId, spare: Spare) -> Result<(), Error> {
         self.0.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
@@ -146,9 +145,10 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Gives what is free in a pool back to the driver, even what it keeps, and returns how many
-    /// bytes went. With `wait` it first waits for the streams that have given something back to the pool
-    /// and are not done; not for others. Other calls go on during the wait.
+    /// Gives free memory of a pool back to the driver, also where the pool keeps it ([`Spare::Kept`]), and returns how
+    /// many bytes went. With `wait`, and where work may still use freed memory of the pool, it first waits for the last
+    /// event that the engine has recorded on each stream, streams that never used the pool included. Other calls go on
+    /// during the wait.
     pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
         const CALL: &str = "empty_pool";
         if wait {
@@ -172,9 +172,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// The largest block that a request outside captures to a pool could get, in bytes, without that
-    /// anything else is given back for it: free in the pool, perhaps after streams have completed, or on
-    /// the device within the limits.
+    /// The largest block that a request outside captures to a pool could get, in bytes, while nothing else is given
+    /// back for it: free in the pool, perhaps after streams have completed, or on the device within the limits.
     ///
     /// # Errors
     /// [`Error::Unknown`]; the driver's.
@@ -330,20 +329,20 @@ impl<D: Driver> Locked<'_, D> {
     }
 }
 
-/// What becomes of memory that is free in a pool when others could do with it.
+/// What becomes of memory that is free in a pool while the driver or other pools could use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spare {
     /// It goes back to the driver when the cache is emptied or memory is short.
     #[default]
     GivenBack,
-    /// It stays, until [`HostCalls::empty_pool`], or until the pool itself is short.
+    /// It stays in the pool, until [`HostCalls::empty_pool`], or until the pool itself is short of memory.
     Kept,
-    /// It stays likewise, but where memory is short, requests outside captures to pools that take offers
-    /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
+    /// It stays in the pool as with [`Spare::Kept`], but where memory is short, requests outside captures to pools that
+    /// take offers ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)) get some of it.
     OfferedWhenShort,
-    /// Requests outside captures to pools that take offers get it before these grow; for the rest as
-    /// [`Spare::GivenBack`].
+    /// Requests outside captures to pools that take offers get it before these pools grow. It goes back to the driver
+    /// as with [`Spare::GivenBack`].
     Offered,
 }
 

@@ -37,7 +37,7 @@ pub struct Leak {
     pub address: u64,
     /// What was asked for, in bytes.
     pub bytes: u64,
-    /// The pool that it was asked of, where that is another one, which was offered the memory
+    /// The pool that was asked for the block, where `pool` has offered it the memory
     /// ([`PoolConfig::takes_offers`](super::PoolConfig::takes_offers)).
     pub asked_of: Option<PoolLabel>,
     /// Its stream.
@@ -72,8 +72,8 @@ pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. What
-    /// is held already is not given back by this: see [`Engine::trim`].
+    /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. Memory that is held
+    /// already stays: [`Engine::trim`] gives it back.
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
         self.alter(|locked| locked.state.tuning.set_limit(bytes))
     }
@@ -95,19 +95,18 @@ impl<D: Driver> Engine<D> {
         Ok(self.lock()?.tuning.limit())
     }
 
-    /// Gives all memory back to the driver that is wholly free, without waiting for anything: what
-    /// running work may still use stays, and so does what graphs use. Where the device has no
-    /// virtual memory management, or where segments are fixed and it has none, the driver itself may
-    /// wait for the device.
+    /// Gives all memory back to the driver that is wholly free, and waits for nothing: memory that running work may
+    /// still use stays, and so does memory that graphs use. Where memory is not mapped (no virtual memory management,
+    /// or segments of fixed sizes), the driver itself may wait for the device.
     pub fn empty_cache(&self) -> Result<Emptied, Error> {
         self.trim(0)
     }
 
-    /// Waits until the device has done all work, and takes note of it: what was freed outside captures is
-    /// free for all then, whichever thread's stream of the device it is on. Other calls go on meanwhile; what is
-    /// freed during the wait may be in use still. The wait would invalidate a
-    /// capture on the device: where a stream that the engine knows captures, this returns false
-    /// without a wait; the host sees to it that no other does meanwhile.
+    /// Waits until the device has done all work. Blocks that were freed outside captures before are then free for all
+    /// streams, whichever thread's stream of the device they were used on. Other calls go on meanwhile; a block that is
+    /// freed during the wait may still be in use. The wait would invalidate a capture on the device: where a stream
+    /// that the engine knows captures, this returns false without a wait. The host makes sure that no other stream
+    /// captures meanwhile.
     ///
     /// # Errors
     /// [`Error::Driver`]: what the driver answers, errors of earlier work included; [`Error::Poisoned`].
@@ -139,7 +138,8 @@ impl<D: Driver> Engine<D> {
         self.device_waits.lock()
     }
 
-    /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
+    /// Gives wholly free memory back to the driver as [`Engine::empty_cache`] does, what was unused longest first,
+    /// until no more than `keep` bytes are held.
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
         self.alter(|locked| locked.empty(keep))
     }
@@ -181,8 +181,8 @@ impl<D: Driver> Engine<D> {
         Ok(pools)
     }
 
-    /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
-    /// takes it away. It stands in messages from now on.
+    /// Gives a pool a name for messages, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave
+    /// it; `None` takes the name away.
     pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
         self.lock()?.pool(pool, "set_pool_name")?.set_name(name.map(Into::into));
         Ok(())
@@ -198,9 +198,9 @@ impl<D: Driver> Engine<D> {
         self.alter(|locked| locked.state.reset_accumulated())
     }
 
-    /// Marks where a stream stands outside captures, so that what it gave back up to now can be
-    /// told to be free for others once it has completed that. The engine does so by itself when it
-    /// is short of memory, but cannot while the stream captures: worth a call before that.
+    /// Names a stream for the calling thread, and marks how far it is outside captures: what was freed there so far is
+    /// free for other streams once the stream has completed its work up to this mark. The engine marks streams by
+    /// itself when it is short of memory, but cannot while they capture, so a call before a capture may save memory.
     ///
     /// # Errors
     /// [`StreamRefusal::PerThread`].
@@ -215,22 +215,22 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Tells the engine that a stream is about to be destroyed. What it gave back becomes free for
-    /// others when its work has completed; blocks of it that are live can be freed later.
+    /// Tells the engine that a stream is about to be destroyed. Memory that was freed on it becomes free for other
+    /// streams when its work has completed; its blocks that are live can be freed later.
     ///
     /// # Errors
-    /// [`StreamRefusal::InUse`]: the stream must live on, since it captures, or is in a capture that is
-    /// under way here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
+    /// [`StreamRefusal::InUse`]: the stream must not be destroyed, since it captures, is in a capture that is under way
+    /// here, or was recorded for a block that is live. [`StreamRefusal::PerThread`].
     pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "retire_stream")?;
         self.change(|locked| locked.retire_stream(stream))
     }
 
-    /// Registers an observer of requests that fail for want of memory in the end: of blocks, of
-    /// pools that cannot be resumed, and of captures that cannot have their memory at their end. It is
-    /// called after all locks of the library are released and before the request returns, and may call the
-    /// library: [`Pool::resume`](crate::graphs::Pool::resume) and [`Regions::wake`](crate::regions::Regions::wake)
-    /// too release theirs first.
+    /// Registers an observer of requests that fail for want of memory in the end: of blocks, of pools that cannot be
+    /// resumed, and of captures that cannot have their memory at their end. It is called after all locks of the library
+    /// are released and before the request returns, and may call the library;
+    /// [`Pool::resume`](crate::graphs::Pool::resume) and [`Regions::wake`](crate::regions::Regions::wake) release their
+    /// locks first, too.
     pub fn observe_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.observers.add(Arc::new(observer));
     }
@@ -284,9 +284,9 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.empty_cache()
     }
 
-    /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
-    /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
-    /// stream that another thread named last.
+    /// Takes back what stream caches hold, and says whether freed memory waits for a stream that another thread named
+    /// last. This thread may record no event there: that thread's next request, or [`Engine::wait_for_device`], makes
+    /// the memory free.
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.0.alter(|locked| {
             locked.free_completed(None);
@@ -309,8 +309,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether any other pool than this one has live blocks, or such as stream caches hold for the next request.
-    /// Takes the same time however many blocks and pools there are.
+    /// Whether any pool but this one has live blocks, or blocks that stream caches hold for the next request. Takes the
+    /// same time however many blocks and pools there are.
     pub fn has_blocks_beside(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "has_blocks_beside")?;
@@ -328,8 +328,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
-    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
+    /// Whether an address lies in memory of one of the engine's pools, or in addresses that a pool has reserved, with
+    /// or without a block. Asks no driver; costs a comparison for each segment.
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.0.state.lock();

@@ -119,31 +119,28 @@ struct Locked<'a, D: Driver> {
 
 /// An allocator on one device.
 ///
-/// All calls may come from any thread. Calls that concern streams of a capture read its graph and
-/// must not run while another thread captures into the same graph: CUDA's graph objects are not
-/// thread-safe. A stream belongs to the thread that named it last (in [`Engine::allocate`],
-/// [`Engine::begin_capture`] or [`Engine::mark_stream`]). Of another thread's stream the engine asks
-/// no more than whether it captures, and records no event on it; a thread that is to capture on a
-/// stream which another one has used names it first. On a work-stealing runtime give each stream to one thread, or
-/// call [`Engine::mark_stream`] when it moves. Who asks for memory in a capture takes over all
-/// streams that the capture was seen on; a block of a capture that another thread frees is freed with
-/// the capturing thread's next request. A capture that uses blocks of other origin which other threads
-/// free is announced before it uses them.
+/// All calls may come from any thread. Calls that concern streams of a capture read its graph and must not run while
+/// another thread captures into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the
+/// thread that named it last (in [`Engine::allocate`], [`Engine::begin_capture`] or [`Engine::mark_stream`]). Of
+/// another thread's stream the engine asks only whether it captures, and it records no event there; a thread that is to
+/// capture on a stream which another thread has used names the stream first. On a work-stealing runtime give each
+/// stream to one thread, or call [`Engine::mark_stream`] when it moves. The thread that asks for memory in a capture
+/// takes over all streams that the capture was seen on. A block of a capture that another thread frees becomes free
+/// with the capturing thread's next request. A capture that uses blocks from before, which other threads may free, is
+/// announced ([`Engine::begin_capture`]) before it uses them.
 ///
-/// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`]
-/// has been told of its end, or until the engine is dropped: a driver may give a new stream the old
-/// one's handle. Another stream that was recorded for a block must live until the block is freed, and
-/// where another thread had named it last, until it is retired; one that captures then, or that
-/// captures itself, until its capture has ended both here and in the driver. A capture is ended or
-/// abandoned here before its streams begin another.
+/// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`] has been told of its
+/// end, or until the engine is dropped: a driver may give a new stream the old one's handle. A stream that was recorded
+/// for another stream's block must live until the block is freed, or until it is retired where another thread named it
+/// last; a stream that captures at the free, until its capture has ended both here and in the driver. A capture is
+/// ended or abandoned here before its streams begin another.
 ///
-/// Dropping the engine gives back the memory of every pool that no live block, capture, graph or
-/// running work uses; the rest is left to the driver. Blocks that were never freed are reported
-/// ([`Engine::leaks`]).
+/// Dropping the engine gives back the memory of every pool that no live block, capture, graph or running work uses; the
+/// rest is left to the driver. Blocks that were never freed are reported ([`Engine::leaks`]).
 ///
-/// Every call here, and of [`HostCalls`], [`Plans`] and [`Sharing`], that returns an [`Error`] may return
-/// [`Error::Poisoned`], and [`Error::Unknown`] where a name that it is given names nothing; sections about errors say
-/// what else there is.
+/// Every call of `Engine`, [`HostCalls`], [`Plans`] and [`Sharing`] that returns an [`Error`] may return
+/// [`Error::Poisoned`], and [`Error::Unknown`] where a name that it is given names nothing; sections about errors name
+/// the others.
 pub struct Engine<D: Driver> {
     driver: D,
     config: Config,
@@ -171,9 +168,9 @@ impl<D: Driver> fmt::Debug for Engine<D> {
 /// The calls for hosts that launch graphs by themselves, or that know memory by its address as plug-ins do, and for
 /// tools and tests: [`Engine::host`].
 ///
-/// [`Pool`](crate::Pool), [`Graph`](crate::Graph), [`Memory`](crate::Memory) and
-/// [`Regions`](crate::regions::Regions) make these calls themselves, and keep the promises that a caller of
-/// `HostCalls` makes.
+/// [`Pool`](crate::Pool), [`Graph`](crate::Graph), [`Memory`](crate::Memory) and [`Regions`](crate::regions::Regions)
+/// make these calls for a program and keep the promises that go with them; a program that calls `HostCalls` keeps these
+/// promises by itself.
 pub struct HostCalls<'a, D: Driver>(&'a Engine<D>);
 
 /// Where a capture's blocks are to lie, and when their memory comes: [`Engine::plans`].
@@ -273,10 +270,10 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// Checks all that holds of the engine's tables between calls, in builds with debug assertions: those of tests.
+    /// Checks the invariants of the engine's tables, in builds with debug assertions; does nothing in others.
     ///
     /// # Errors
-    /// What does not hold: a bug of the engine's.
+    /// The first invariant that does not hold, which is a bug of the engine.
     #[doc(hidden)]
     pub fn verify(&self) -> Result<(), String> {
         #[cfg(debug_assertions)]

@@ -36,7 +36,7 @@ impl PoolId {
         self.name
     }
 
-    /// How many pools its engine had made before.
+    /// The pool's number: how many pools its engine had made before.
     pub const fn number(self) -> u32 {
         self.name as u32
     }
@@ -152,8 +152,8 @@ pub struct BlockId {
 pub(super) const NO_CACHE: u32 = u32::MAX;
 
 impl BlockId {
-    /// The block's number in journals and messages. Journals know blocks from outside their capture
-    /// by the number of the place that they lie in, which may have had several blocks.
+    /// The block's number in journals and messages. A journal knows a block from outside its capture by the number of
+    /// the block's place, which may have had several blocks.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
     }

@@ -22,7 +22,7 @@ use crate::logging::{call_host, Level};
 use crate::size::Size;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// What the memory was for that could not be had.
+/// The purpose of the request for memory that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Purpose {
@@ -34,7 +34,7 @@ pub enum Purpose {
     Plan,
 }
 
-/// Why a request could not be met, with the figures that a person needs. All in bytes.
+/// Why a request could not be met, with the figures that a person needs. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -54,23 +54,23 @@ pub struct OutOfMemory {
     pub reserved: u64,
     /// In the pool's blocks that have not been freed.
     pub allocated: u64,
-    /// Free, and this stream could take it if it were in one piece large enough.
+    /// Free memory that the stream could take if a piece of it were large enough.
     pub takeable: u64,
-    /// Free, but not yet usable by this stream: work or captures are to complete first.
+    /// Free memory that the stream may not use yet: work or captures must complete first.
     pub waiting: u64,
-    /// Free, but used by graphs of the pool as long as they live.
+    /// Free memory that graphs of the pool use as long as they live.
     pub kept_by_graphs: u64,
     /// The most that all pools may hold, where there is a limit.
     pub engine_limit: Option<u64>,
     /// Held by all pools of the engine.
     pub engine_reserved: u64,
-    /// In blocks of all pools that have not been freed, but for suspended pools.
+    /// In blocks that have not been freed, of all pools but suspended ones.
     pub engine_allocated: u64,
     /// Given back by suspended pools, which ask for it again when they are resumed.
     pub engine_suspended: u64,
     /// Held by pools that belong to graphs, or to captures under way.
     pub in_graphs: u64,
-    /// Whether the stream captures, so that nothing could be waited for.
+    /// Whether the stream captures: a capture waits for nothing.
     pub capturing: bool,
     /// Whether segments can grow (`expandable_segments`).
     pub growable: bool,
@@ -84,7 +84,7 @@ pub struct OutOfMemory {
     pub holders: Vec<Holder>,
     /// The largest live blocks of all pools, three at most, with where they were asked for if that was recorded.
     pub blocks: Vec<Leak>,
-    /// The largest free ranges of the pool that the stream may not take, but those that graphs use: three at most.
+    /// The largest free ranges of the pool that the stream may not take, without those that graphs use: three at most.
     pub waits: Vec<FreeRange>,
 }
 
@@ -93,7 +93,7 @@ const NAMED: usize = 3;
 
 impl std::error::Error for OutOfMemory {}
 
-/// A pool, as a request that failed found it. In bytes.
+/// The figures of a pool when a request failed. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -103,7 +103,7 @@ pub struct Holder {
     pub reserved: u64,
     /// In blocks that have not been freed.
     pub allocated: u64,
-    /// Its graphs.
+    /// How many graphs the pool has.
     pub graphs: usize,
 }
 
@@ -464,11 +464,10 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Makes an attempt to get memory, and others after memory was given back for it: idle memory
-    /// beyond the threshold for that before the first; what is premapped; what other pools lend then;
-    /// what they have in vain, as little as will do and then all of it; at last, where the host may wait, what all
-    /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
-    /// ends the search.
+    /// Makes an attempt to get memory, and others after memory was given back for it: idle memory beyond the threshold
+    /// for that before the first; what is premapped; what other pools lend then; what they have in vain, as little as
+    /// will do and then all of it; at last, where the host may wait, what all streams have completed then. `None` and
+    /// the driver's want of memory end an attempt, all else ends the search.
     ///
     /// Nothing is waited for here: where something is to be waited for, the whole request is made again after
     /// that ([`oom`](super::oom)), and this returns `None`.

@@ -533,16 +533,15 @@ pub(super) fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Like [`Engine::allocate`], but while `stream` captures the block gets memory of its own, at once
-    /// and for good: it is never shared and never moved as long as a graph of the capture lives, whether
-    /// the block is freed or not. For memory that is registered with a communication library, exported
-    /// to other processes, or used by a kernel that goes on running. Takes whole units of the device's
-    /// granularity. Outside captures, and where the device has no virtual memory management, memory is
-    /// never moved, and it is the same as `allocate`: keep the block for as long as it must not be
-    /// shared.
+    /// Hands out a block as [`Engine::allocate`] does. While `stream` captures, the block gets memory of its own at
+    /// once, which is never shared and never moved as long as a graph of the capture lives, whether the block is freed
+    /// or not. For memory that is registered with a communication library, exported to other processes, or used by a
+    /// kernel that goes on running. Takes whole units of the device's granularity. Outside captures, and where the
+    /// device has no virtual memory management, this does what `allocate` does: memory is never moved, and the block is
+    /// kept for as long as its memory must not be shared.
     ///
     /// # Errors
-    /// As [`Engine::allocate`].
+    /// Those of [`Engine::allocate`].
     pub fn allocate_fixed(
         &self,
         pool: PoolId,
@@ -555,15 +554,14 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> Plans<'_, D> {
-    /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
-    /// ever, even if [`Settings::plan`](crate::settings::Settings::plan) says otherwise. What it has allocated
-    /// before stays where it is, so this is best called before anything is.
+    /// Has a capture under way get its memory at its end, the least that its graph can run on, or with `None` as its
+    /// blocks are asked for, whatever [`Settings::plan`](crate::settings::Settings::plan) says. Blocks that the capture
+    /// has allocated before stay where they are, so this is best called before its first allocation.
     ///
-    /// Blocks then have addresses and no memory of their own
-    /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
-    /// outside the capture touches them, nor is anything of them registered or exported. Memory for
-    /// such uses comes from [`Engine::allocate_fixed`]. What work that is not captured writes to them
-    /// until then is not in the memory that they get.
+    /// Blocks then have addresses and no memory of their own until [`Engine::end_capture`] has returned. Before that
+    /// the graph must not be launched, nothing outside the capture may touch the blocks, and they must not be
+    /// registered or exported; [`Engine::allocate_fixed`] gives memory for such uses. What work outside the capture
+    /// writes to the blocks until then is lost.
     ///
     /// # Errors
     /// [`Error::Unknown`]; [`Error::CannotPlan`] where the device has no virtual memory
@@ -581,9 +579,9 @@ impl<D: Driver> Plans<'_, D> {
         })
     }
 
-    /// What would be mapped where if a capture under way ended now, one plan for each of its pools that
-    /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
-    /// time to call [`Plans::plan_capture`] again with other bounds.
+    /// The plans by which a capture under way would get its memory if it ended now, one for each of its pools with
+    /// planned blocks. Nothing is mapped. [`Plan::mappings`] says what a plan would cost, in time to call
+    /// [`Plans::plan_capture`] again with other bounds.
     ///
     /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
@@ -598,36 +596,34 @@ impl<D: Driver> Plans<'_, D> {
     }
 }
 
-/// Memory that came at a capture's end.
+/// What a plan gave a capture at its end, and what it cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PlanReport {
     /// The pieces that the capture's graph uses, in bytes.
     pub bytes: u64,
-    /// Of them those that are new: the rest is shared with other graphs of the pool.
+    /// Bytes of new pieces among them; the other pieces are shared with other graphs of the pool.
     pub new_bytes: u64,
-    /// The least that these blocks need, in whole units of the device's granularity and alone, in
-    /// bytes.
+    /// The least memory that these blocks need by themselves, in bytes, as whole units of the device's granularity.
     pub minimum_bytes: u64,
-    /// How many new bytes there are beyond what the least needs, because pieces that were there did
-    /// not fit.
+    /// New memory beyond what the least memory needs, in bytes, because existing pieces did not fit.
     pub excess_bytes: u64,
     /// Pieces of memory.
     pub pieces: usize,
-    /// How often they are mapped.
+    /// How many mappings these pieces have.
     pub mappings: usize,
-    /// How often scratch memory was mapped at the capture's addresses before.
+    /// How many mappings of scratch memory the capture's addresses had before its end.
     pub scratch_mappings: usize,
     /// How long the capture took until it was planned, with its check, in nanoseconds.
     pub capturing_ns: u64,
     /// How long planning took, in nanoseconds.
     pub planning_ns: u64,
-    /// How long carrying it out took, in nanoseconds: scratch memory is unmapped, and pieces are mapped.
+    /// How long it took to unmap scratch memory and to map the pieces, in nanoseconds.
     pub binding_ns: u64,
 }
 
 impl PlanReport {
-    /// What a plan is to take of a capture's time at most, in percent. What takes more should be told.
+    /// The share of a capture's time, in percent, beyond which a host should be told what a plan takes.
     pub const SHARE_PERCENT: u64 = 15;
 
     pub(super) fn new(plan: &Plan) -> Self {
@@ -650,10 +646,10 @@ impl PlanReport {
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    /// How many of its mappings, at what each has taken, stay within such a share of the capture's time:
-    /// a bound for [`Options::max_mappings`] and the setting `plan_max_mappings` at which the next capture of
-    /// the same takes no longer, and perhaps more memory. `None` where all of them do. 0 where planning
-    /// alone, or taking scratch memory away, takes longer.
+    /// How many mappings take `percent` of the capture's time, at the time that each has taken: a bound for
+    /// [`Options::max_mappings`] and the setting `plan_max_mappings`, with which the next capture of the same work
+    /// stays within that share, and may need more memory. `None` where all mappings of this plan stay within it; 0
+    /// where planning, or unmapping scratch memory, exceeds it alone.
     pub fn mappings_within(&self, percent: u64) -> Option<usize> {
         if self.share_percent() <= percent {
             return None;

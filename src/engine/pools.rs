@@ -780,8 +780,8 @@ impl Pools {
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
 impl<D: Driver> Engine<D> {
-    /// Creates an empty pool. Memory comes with the first allocation. An engine in which a thread has panicked makes
-    /// none: each call with the name fails with [`Error::Poisoned`].
+    /// Creates an empty pool. Memory comes with the first allocation. An engine in which a thread has panicked makes no
+    /// pool: each call with the id that this returns fails with [`Error::Poisoned`].
     pub fn create_pool(&self, mut config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 16 << 30;
@@ -826,9 +826,9 @@ impl<D: Driver> Engine<D> {
     /// Gives all memory of a pool back to the driver.
     ///
     /// # Errors
-    /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of it exists, work
-    /// may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's, when the
-    /// pool is gone but some of its memory may not have been given back.
+    /// [`PoolRefusal::InUse`] while a block of the pool is live, a capture into it is under way, a graph of it exists,
+    /// work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's: then
+    /// the pool is gone, but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
         self.change(|locked| locked.destroy_pool(pool))
     }

@@ -21,9 +21,9 @@ use crate::uses::{EarlyRead, LateUse};
 pub struct Block {
     /// Its name, for later calls.
     pub id: BlockId,
-    /// Where it lies: a device address, a multiple of 512.
+    /// Its device address, a multiple of 512.
     pub address: u64,
-    /// What was asked for, in bytes.
+    /// The size that was asked for, in bytes.
     pub bytes: u64,
 }
 
@@ -35,15 +35,15 @@ pub struct BlockReport {
     pub pool: PoolId,
     /// Where it lies, a device address.
     pub address: u64,
-    /// What was asked for, in bytes.
+    /// The size that was asked for, in bytes.
     pub requested: u64,
-    /// What it occupies, in bytes.
+    /// The size that it occupies, in bytes.
     pub bytes: u64,
     /// The stream that it was handed out to.
     pub stream: StreamHandle,
 }
 
-/// What a capture came to.
+/// What the engine reports of a capture at its end.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CaptureReport {
@@ -55,11 +55,11 @@ pub struct CaptureReport {
     pub nodes: usize,
     /// Blocks allocated in the capture.
     pub blocks: usize,
-    /// What its pools held when it ended, in bytes: memory of earlier graphs included.
+    /// The memory that the capture's pools held at its end, in bytes, memory of earlier graphs included.
     pub reserved: u64,
     /// Whether the checker judged the capture.
     pub verified: bool,
-    /// How long that took, in nanoseconds; 0 where it did not.
+    /// How long the checker took, in nanoseconds; 0 where it did not judge.
     pub check_ns: u64,
     /// How often the driver was asked for a node's dependencies while the capture was recorded.
     pub dependency_queries: u64,
@@ -67,14 +67,14 @@ pub struct CaptureReport {
     /// [`reports::MOST`](crate::reports::MOST). Empty unless
     /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
     pub late_uses: Vec<LateUse>,
-    /// Nodes that read a block which nothing in the graph wrote before, or may, as far as their parameters show it; at
-    /// most [`reports::MOST`](crate::reports::MOST). Empty unless
+    /// Nodes that read, or may read, a block which no node of the graph wrote before, as far as their parameters show
+    /// it; at most [`reports::MOST`](crate::reports::MOST). Empty unless
     /// [`Settings::early_reads`](crate::settings::Settings::early_reads) is set and a journal was kept.
     pub early_reads: Vec<EarlyRead>,
-    /// How far its blocks lie by the layout that it was given
+    /// How far the capture's blocks lie where its layout says
     /// ([`Plans::follow_layout`](crate::engine::Plans::follow_layout)); `None` without one.
     pub layout: Option<Followed>,
-    /// What the memory that came at the capture's end amounts to; `None` where none did.
+    /// The plan by which memory came at the capture's end; `None` where there was none.
     pub plan: Option<PlanReport>,
     pub(super) record: Option<Arc<Record>>,
 }
@@ -87,26 +87,25 @@ pub(super) struct Record {
 }
 
 impl CaptureReport {
-    /// The least memory that the capture's blocks need, in any placement that adds no edges to the
-    /// graph, and why less does not do. `None` where the capture kept no journal
-    /// ([`Settings::check`](crate::settings::Settings::check), [`Config::journal`](super::Config::journal)),
-    /// or it was [forgotten](Self::forget_journal).
+    /// The least memory that the capture's blocks need in any placement that adds no edges to the graph, and the proof
+    /// that less is not enough. `None` where the capture kept no journal
+    /// ([`Settings::check`](crate::settings::Settings::check), [`Config::journal`](super::Config::journal)), or the
+    /// journal was [dropped](Self::forget_journal).
     ///
-    /// Found when it is first asked for, in some milliseconds, or in about a second for 100,000 blocks;
-    /// clones of a report share it.
+    /// Computed at the first call, in some milliseconds, or in about a second for 100,000 blocks. Clones of a report
+    /// share the result.
     pub fn minimum(&self) -> Option<&Minimum> {
         let record = self.record.as_deref()?;
         Some(record.minimum.get_or_init(|| Minimum::of(&record.lifetimes())))
     }
 
-    /// When the capture's blocks were in use; `None` as for [`CaptureReport::minimum`]. Read from the
-    /// journal at each call.
+    /// When the capture's blocks were in use, read from the journal at each call; `None` without a journal.
     pub fn lifetimes(&self) -> Option<Lifetimes> {
         self.record.as_deref().map(Record::lifetimes)
     }
 
-    /// Gives up the capture's journal, which takes some 50 to 100 bytes of host memory for each node
-    /// and block for as long as the report, or a clone of it, is there.
+    /// Drops the capture's journal, which takes some 50 to 100 bytes of host memory for each node and block as long as
+    /// the report or a clone of it lives.
     pub fn forget_journal(&mut self) {
         self.record = None;
     }
@@ -151,13 +150,13 @@ impl Record {
 pub struct PoolStatistics {
     /// Held from the driver.
     pub reserved: u64,
-    /// Given back by a suspension, until the pool is resumed.
+    /// Given back to the driver while the pool is suspended.
     pub suspended: u64,
     /// In blocks that have not been freed, as placed (rounded up to 512).
     pub allocated: u64,
     /// The highest `allocated` has been.
     pub peak_allocated: u64,
-    /// Asked for in blocks that have not been freed.
+    /// The sizes that were asked for, of blocks that have not been freed.
     pub requested: u64,
     /// In blocks not freed, and freed ones that no stream may take yet.
     pub active: u64,
@@ -187,13 +186,13 @@ impl fmt::Display for PoolStatistics {
     }
 }
 
-/// What came of giving memory back. All in bytes.
+/// How much memory was given back to the driver. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Emptied {
     /// Given back to the driver.
     pub released: u64,
-    /// Free, but for work that may still use it: it can be given back when that has completed.
+    /// Free memory that work may still use: it can be given back when that work has completed.
     pub waiting: u64,
     /// Still held.
     pub reserved: u64,
@@ -202,9 +201,9 @@ pub struct Emptied {
 /// A free range as one stream sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeRange {
-    /// Where it lies.
+    /// Its device address.
     pub address: u64,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// The last block that lay there, if any.
     pub block: Option<BlockNumber>,
@@ -259,7 +258,7 @@ pub enum Refusal {
         /// The node's kernel, where the driver tells its name.
         kernel: Option<String>,
     },
-    /// The policy gives it to its own stream only.
+    /// The setting `reuse` gives the range to its own stream only.
     #[error("the setting `reuse` gives it to its own {owner} alone")]
     OwnStreamOnly {
         /// The stream that owned the block.
@@ -274,22 +273,22 @@ pub enum Refusal {
         /// The stream.
         owner: StreamHandle,
     },
-    /// It belongs to another capture that is under way.
+    /// The range belongs to another capture that is under way.
     #[error("it belongs to another capture that is under way")]
     OtherCapture,
     /// A graph of the pool uses it, and the stream is not capturing.
     #[error("a graph of the pool uses it: release the graph, or use another pool")]
     UsedByGraph,
-    /// Its pool is suspended: there is no memory behind it.
+    /// The range's pool is suspended: no memory lies behind its addresses.
     #[error("its pool is suspended: resume it")]
     Suspended,
-    /// It was mapped ahead for captures under way: their growth takes it before more is mapped, and
-    /// what is left goes back to the driver.
+    /// The range was mapped ahead for captures under way: they grow into it before more is mapped, and the rest goes
+    /// back to the driver.
     #[error("it is premapped for growth in captures")]
     Ahead,
 }
 
-/// Why a freed block is held back from everyone.
+/// Why no stream may have a freed block yet.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum WaitReason {
@@ -309,7 +308,7 @@ pub enum WaitReason {
     /// A younger capture of the same pool is under way; it may be the body of a conditional node.
     #[error("capture {} of the same pool began since and may be a part of it", .0.0)]
     NestedCapture(CaptureId),
-    /// The policy holds blocks that several streams used until the capture's end.
+    /// The setting `reuse:deferred` holds blocks that several streams used until the capture's end.
     #[error("the setting `reuse` holds blocks of several streams until the capture ends")]
     Policy,
     /// A capture that was under way beside it.

@@ -1,7 +1,7 @@
 //! Memory that other processes and other devices map, and memory of theirs that is mapped here.
 //!
-//! The engine sees no work of other processes: who shares a block keeps it until that work has completed. The physical
-//! memory stays for as long as another process maps it, also after it has gone here.
+//! The engine sees no work of other processes: a host that shares a block keeps the block until that work has
+//! completed. The physical memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
 
@@ -49,9 +49,9 @@ pub(super) struct Imports {
 }
 
 impl<D: Driver> Sharing<'_, D> {
-    /// Says where a block lies, for other processes that are to map its memory, and exports what was not
-    /// exported yet. Whole pieces are shared, with all that lies on them. Memory that is mapped must
-    /// have been made for it (`exportable` in [`Settings`](crate::settings::Settings)).
+    /// Exports the pieces of memory that a block lies on, where they are not exported yet, and says which they are and
+    /// where the block lies in them, so that other processes can map them. Whole pieces are shared, with all blocks on
+    /// them. Mapped memory must have been made exportable (`exportable` in [`Settings`](crate::settings::Settings)).
     ///
     /// The block must live until the other processes have finished with it, which the engine does not see.
     ///
@@ -74,16 +74,15 @@ impl<D: Driver> Sharing<'_, D> {
         })
     }
 
-    /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
-    /// (`cuMemRetainAllocationHandle`, which libraries call to export it), and that it must stay there: what a graph
-    /// wrote to these addresses would not reach the others in memory that has come in its place. Whole pieces stay.
-    /// Returns whether the address is one of this engine's.
+    /// Tells the engine that other processes or devices have mapped the memory behind `bytes` bytes from `address` on,
+    /// by handles that the engine did not make (`cuMemRetainAllocationHandle`, by which libraries export memory). That
+    /// memory must stay behind these addresses, or what a graph writes there would not reach the others. Whole pieces
+    /// stay. Returns whether the address is one of this engine's.
     ///
     /// From now on calls that would exchange the memory are refused with
-    /// [`PoolRefusal::Exported`](crate::PoolRefusal::Exported): sleeping, and suspension of its pool. What lies
-    /// there may be handed out and lent as before, in the same memory; others' work is not seen
-    /// ([`Sharing::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
-    /// then.
+    /// [`PoolRefusal::Exported`](crate::PoolRefusal::Exported): sleeping, and suspension of its pool. Blocks there may
+    /// be handed out and lent as before, in the same memory; the engine does not see work of other processes. The
+    /// memory goes back to the driver only when no block and no graph uses it, and the mark goes with it.
     ///
     /// # Errors
     /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
@@ -119,9 +118,10 @@ impl<D: Driver> Sharing<'_, D> {
         })
     }
 
-    /// Maps memory that another process has exported, one piece behind the other; each has its size in
-    /// bytes. Returns where. Devices that this one's memory is open to may touch it too. It is in
-    /// no figure and under no limit, and stays mapped until [`Sharing::close_import`], beyond the engine's end.
+    /// Maps memory that another process has exported, one piece after the other, and returns the address of the first.
+    /// Each piece comes with its size in bytes. Devices to which this device's memory is open may use it too. No figure
+    /// counts this memory and no limit applies; it stays mapped until [`Sharing::close_import`], also after the engine
+    /// is dropped.
     ///
     /// # Errors
     /// The driver's. Nothing is mapped then.
@@ -137,12 +137,11 @@ impl<D: Driver> Sharing<'_, D> {
         })
     }
 
-    /// Unmaps what [`Sharing::import`] mapped. No work may use it any more, and no graph that will be
-    /// launched. Of an import that is gone nothing happens.
+    /// Unmaps what [`Sharing::import`] mapped. No work and no later launch of a graph may use it any more. Does nothing
+    /// for an import that is gone.
     ///
     /// # Errors
-    /// The driver's. The import is gone all the same; addresses that could not be unmapped are not used
-    /// again.
+    /// The driver's. The import is gone all the same; addresses that could not be unmapped are not used again.
     pub fn close_import(&self, import: ImportId) -> Result<(), Error> {
         let mine = import.engine == self.0.number;
         self.0.change(|locked| {
@@ -152,12 +151,12 @@ impl<D: Driver> Sharing<'_, D> {
         })
     }
 
-    /// Lets another device, by its ordinal, read and write all memory of this engine: what is there and
-    /// what comes later. Doing it again does nothing.
+    /// Lets the device with this ordinal read and write all memory of the engine, present and future. A second call
+    /// does nothing.
     ///
     /// # Errors
-    /// The driver's, where the other device cannot reach this one's memory for instance. Doing it again
-    /// goes on.
+    /// The driver's, where the other device cannot reach this one's memory for instance. A second call goes on from
+    /// there.
     pub fn open_to(&self, device: u32) -> Result<(), Error> {
         self.0.change(|locked| {
             if locked.state.imports.peers.contains(&device) {

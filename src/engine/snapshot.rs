@@ -30,18 +30,17 @@ use crate::snapshot::{
 use crate::sync::Ordering;
 
 impl<D: Driver> Engine<D> {
-    /// Everything that the engine holds, block by block, with what each freed block waits for, and
-    /// the history, where one is kept: all as they are at one moment during the call, in which no other thread is
-    /// inside the engine.
+    /// All memory that the engine holds, block by block, with what each freed block waits for, and the history if one
+    /// is kept, as of one moment during the call.
     ///
-    /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for
-    /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
+    /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for each
+    /// 256 events. Frames are looked up and the result is formatted after that, while other calls go on.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         Ok(self.alter(|locked| locked.rows())?.format())
     }
 
-    /// Every free range of a pool as `stream` sees it now, in address order: where it may not take
-    /// one, why, and which marker it waits for.
+    /// Every free range of a pool in address order, and for each that `stream` may not take now, why, and which marker
+    /// it waits for.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
@@ -78,8 +77,8 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
-    /// was kept before is forgotten if they say so.
+    /// Keeps a history of the latest events from now on, for snapshots. `options` say how many events, with how much of
+    /// each, and whether earlier ones are forgotten.
     pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
         self.alter(|locked| locked.state.keep_history(options))
     }
@@ -174,7 +173,7 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// What is known of a live block.
+    /// Pool, address, sizes and stream of a live block.
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
         let state = self.0.lock()?;
         let (&LiveBlock { site, bytes, ref asked, .. }, requested) =

@@ -1,5 +1,4 @@
-//! Suspending pools: their memory goes back to the driver while blocks and graphs keep their
-//! addresses.
+//! Suspending pools: their memory goes back to the driver while blocks and graphs keep their addresses.
 //!
 //! A suspended pool is shut: no door hands anything of it out. Blocks of it can be freed; that changes tables and no
 //! memory. A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
@@ -311,61 +310,60 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
-    /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
-    /// graphs, until [`HostCalls::resume_pool`] maps memory there again. Returns how many bytes went.
-    /// **Everything that the memory held is lost.** Nothing is waited for.
+    /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs, until
+    /// [`HostCalls::resume_pool`] maps memory there again. Returns how many bytes went. **Everything that the memory
+    /// held is lost.** The call waits for nothing.
     ///
-    /// No work that uses memory of the pool may be running, or be submitted before the pool is
-    /// resumed: launches of its graphs, and work on blocks of it that are live, included. The engine
-    /// refuses what it can see of that, and sees no graph that is launched, and no work on live
-    /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
-    /// thread it has to be told by that thread ([`Engine::mark_stream`]).
+    /// No work that uses memory of the pool may be running, or be submitted before the pool is resumed: launches of its
+    /// graphs, and work on blocks of it that are live, included. The engine sees neither launches of graphs nor work on
+    /// live blocks, so the host answers for these. Work on freed blocks must have completed as far as the engine can
+    /// tell; for a stream that belongs to another thread, that thread must have called [`Engine::mark_stream`].
     ///
-    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call alone, which waits for its graphs
-    /// and refuses to launch them.
+    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended only by its own call, which waits for its graphs and then
+    /// refuses launches.
     ///
-    /// Until the pool is resumed, allocations from it and captures into it fail with
-    /// [`PoolRefusal::Suspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
-    /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
+    /// Until the pool is resumed, allocations from it and captures into it fail with [`PoolRefusal::Suspended`]. Its
+    /// blocks can still be freed and recorded for streams, its graphs released, and the pool destroyed. Suspending it
+    /// again does nothing and returns 0.
     ///
-    /// Blocks that belong to a graph come with it: its launch writes them anew. Where others are live
-    /// the pool is not suspended; [`HostCalls::suspend_discarding_all`] does not ask for them.
+    /// Live blocks that belong to a graph do not matter, since a launch of the graph writes them anew. Where other
+    /// blocks are live the pool is not suspended; [`HostCalls::suspend_discarding_all`] suspends it all the same.
     ///
     /// Costs two calls of the driver for each piece of memory.
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
-    /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's what had gone by then is
-    /// gone, if anything had the pool is suspended ([`HostCalls::is_suspended`]), and suspending it again goes on
-    /// with the rest. A pool that is short of a part ([`HostCalls::is_short`]) is suspended as any other: not while
-    /// it has blocks of no graph.
+    /// [`PoolRefusal::Exported`]; [`Error::Unknown`]. After an error of the driver's, memory that had gone by then is
+    /// gone; if there was any, the pool is suspended ([`HostCalls::is_suspended`]), and a second call goes on with the
+    /// rest. A pool that is short of a part ([`HostCalls::is_short`]) is refused too while it has live blocks of no
+    /// graph.
     pub fn suspend_discarding_outputs(&self, pool: PoolId) -> Result<u64, Error> {
         self.0.suspend(pool, false, By::name("suspend_discarding_outputs"))
     }
 
-    /// Like [`HostCalls::suspend_discarding_outputs`], but what live blocks hold is lost too, and they stay live: at
-    /// the same addresses, and with any contents once the pool is resumed.
+    /// Suspends a pool as [`HostCalls::suspend_discarding_outputs`] does, also where live blocks belong to no graph.
+    /// They stay live at the same addresses, and their contents are undefined once the pool is resumed.
     ///
     /// # Errors
-    /// As [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only of blocks that were offered to
-    /// other pools.
+    /// Those of [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only for blocks that other pools
+    /// have in this pool's memory.
     pub fn suspend_discarding_all(&self, pool: PoolId) -> Result<u64, Error> {
         self.0.suspend(pool, true, By::name("suspend_discarding_all"))
     }
 
-    /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
-    /// many bytes came back, 0 for any other pool. **What they hold is anything.**
+    /// Maps memory again wherever a suspended pool, or a pool that is short of a part, had some. Returns how many bytes
+    /// came back, 0 for any other pool. **Their contents are undefined.**
     ///
-    /// Where memory is short, or a limit forbids it, what is free in other pools is given back for it,
-    /// and at last the streams are waited for, as [`Engine::allocate`] does outside captures.
+    /// Where memory is short, or a limit is reached, free memory of other pools goes back to the driver first, and at
+    /// last the host waits for the streams, as [`Engine::allocate`] does outside captures.
     ///
     /// Costs three calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`PoolRefusal::Owned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`PoolRefusal::Asleep`];
-    /// [`Error::ResumeOutOfMemory`], [`Error::Unknown`] or the driver's. The pool stays suspended,
-    /// and what had come by then is given back. If it was only short of a part it stays so, with all that
-    /// it has; calling again goes on.
+    /// [`PoolRefusal::Owned`] for a [`graphs::Pool`](crate::graphs::Pool), which has a call of its own;
+    /// [`PoolRefusal::Asleep`]; [`Error::ResumeOutOfMemory`], [`Error::Unknown`]; the driver's. Then the pool stays
+    /// suspended, and memory that had come is given back. A pool that was only short of a part stays short and keeps
+    /// all that it has; a second call goes on from there.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.0.resume(pool, By::name("resume_pool"))
     }
@@ -379,13 +377,12 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.lock().map(tagged).unwrap_or_default()
     }
 
-    /// How many bytes of a pool [`HostCalls::compact_pool`] would give back: what it holds beyond what its
-    /// graphs and live blocks need now, because pieces of its planned captures have sizes that graphs
-    /// asked for one after the other, and some of these graphs or outputs are gone. 0 for a pool without
-    /// planned captures. Freed blocks that work may still use count as live ones.
+    /// How many bytes of a pool [`HostCalls::compact_pool`] would give back to the driver. A pool with planned captures
+    /// comes to hold more than its graphs and live blocks need, in pieces whose sizes fit graphs or outputs that are
+    /// gone. 0 for a pool without planned captures. Freed blocks that work may still use count as live ones.
     ///
-    /// Costs what finding the new pieces does: it grows with the graphs times the pieces, times the
-    /// logarithm of these. Asks the streams how far they are.
+    /// Costs the search for new pieces, which takes time proportional to graphs × pieces × log(pieces). Asks the
+    /// streams how far they are.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Suspended`].
@@ -400,27 +397,25 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Has the graphs of a pool whose captures were planned share as much memory as they can by now.
-    /// Returns how many bytes went back to the driver. Addresses stay, and so does all that live blocks
-    /// hold; where none lives, contents are lost. Nothing is waited for.
+    /// Lets the graphs of a pool whose captures were planned share as much memory as they can by now. Returns how many
+    /// bytes went back to the driver. Addresses stay, and so do contents of live blocks; all other contents are lost.
+    /// The call waits for nothing.
     ///
-    /// No graph of the pool may be running, or be launched before this has returned; the rest is as for
-    /// [`HostCalls::suspend_discarding_outputs`], but for live blocks, whose work may go on. A
-    /// [`graphs::Pool`](crate::graphs::Pool) is compacted by its own call alone, which waits for its graphs. Graphs of
+    /// No graph of the pool may be running, or be launched before this has returned; work on live blocks may go on.
+    /// Work on freed blocks must have completed, as for [`HostCalls::suspend_discarding_outputs`]. A
+    /// [`graphs::Pool`](crate::graphs::Pool) is compacted only by its own call, which waits for its graphs. Graphs of
     /// captures that were under way beside each other keep their memory as it is.
     ///
-    /// Contents of outputs that were freed are lost like all that does not live, and so is what only the run of a
-    /// capture wrote to blocks that it freed. Graphs that read such an output find it again once the graph that writes
-    /// it has been launched, if the graphs of the pool are launched in the order of their captures, as before. Graphs
-    /// none of whose outputs were freed overwrite no output of others that they did not overwrite before: a graph that
-    /// is launched again may write where a later capture's output lies, which may be a temporary block's place of its
-    /// own.
+    /// The lost contents include outputs that were freed, and what only the run of a capture wrote to blocks that it
+    /// freed. A graph that reads a freed output finds it again once the graph that writes it has been launched, if the
+    /// pool's graphs are launched in the order of their captures, as before. A graph none of whose outputs were freed
+    /// overwrites no output of another graph that it did not overwrite before.
     ///
     /// The checker judges what is to change before anything does.
     ///
-    /// The search for new pieces is no exact one: another call may find some more. Where nothing would go
-    /// nothing is touched. Else it costs an unmapping for each mapping of these
-    /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
+    /// The search for new pieces is not exact: another call may find more. Where nothing would go back nothing is
+    /// touched. Else the call costs one unmapping for each old mapping and two calls of the driver for each new one, of
+    /// which there may be more.
     ///
     /// # Errors
     /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use;
@@ -432,16 +427,16 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.compact(pool, By::name("compact_pool"))
     }
 
-    /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
-    /// handed out before [`HostCalls::resume_pool`].
+    /// Whether a pool is suspended or short of a part of its memory. In both cases none of it is handed out before
+    /// [`HostCalls::resume_pool`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_suspended")?;
         Ok(state.pools.is_shut(pool))
     }
 
-    /// Refuses a pool that is suspended, asleep or short of a part of its memory, in the name of a call of the
-    /// host's own: for hosts that launch graphs by themselves.
+    /// Fails for a pool that is suspended, asleep or short of a part of its memory, with an error that names `call`:
+    /// for hosts that launch graphs by themselves.
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`], [`Error::Unknown`].
@@ -449,8 +444,8 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.lock()?.must_be_awake(pool, call)
     }
 
-    /// Whether a pool is short of a part of its memory, because the driver refused to give back what had
-    /// been exchanged. Unlike those of a suspended pool its live blocks keep what they hold.
+    /// Whether a pool is short of a part of its memory, because the driver refused to give back memory that had been
+    /// exchanged. Live blocks of such a pool keep what they hold, unlike those of a suspended pool.
     pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "is_short")?;

@@ -21,10 +21,10 @@ use crate::engine::{Attempt, CaptureReport, Engine};
 use crate::logging::tell_later;
 use crate::shown::shown;
 
-/// A capture under way. It stays on its thread, as CUDA asks of captures.
+/// A capture under way. It is not `Send`: CUDA has a capture stay on its thread.
 ///
-/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a panic for instance,
-/// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
+/// A value that is dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a
+/// panic for instance, ends the capture, rolls back what the engine decided in it, and leaves no graph.
 pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
@@ -42,7 +42,7 @@ impl<D: HostApi> Capture<D> {
     /// Begins a capture on a stream, into a pool.
     ///
     /// # Errors
-    /// The driver's, or the engine's: then the stream does not capture.
+    /// The driver's, or those of [`Engine::begin_capture`]: then the stream does not capture.
     pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
@@ -91,12 +91,12 @@ impl<D: HostApi> Capture<D> {
         })
     }
 
-    /// Lets the capture use another pool as well, of this engine or of another device's. `stream` is
-    /// a stream of the capture, on the pool's device. To allocate from a pool of the same engine does
-    /// so too; one of another engine must be joined first.
+    /// Lets the capture use another pool as well, of this engine or of another device's. `stream` is a stream of the
+    /// capture, on the pool's device. An allocation from a pool of the same engine joins that pool by itself; a pool of
+    /// another engine must be joined first.
     ///
     /// # Errors
-    /// [`StreamRefusal::NotInCapture`], the engine's.
+    /// [`StreamRefusal::NotInCapture`]; those of [`Engine::begin_capture`].
     pub fn join(&self, pool: &Pool<D>, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let mut pools = self.pools.borrow_mut();
@@ -121,17 +121,17 @@ impl<D: HostApi> Capture<D> {
     /// A block from the capture's first pool, for `stream` to use from now on.
     ///
     /// # Errors
-    /// [`StreamRefusal::NotInCapture`] for a stream that is not in the capture: [`Pool::allocate`] serves
-    /// those. The engine's.
+    /// [`StreamRefusal::NotInCapture`] for a stream that is not in the capture ([`Pool::allocate`] serves such
+    /// streams); those of [`Engine::allocate`].
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         self.hand_out(bytes, stream.as_stream(), false)
     }
 
-    /// Allocates as [`Capture::allocate`], on memory of its own that is never shared or moved while the graph lives, and that is
-    /// there at once ([`Engine::allocate_fixed`]).
+    /// A block from the capture's first pool, in memory that is mapped at once and is never shared or moved while the
+    /// graph lives ([`Engine::allocate_fixed`]).
     ///
     /// # Errors
-    /// As for [`Capture::allocate`].
+    /// Those of [`Capture::allocate`].
     pub fn allocate_fixed(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         self.hand_out(bytes, stream.as_stream(), true)
     }
@@ -143,10 +143,11 @@ impl<D: HostApi> Capture<D> {
     }
 
     /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that was allocated before,
-    /// for instance, or what their parameters point to. Dropping such a graph waits until it has finished. What is not
-    /// kept must outlive the graph's last launch by other means, by [`Pool::synchronize`](super::Pool::synchronize) for
-    /// instance: to outlive the graph is not enough, since that may be dropped while it runs. A closure may be called
-    /// more than once ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
+    /// for instance, or what their parameters point to. Dropping such a graph waits until it has finished. A value that
+    /// is not kept must outlive the graph's last launch by other means, by
+    /// [`Pool::synchronize`](super::Pool::synchronize) for instance. To outlive the `Graph` is not enough, since a
+    /// graph may be dropped while it runs. The closure of [`Engine::capture`] may be called more than once, so it keeps
+    /// a clone of an [`Arc`] of the value.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -156,22 +157,22 @@ impl<D: HostApi> Capture<D> {
         self.id
     }
 
-    /// The stream that it began on.
+    /// The stream on which the capture began.
     pub fn stream(&self) -> StreamHandle {
         self.stream
     }
 
-    /// Ends the capture: the checker judges it on a thread of its own while the graph is instantiated,
-    /// and the graph is put on the device. Where its first pool [keeps executables](Pool::keep_executables) both come
-    /// with the first launch.
+    /// Ends the capture: the checker judges it on a thread of its own while the driver instantiates the graph, and the
+    /// executable is uploaded to the device. Where the first pool [keeps executables](Pool::keep_executables) the graph
+    /// is instantiated and uploaded at its first launch.
     ///
     /// # Errors
-    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker does not accept the capture, or
-    /// [`Error::CaptureAgain`]; [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for
-    /// instance. The capture is over then, and nothing of it is left.
+    /// Those of [`Engine::end_capture`], [`Error::Refused`](crate::Error::Refused) where the checker does not accept
+    /// the capture and [`Error::CaptureAgain`] among them; [`PoolRefusal::Going`]; the driver's, where a stream has not
+    /// been joined again for instance. The capture is over then, and nothing of it is left.
     ///
     /// # Panics
-    /// For a capture that was [adopted](Capture::adopt): its host ends it.
+    /// For a capture of [`Capture::adopt`], which its host ends.
     pub fn finish(mut self) -> Result<Graph<D>, Error> {
         assert!(self.begun, "a capture that the host has begun is ended by the host; see `accept`");
         let home = self.pools.borrow()[0].clone();
@@ -191,14 +192,14 @@ impl<D: HostApi> Capture<D> {
         Ok(Graph::new(lease, captured, report))
     }
 
-    /// Ends the capture and rolls it back, as dropping it does, but shows its graph before: `look` may read it, and make
-    /// it executable, and its blocks have their addresses still. Nothing of it may ever be launched.
+    /// Ends the capture, calls `look` with its graph, and rolls the capture back as dropping does. `look` may read the
+    /// graph and instantiate it; blocks still have their addresses. The graph must never be launched.
     ///
     /// # Errors
     /// The driver's, and those of `look`. The capture is over then, too.
     ///
     /// # Panics
-    /// For a capture that was [adopted](Capture::adopt): its host ends it.
+    /// For a capture of [`Capture::adopt`], which its host ends.
     pub fn discard<R>(
         mut self,
         look: impl FnOnce(GraphHandle) -> Result<R, Error>,
@@ -213,15 +214,16 @@ impl<D: HostApi> Capture<D> {
     }
 
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the handle under capture,
-    /// just before the host ends it, or the one that ending it gave; the first is better (see [`Engine::end_capture`]).
-    /// Does what [`Capture::close`] and [`Judging::verdict`] do in turn, and names the kernels in a refusal.
+    /// just before the host ends the capture, or the handle that ending it gave; the first is better (see
+    /// [`Engine::end_capture`]). Does what [`Capture::close`] and [`Judging::verdict`] do, one after the other, and
+    /// names the kernels in a refusal.
     ///
     /// # Errors
-    /// The engine's, [`PoolRefusal::Going`]: then the graph must not be launched, and nothing of the
-    /// capture is left here.
+    /// Those of [`Engine::end_capture`], [`PoolRefusal::Going`]: then the graph must not be launched, and nothing of
+    /// the capture is left here.
     ///
     /// # Panics
-    /// For a capture that was [begun](Capture::begin) here: it is ended here.
+    /// For a capture of [`Capture::begin`], which [`Capture::finish`] ends.
     pub fn accept(self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
         let engine = self.engine();
         self.close(graph)?.verdict().map_err(|error| named(error, engine.driver()))
@@ -232,10 +234,10 @@ impl<D: HostApi> Capture<D> {
     /// launched. See [`Engine::close_capture`].
     ///
     /// # Errors
-    /// As for [`Capture::accept`].
+    /// Those of [`Capture::accept`].
     ///
     /// # Panics
-    /// For a capture that was [begun](Capture::begin) here: it is ended here.
+    /// For a capture of [`Capture::begin`], which [`Capture::finish`] ends.
     pub fn close(mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
         assert!(!self.begun, "a capture that was begun here is ended here; see `finish`");
         self.close_all(graph)
@@ -312,7 +314,7 @@ shown!([D: HostApi] Capture<D>: |it| id = it.id, stream = it.stream);
 /// A closed capture whose verdict is still to come ([`Capture::close`](Capture::close)): the checker judges it on a
 /// thread of its own, while the host ends it in the driver and instantiates its graph. May be moved to another thread.
 ///
-/// Dropped without [`Judging::verdict`], it is rolled back: its graph must never be launched.
+/// A value that is dropped without [`Judging::verdict`] rolls the capture back: its graph must never be launched.
 pub struct Judging<D: HostApi> {
     capture: CaptureId,
     /// The pools that it uses, the first one first. Taken with the verdict.
@@ -324,9 +326,8 @@ impl<D: HostApi> Judging<D> {
     /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through the lease.
     ///
     /// # Errors
-    /// Those of [`Engine::verdict`],
-    /// [`PoolRefusal::Going`]: then the graph must never be launched, and nothing of
-    /// the capture is left here.
+    /// Those of [`Engine::verdict`], [`PoolRefusal::Going`]: then the graph must never be launched, and nothing of the
+    /// capture is left here.
     pub fn verdict(mut self) -> Result<(Lease<D>, CaptureReport), Error> {
         let mut accepted = Accepted::<D>::new();
         let mut first = None;
@@ -396,9 +397,9 @@ impl<D: HostApi> Engine<D> {
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
-    /// After [`Error::CaptureAgain`], which only the setting `programmatic` `auto` gives, `body` is
-    /// captured again, at most twice. It must then submit the same work, and replace what it stored
-    /// elsewhere the first time. What it returned is dropped before it is called again.
+    /// After [`Error::CaptureAgain`], which only the setting `programmatic` `auto` gives, `body` is captured again, at
+    /// most twice. It must then submit the same work, and replace what it stored elsewhere the first time. The value
+    /// that it returned is dropped before the next call.
     ///
     /// # Errors
     /// [`PoolRefusal::Foreign`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any
@@ -419,29 +420,28 @@ impl<D: HostApi> Engine<D> {
 }
 
 impl<D: HostApi> Pool<D> {
-    /// Captures what `body` submits to `stream`, and to the streams that it forks, twice, and returns
-    /// the second graph. The first one is never launched and leaves nothing: from it is planned where
-    /// the second one's blocks lie, in close to the least memory that can do without more edges. For
-    /// devices without virtual memory management there is no other way to that.
+    /// Captures twice what `body` submits to `stream`, and to the streams that it forks, and returns the second graph.
+    /// The first graph is never launched. The library plans from it where the blocks of the second capture lie, in
+    /// close to the least memory that needs no more edges. On devices without virtual memory management this is the
+    /// only way to that.
     ///
-    /// `body` must launch the same work both times, and must have no effects at the time of the capture but for what it
-    /// returns: what it returned first is dropped before it is called again, and with it go the blocks. A block that it
-    /// put elsewhere stays allocated, its memory apart. A block from before the capture that it frees is gone the first
-    /// time. What a library initialises at its first call alone, in a block of the capture, is gone with the first
-    /// capture: the second one's graph reads anything there. Where the second capture asks for anything else, it is
-    /// served from there on as by [`Engine::capture`], and [`CaptureReport::layout`] in [`Graph::report`] tells. After
-    /// [`Error::CaptureAgain`] the second capture is made again, as by that call, so `body` may be called up to four
-    /// times.
+    /// `body` must launch the same work both times, and have no effects at the time of the capture but its return
+    /// value, which is dropped, blocks included, before the next call. A block that `body` stores elsewhere stays
+    /// allocated, in memory of its own. A block from before the capture that `body` frees is gone the first time. What
+    /// a library writes at its first call alone to a block of the capture is lost with the first capture, and the
+    /// second graph reads undefined data there. Where the second capture asks for other blocks, it is served from there
+    /// on as by [`Engine::capture`], and [`CaptureReport::layout`] in [`Graph::report`] tells. After
+    /// [`Error::CaptureAgain`] the second capture is made again, so `body` may be called up to four times.
     ///
-    /// What the pool holds in vain goes back to the driver meanwhile.
+    /// Between the captures, memory of the pool that nothing uses goes back to the driver.
     ///
-    /// With [`PlanChoice::Exact`](crate::settings::PlanChoice::Exact) the blocks may get their memory at the
-    /// second capture's end, where that is less: what that setting asks of the host holds for both captures.
+    /// With [`PlanChoice::Exact`](crate::settings::PlanChoice::Exact) the blocks may get their memory at the second
+    /// capture's end, where less is needed that way: the rules of that setting hold for both captures.
     ///
     /// # Errors
     /// Those of [`Capture::begin`], `body` and [`Capture::finish`]; [`Error::NoJournal`](crate::Error::NoJournal) where
-    /// captures keep none; [`Error::Refused`] behind the first capture already, where a layout for the second one could
-    /// only repeat what is wrong. After any of them the stream does not capture any more.
+    /// captures keep none; [`Error::Refused`] after the first capture, where the blocks of the second one would be
+    /// refused as well. After any of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,
         stream: impl AsStream,

@@ -17,10 +17,10 @@ use crate::heap::enter_row;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExecutableOptions {
-    /// The most that they may take together, in bytes; `None` means as much as the device gives. Default: `None`.
+    /// The most memory that the executables may take together, in bytes; `None` sets no limit. Default: `None`.
     pub budget: Option<u64>,
-    /// Which graphs share one: those of one shape ([`GraphShape::is_like`]) with the same functions, or with any;
-    /// `None` means that each graph has its own. Default: `None`. Libraries choose kernels by the sizes of their
+    /// Which graphs share an executable: graphs of one shape ([`GraphShape::is_like`]) with the same kernel functions,
+    /// or with any; with `None` each graph has its own. Default: `None`. Libraries choose kernels by the sizes of their
     /// inputs, so graphs of one model for many sizes have few shapes with [`Functions::Any`], and about as many as
     /// graphs with [`Functions::Same`].
     pub sharing: Option<Functions>,
@@ -28,7 +28,7 @@ pub struct ExecutableOptions {
 
 impl ExecutableOptions {
     setters! {
-        /// Sets the most that they may take together, in bytes.
+        /// Sets the most memory that the executables may take together, in bytes.
         budget: u64 => budget = Some(budget);
         /// Lets graphs of one shape share an executable, which is updated when another of them is launched.
         sharing: Functions => sharing = Some(sharing);
@@ -55,7 +55,7 @@ pub struct ExecutableFigures {
     pub bytes: u64,
     /// What they took when they were made, in bytes: by how much the device's free memory shrank meanwhile.
     pub measured: u64,
-    /// What counts against the budget, in bytes: what is foreseen, and more where the pool's executables have been
+    /// What counts against the budget, in bytes: what the driver foresees, and more where the pool's executables were
     /// measured to take more.
     pub counted: u64,
     /// Executables that were made so far.
@@ -86,7 +86,7 @@ impl AddAssign for ExecutableFigures {
     }
 }
 
-/// A graph's name in the [`Executables`] that took it.
+/// The name of a graph in the [`Executables`] that took the graph in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member(u64);
 
@@ -213,8 +213,8 @@ pub struct Means<'a, D: HostApi> {
 }
 
 impl<'a, D: HostApi> Means<'a, D> {
-    /// `idle` waits until none of the graphs runs: where one has to go whose memory is to be used again. Errors name
-    /// `pool` and `call`.
+    /// `idle` waits until none of the graphs runs; it is called before an executable is destroyed whose memory is
+    /// needed. Errors name `pool` and `call`.
     pub fn new(
         engine: &'a Engine<D>,
         pool: PoolId,
@@ -233,7 +233,7 @@ impl Executables {
     /// The most that a driver was seen to take of the device for executables at once, in bytes.
     pub const DRIVER_PIECE: u64 = 10 << 20;
 
-    /// For graphs whose executables are kept as `options` says.
+    /// An empty table for graphs whose executables are kept as `options` says.
     pub fn new(options: ExecutableOptions) -> Self {
         Self { options: Some(options), ..Self::default() }
     }
@@ -254,10 +254,10 @@ impl Executables {
         self.options.is_some()
     }
 
-    /// Sets how they are kept, and destroys those that are too many by that.
+    /// Sets how executables are kept, and destroys those that exceed the new budget.
     ///
     /// # Errors
-    /// What the driver answers, or the wait of `means`: some may be too many still.
+    /// What the driver answers, or the wait of `means`: then some executables may still exceed the budget.
     pub fn keep<D: HostApi>(
         &mut self,
         options: ExecutableOptions,
@@ -312,8 +312,9 @@ impl Executables {
         self.take_unused(place)
     }
 
-    /// The executable that holds a graph's parameters, and whether it is new: the one that did last time, or one that
-    /// is updated, or made. It does until the next call for another graph, before which the host launches it.
+    /// The executable that holds a graph's parameters, and whether it was made by this call. It is the graph's
+    /// executable of the last call, or one that is updated or made now. It holds these parameters until the next call
+    /// for another graph: the host launches it before that.
     ///
     /// # Errors
     /// [`PoolRefusal::NoExecutable`]; what the driver answers, or the wait of `means`.
@@ -503,15 +504,15 @@ impl Executables {
         Ok(true)
     }
 
-    /// Destroys all that are not pinned, and returns what is foreseen for them, in bytes.
+    /// Destroys all executables that are not pinned, and returns the bytes that were foreseen for them.
     pub fn evict_all<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<u64, Error> {
         let before = self.bytes();
         while self.evict(means)? {}
         Ok(before - self.bytes())
     }
 
-    /// Says whether a graph's executable stays where the budget is short. At first it does not. One that graphs share
-    /// stays if one of those that were launched by it is pinned.
+    /// Sets whether a graph's executable stays where the budget is short; at first it does not. A shared executable
+    /// stays if one of the graphs that were launched by it is pinned.
     pub fn pin(&mut self, member: Member, pinned: bool) {
         if let Some(used) = self.graphs.get_mut(&member) {
             used.pinned = pinned;
@@ -545,7 +546,7 @@ impl Executables {
         bytes.max(u64::try_from(measured).unwrap_or(u64::MAX))
     }
 
-    /// What they come to.
+    /// The figures of the executables and their graphs.
     pub fn figures(&self) -> ExecutableFigures {
         let present = || self.places.iter().flatten();
         let bytes = self.bytes();

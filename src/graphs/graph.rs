@@ -11,13 +11,15 @@ use crate::shown::shown;
 
 /// An executable graph that owns the lease on its memory.
 ///
-/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at any time. One that
-/// is held is overwritten by no graph that is captured later. A graph that was captured *earlier* may have used the
-/// same memory while it was free: once that one is launched again, the output is gone. Outputs that must last longer
-/// come from a pool of their own, which the capture [joins](super::Capture::join) and which nothing is given back in.
+/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at any time. No graph
+/// that is captured later overwrites an output that is held. A graph that was captured *earlier* may have used the same
+/// memory while it was free: when the earlier graph is launched again, it overwrites the output. Outputs that must last
+/// longer come from a pool of their own, which the capture [joins](super::Capture::join) and in which no block is
+/// freed.
 ///
-/// Dropped while it runs, the graph is destroyed after it has finished: at a later launch or capture of
-/// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
+/// A graph that is dropped while it runs is destroyed after it has finished: at a later launch or capture of its pool,
+/// at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values
+/// ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: HostApi> {
     lease: Lease<D>,
     report: CaptureReport,
@@ -30,12 +32,12 @@ impl<D: HostApi> Graph<D> {
     }
 
     /// Takes over a graph that the host has captured and ended by itself, with the lease and the report that
-    /// [`Capture::accept`](super::Capture::accept) gave: it is destroyed with this value, and launched by an executable
-    /// that is made now, and put on the device by `stream`, or as [`Pool::keep_executables`] says.
+    /// [`Capture::accept`](super::Capture::accept) gave: the graph is destroyed with this value. Its executable is made
+    /// now and uploaded on `stream`, or later where the pool [keeps executables](Pool::keep_executables).
     ///
     /// # Errors
-    /// [`Error::Unknown`] for a lease without pools; what the driver answers. The graph is the host's still then, and must
-    /// not be launched.
+    /// [`Error::Unknown`] for a lease without pools; the driver's. Then the graph still belongs to the host, which must
+    /// not launch it.
     pub fn of(
         lease: Lease<D>,
         graph: GraphHandle,
@@ -60,25 +62,27 @@ impl<D: HostApi> Graph<D> {
     /// Launches the graph on a stream that does not capture: after every earlier launch of a graph
     /// of its pool, on all streams.
     ///
-    /// What its nodes use lives until it has finished: its blocks do, and what was
-    /// [kept](super::Capture::keep); for all else the program answers, as it promised with the driver.
+    /// The graph's blocks, and the values that [`Capture::keep`](super::Capture::keep) was given, live until the launch
+    /// has finished. The program answers for all other memory that nodes use, as it promised when it made the driver.
     ///
-    /// Costs one event record, and one wait where the stream is another than the pool's last. Where the pool shares
-    /// executables, one that holds another graph's parameters is updated first, or made ([`Graph::prepare`]).
+    /// Costs one event record, and one wait where the stream is another than the pool's last. Where graphs of the pool
+    /// share executables, an executable that holds another graph's parameters is updated first, or one is made
+    /// ([`Graph::prepare`]).
     ///
     /// # Errors
-    /// As [`Lease::launch`]; [`PoolRefusal::NoExecutable`](crate::PoolRefusal::NoExecutable).
+    /// Those of [`Lease::launch`]; [`PoolRefusal::NoExecutable`](crate::PoolRefusal::NoExecutable).
     pub fn launch(&self, stream: impl AsStream) -> Result<(), Error> {
         let (_, (_, member)) = self.owned();
         self.lease.launch_owned(member, stream)
     }
 
     /// Does what the next launch would have to do first: makes the graph's executable and puts it on the device, or
-    /// updates the one that it shares. `stream` is one that does not capture. Nothing is left to do then, until another
-    /// graph that shares it is launched, or it has to go. Launches of the pool on other threads wait meanwhile.
+    /// updates the one that it shares. `stream` must not capture. The next launch has nothing of this left to do,
+    /// unless another graph that shares the executable is launched before, or the executable is destroyed for the
+    /// budget. Launches of the pool on other threads wait meanwhile.
     ///
     /// # Errors
-    /// As [`Graph::launch`].
+    /// Those of [`Graph::launch`].
     pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
         let (home, (_, member)) = self.owned();
         let launched = Launched::on(home.engine().driver(), stream)?;
@@ -93,44 +97,44 @@ impl<D: HostApi> Graph<D> {
         })
     }
 
-    /// Says whether the graph's executable stays where the pool's budget for executables is short. At first it does
-    /// not. One that graphs share stays if one of those that were launched by it is pinned.
+    /// Sets whether the graph's executable stays where the pool's budget for executables is short; at first it does
+    /// not. A shared executable stays if one of the graphs that were launched by it is pinned.
     pub fn pin(&self, pinned: bool) {
         let (home, (_, member)) = self.owned();
         home.executable_table().pin(member, pinned);
     }
 
-    /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
-    /// tell. Found when it is first asked for.
+    /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it
+    /// cannot tell. Computed at the first call.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
         let (home, (_, member)) = self.owned();
         home.executable_table().bytes_of(member, home.engine().driver())
     }
 
-    /// What its capture came to.
+    /// The report of the graph's capture.
     pub fn report(&self) -> &CaptureReport {
         &self.report
     }
 
-    /// The least memory that its blocks need, in bytes, in any placement that adds no edges to the
-    /// graph. `None` where its capture kept no journal; see [`CaptureReport::minimum`]. Of pools of
-    /// several devices, what those of the first need.
+    /// The least memory that its blocks need, in bytes, in any placement that adds no edges to the graph. `None` where
+    /// its capture kept no journal; see [`CaptureReport::minimum`]. For pools of several devices, what the blocks on
+    /// the first device need.
     ///
-    /// Found when it is first asked for. Until the graph is gone it keeps the capture's journal for that;
-    /// [`Graph::forget_journal`] gives it up.
+    /// Computed at the first call. The graph keeps the capture's journal for that, until [`Graph::forget_journal`]
+    /// drops it.
     pub fn minimum_bytes(&self) -> Option<u64> {
         self.report.minimum().map(|minimum| minimum.bytes)
     }
 
-    /// Gives up the capture's journal: [`Graph::minimum_bytes`] knows nothing any more.
+    /// Drops the capture's journal: [`Graph::minimum_bytes`] returns `None` from then on.
     pub fn forget_journal(&mut self) {
         self.report.forget_journal();
     }
 
     /// The device memory that the driver took to instantiate and upload the graph's own executable, in bytes: by how
-    /// much the device's free memory shrank meanwhile. What others did on the device in that time counts too,
-    /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for one that never had
-    /// an executable made of it.
+    /// much the device's free memory shrank meanwhile. Memory that others took on the device in that time counts too,
+    /// and the driver takes memory in large pieces, so single figures say less than their sum. 0 for a graph of which
+    /// no executable was made.
     pub fn driver_bytes(&self) -> u64 {
         let (home, (_, member)) = self.owned();
         home.executable_table().measured_of(member)
@@ -142,10 +146,10 @@ impl<D: HostApi> Graph<D> {
         graph
     }
 
-    /// The executable graph, for parameter updates between launches. A launch by any other way than
-    /// [`Graph::launch`] is not ordered among the graphs of the pool. `None` where the pool
-    /// [keeps executables](Pool::keep_executables), since it may hold another graph's parameters then, or go; and where
-    /// the pool has [released](Pool::release_executables) it, until the next launch.
+    /// The executable graph, for parameter updates between launches. A launch by any other way than [`Graph::launch`]
+    /// is not ordered among the graphs of the pool. `None` where the pool [keeps executables](Pool::keep_executables),
+    /// since an executable may then hold another graph's parameters or be destroyed; and, until the next launch, where
+    /// the pool has [released](Pool::release_executables) it.
     pub fn executable(&self) -> Option<ExecutableHandle> {
         let (home, (_, member)) = self.owned();
         home.executable_table().own(member)

@@ -13,9 +13,9 @@ use crate::engine::{Engine, GraphId};
 use crate::shown::shown;
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
-/// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
-/// through it has finished, that goes to no work but the graphs of the same pools. Where graphs of
-/// other pools read what this one leaves there, the host waits for their launches before it drops the lease.
+/// A graph's claim on the memory of its pools. While the lease lives, and until the last launch through it has
+/// finished, that memory goes to no work but the graphs of the same pools. Where graphs of other pools read what this
+/// graph leaves in its memory, the host waits for their launches before it drops the lease.
 ///
 /// For hosts that instantiate and launch a graph themselves; [`Graph`](super::Graph) has one inside.
 pub struct Lease<D: HostApi> {
@@ -39,8 +39,8 @@ impl<D: HostApi> Lease<D> {
         Self { pools, home, owned: None, kept, poison: AtomicBool::new(poison) }
     }
 
-    /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those
-    /// of its pools, and it is released when the lease is dropped.
+    /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those of its pools, and
+    /// the graph is released when the lease is dropped.
     ///
     /// Pools that were made by [`Engine::create_pool`] alone have no order and are left out.
     ///
@@ -55,7 +55,7 @@ impl<D: HostApi> Lease<D> {
         Ok(Self::new(pools, Vec::new()))
     }
 
-    /// Gives the lease up without releasing the graph: [`Engine::release_graph`] does that.
+    /// Ends the lease without releasing the graph: the host calls [`Engine::release_graph`] later.
     pub fn give_up(mut self) {
         self.pools.clear();
     }
@@ -93,20 +93,20 @@ impl<D: HostApi> Lease<D> {
         self.pools.iter().map(|(pool, _)| pool)
     }
 
-    /// Launches the graph by `launch`, which gets the stream: after every earlier launch of the
-    /// graph's pools, and before every later one.
+    /// Launches the graph by `launch`, which gets the stream: after every earlier launch of the graph's pools, and
+    /// before every later launch.
     ///
-    /// Until `launch` returns nothing else is launched in these pools. It must not launch, suspend or
-    /// wait for graphs of theirs, nor drop any, nor keep or release their executables, nor borrow from them: that would
-    /// wait for itself.
+    /// Until `launch` returns nothing else is launched in these pools. `launch` must not launch, suspend, wait for or
+    /// drop graphs of these pools, nor keep or release their executables, nor borrow from them: such a call would wait
+    /// for itself.
     ///
-    /// Costs one event record, and one wait where the stream is another than last time.
+    /// Costs one event record, and one wait where the stream is another than the last launch's.
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`], [`StreamRefusal::LaunchWhileCapturing`], [`Error::OrderLost`],
     /// [`StreamRefusal::PerDevice`]; [`PoolRefusal::BlocksLent`] and [`PoolRefusal::LentWork`] of a pool that lends
-    /// ([`Pool::lend`](super::Pool::lend)): then nothing was launched. What `launch` says. The driver's, where no
-    /// event could be recorded behind the launch: the host has then waited for it.
+    /// ([`Pool::lend`](super::Pool::lend)): then nothing was launched. The errors of `launch`. The driver's, where no
+    /// event could be recorded behind the launch: the host has then waited for the launch.
     pub fn launch<E: From<Error>>(
         &self,
         stream: impl AsStream,

@@ -14,8 +14,9 @@ use crate::shown::shown;
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
-/// It may be kept for as long as the host likes: it borrows nothing itself, its blocks do. Dropped, it marks how far
-/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is the stream's.
+/// The host may keep this value for as long as it likes: only blocks that it gives out are borrowed memory. When the
+/// value is dropped, it marks how far its stream is, so that launches on other threads can come after that work. It is
+/// not `Send`: it stays on the thread that uses the stream.
 pub struct Lending<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,
@@ -28,16 +29,16 @@ impl<D: HostApi> Lending<D> {
     /// A block of at least `bytes`, for the stream to use from now on: in memory of the pool's graphs if there is a
     /// place, and else as [`Pool::allocate`] gives it.
     ///
-    /// What the stream is given from now on comes after all launches of the pool's graphs so far. Until such a
-    /// block is dropped, none of them can be launched
-    /// ([`PoolRefusal::BlocksLent`](crate::PoolRefusal::BlocksLent)), and the next launch comes after
-    /// all that has used it: on its own stream, and on those that [`Memory::record_stream`] was told of.
+    /// What the stream is given from now on comes after all launches of the pool's graphs so far. Until such a block is
+    /// dropped, none of these graphs can be launched ([`PoolRefusal::BlocksLent`](crate::PoolRefusal::BlocksLent)). The
+    /// next launch comes after all work that has used the block: on its own stream, and on those that
+    /// [`Memory::record_stream`] was told of.
     ///
     /// Costs a wait of the stream for an event where the pool was launched on another since the last call, and
     /// what [`HostCalls::lend`](crate::engine::HostCalls::lend) does.
     ///
     /// # Errors
-    /// As [`Pool::follow`]; the engine's.
+    /// Those of [`Pool::follow`], [`HostCalls::lend`](crate::engine::HostCalls::lend) and [`Pool::allocate`].
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         let _told = tell_later();
         let engine = self.pool.engine();
@@ -82,8 +83,9 @@ impl<D: HostApi> Pool<D> {
     /// not keep between launches, which is all but outputs, inputs and what lies in blocks. Planned
     /// captures ([`PoolConfig::plan`](crate::engine::PoolConfig::plan)) lend nothing.
     ///
-    /// What a capture both allocated and freed is not kept: each launch is taken to write it anew. What only the
-    /// run of the capture wrote there, by eager work meanwhile, is overwritten by who borrows, and launches read that.
+    /// A block that a capture both allocated and freed is not kept: the library assumes that each launch writes it
+    /// before reading it. If eager work wrote to such a block during the capture, borrowers overwrite what it wrote,
+    /// and launches read what borrowers left.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -114,7 +116,7 @@ impl<D: HostApi> Pool<D> {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::follow`].
+    /// Those of [`Pool::follow`].
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
         self.order().must_launch()?;

@@ -8,9 +8,9 @@ use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
 use crate::shown::shown;
 
-/// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
+/// An owned block of device memory. Dropping this value frees the block, on any thread, inside a capture too.
 ///
-/// Which streams used it must be known by then: its own, and those that [`Memory::record_stream`] was told of.
+/// Every stream that used the block, other than its own, must have been named by [`Memory::record_stream`] before.
 pub struct Memory<D: HostApi> {
     block: Block,
     pool: Pool<D>,
@@ -21,21 +21,21 @@ impl<D: HostApi> Memory<D> {
         Self { block, pool }
     }
 
-    /// Owns a block that has none, such as one of [`Memory::into_block`] or [`Engine::allocate`].
+    /// Takes ownership of a block that no value owns, such as one of [`Memory::into_block`] or [`Engine::allocate`].
     ///
     /// # Safety
-    /// The block is a live one of the pool's engine that was asked of this pool, and from now on nothing but this
-    /// value frees it.
+    /// The block must be live and have been allocated from this pool, and from now on nothing but this value may free
+    /// it.
     pub unsafe fn from_block(pool: &Pool<D>, block: Block) -> Self {
         Self::new(block, pool.clone())
     }
 
-    /// Its device address, a multiple of 512.
+    /// The block's device address, a multiple of 512.
     pub fn address(&self) -> u64 {
         self.block.address
     }
 
-    /// What was asked for, in bytes.
+    /// The size that was asked for, in bytes.
     pub fn bytes(&self) -> u64 {
         self.block.bytes
     }
@@ -45,37 +45,37 @@ impl<D: HostApi> Memory<D> {
         self.block.id
     }
 
-    /// The pool that it came from.
+    /// The pool from which the block came.
     pub fn pool(&self) -> Pool<D> {
         self.pool.clone()
     }
 
-    /// The engine that it came from.
+    /// The engine of that pool.
     pub fn engine(&self) -> &Arc<Engine<D>> {
         self.pool.engine()
     }
 
-    /// Says that another stream than its own uses it, at any time until it is dropped. See
+    /// Records that another stream than its own uses the block, at any time until this value is dropped. See
     /// [`Engine::record_stream`](crate::engine::Engine::record_stream).
     pub fn record_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_stream(self.block.id, stream.as_stream())
     }
 
-    /// Says that what a stream holds so far includes its last use of the block. See
+    /// Records that the work submitted to a stream so far includes the stream's last use of the block. See
     /// [`Engine::record_use`](crate::engine::Engine::record_use).
     pub fn record_use(&self, stream: impl AsStream) -> Result<(), Error> {
         self.pool.engine().record_use(self.block.id, stream.as_stream())
     }
 
-    /// Gives the memory up without ever freeing it, counts it
-    /// ([`Statistics::lost_bytes`](crate::engine::Statistics::lost_bytes)), and returns its address: where work may
-    /// use it that the engine cannot know of. It goes back to the driver with the engine.
+    /// Never frees the block, counts its bytes ([`Statistics::lost_bytes`](crate::engine::Statistics::lost_bytes)), and
+    /// returns its address: for memory that work may use of which the engine cannot know. The memory goes back to the
+    /// driver with the engine.
     pub fn leak(self) -> u64 {
         self.engine().count_lost(self.bytes());
         self.into_block().address
     }
 
-    /// Gives the block up without freeing it: that is now up to the caller, by its name, or [`Memory::from_block`].
+    /// Returns the block without freeing it. The caller frees it by its name, or by [`Memory::from_block`].
     pub fn into_block(self) -> Block {
         let mut this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the value is never dropped nor used again, so the pool is dropped once, here.

@@ -15,11 +15,11 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
-/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on another stream than the
-/// last one's waits for that. A pool for each set of graphs that may run side by side keeps those apart.
+/// Graphs of one pool may lie on the same memory, because they never run at once: a launch waits for the launch before
+/// it. Graphs that are to run side by side need pools of their own.
 ///
-/// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
-/// when another pool is made after that, or by [`Engine::empty_cache`].
+/// When the last holder is dropped, the pool's memory goes back to the driver. Memory that work may still use goes back
+/// later: when another pool is made after that work, or by [`Engine::empty_cache`].
 pub struct Pool<D: HostApi>(Arc<PoolCore<D>>);
 
 /// What all holders of a pool share.
@@ -40,7 +40,7 @@ impl<D: HostApi> Drop for PoolCore<D> {
 }
 
 impl<D: HostApi> Pool<D> {
-    /// A new pool without memory: that comes with the first block.
+    /// A new pool. It holds no memory until its first block is allocated.
     pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
         let id = engine.create_pool(config);
         let shared = Arc::new(PoolCore {
@@ -102,15 +102,16 @@ impl<D: HostApi> Pool<D> {
         self.0.id
     }
 
-    /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside.
-    /// See [`Engine::allocate`].
+    /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside. Costs and errors are
+    /// those of [`Engine::allocate`].
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
         Ok(Memory::new(block, self.clone()))
     }
 
-    /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
-    /// request is made again if it says that it gave something back. See [`HostCalls::allocate_or_release`](crate::engine::HostCalls::allocate_or_release).
+    /// A block as from [`Pool::allocate`]. Where memory is short the library calls `last_resort`, with none of its
+    /// locks held, and makes the request again if `last_resort` returns true: it has given memory back. See
+    /// [`HostCalls::allocate_or_release`](crate::engine::HostCalls::allocate_or_release).
     pub fn allocate_or_release(
         &self,
         bytes: u64,
@@ -123,27 +124,28 @@ impl<D: HostApi> Pool<D> {
         Ok(Memory::new(block, self.clone()))
     }
 
-    /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
+    /// The device memory that the pool holds, in bytes: that of all its graphs and all its blocks.
     pub fn reserved(&self) -> Result<u64, Error> {
         Ok(self.statistics()?.reserved)
     }
 
-    /// The device memory that the driver itself took for the executables of the pool's living graphs, in bytes. It is
-    /// none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is measured.
+    /// The device memory that the driver itself took for the executables of the pool's living graphs, in bytes.
+    /// [`Pool::reserved`] does not count it. See [`Graph::driver_bytes`] for how it is measured.
     ///
     /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
     pub fn driver_bytes(&self) -> u64 {
         self.executables().measured
     }
 
-    /// What the executables of the pool's graphs come to. They are the driver's memory and none of [`Pool::reserved`].
+    /// The figures of the executables of the pool's graphs. They take memory of the driver's, which [`Pool::reserved`]
+    /// does not count.
     pub fn executables(&self) -> ExecutableFigures {
         self.executable_table().figures()
     }
 
-    /// From now on an executable is made when its graph is launched first, or [prepared](super::Graph::prepare), graphs
-    /// share executables as `options` says, and where the budget is short the one goes that was asked for longest ago
-    /// and is not [pinned](super::Graph::pin).
+    /// From now on an executable is made when its graph is first launched or [prepared](super::Graph::prepare), and
+    /// graphs share executables as `options` says. Where the budget is short, the executable is destroyed that was used
+    /// longest ago and is not [pinned](super::Graph::pin).
     ///
     /// Without this call each graph has an executable of its own, from the end of its capture on.
     ///
@@ -174,13 +176,13 @@ impl<D: HostApi> Pool<D> {
     /// # }
     /// ```
     ///
-    /// Whether two graphs are of one shape is proven by their nodes and edges ([`GraphShape::is_like`]), which are read at
-    /// the end of a capture, in some microseconds a node. The budget counts what the driver foresees for each executable,
-    /// and more where it was measured to take more ([`ExecutableFigures::counted`]). One is made even where more counts
-    /// than the budget, if what is foreseen for it and for those that are pinned fits. Executables of graphs that were
-    /// dropped and still run do not count. A driver gives a device nothing back for an executable that goes: the next one
-    /// gets that memory. Where one has to go that may run, the host waits for the pool's launches so far, in the launch
-    /// that needs the room.
+    /// Whether two graphs are of one shape is proven by their nodes and edges ([`GraphShape::is_like`]), which are read
+    /// at the end of a capture, in some microseconds a node. The budget counts what the driver foresees for each
+    /// executable, and more where it was measured to take more ([`ExecutableFigures::counted`]). An executable is made
+    /// even beyond the budget if what is foreseen for it and for the pinned ones fits. Executables of graphs that were
+    /// dropped and still run do not count. The driver gives no memory back to the device for an executable that is
+    /// destroyed: it uses the memory for the next one. Where an executable that may run has to be destroyed, the host
+    /// waits for the pool's launches so far, in the launch that needs the room.
     ///
     /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
     /// host updated by it are those of the capture again.
@@ -188,17 +190,17 @@ impl<D: HostApi> Pool<D> {
     /// [`GraphShape::is_like`]: crate::driver::GraphShape::is_like
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the driver's: then some executables may be too many still.
+    /// [`Error::OrderLost`], the driver's: then some executables may still exceed the budget.
     pub fn keep_executables(&self, options: ExecutableOptions) -> Result<(), Error> {
         self.change_executables("keep_executables", |executables, means| {
             executables.keep(options, means)
         })
     }
 
-    /// Destroys the executables that are not pinned, after a wait for the pool's graphs, and returns how many bytes were
-    /// foreseen for them. Each comes back when its graph is launched: while this pool sleeps, others can have the memory.
-    /// What [`Graph::executable`](super::Graph::executable) gave before must not be used any more, and parameters that the
-    /// host updated by it are those of the capture again.
+    /// Destroys the executables that are not pinned, after a wait for the pool's graphs, and returns how many bytes
+    /// were foreseen for them. Each is made again when its graph is launched: while this pool sleeps, executables of
+    /// other graphs can have the memory. What [`Graph::executable`](super::Graph::executable) gave before must not be
+    /// used any more, and parameters that the host updated by it are those of the capture again.
     pub fn release_executables(&self) -> Result<u64, Error> {
         self.change_executables("release_executables", |executables, means| {
             executables.evict_all(means)
@@ -210,8 +212,9 @@ impl<D: HostApi> Pool<D> {
         self.0.engine.pool_statistics(self.0.id)
     }
 
-    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far: before a graph's
-    /// inputs are filled anew, for instance. Costs nothing on the stream of the last launch.
+    /// Orders work that `stream` is given from now on after every launch of the pool's graphs so far: before a graph's
+    /// inputs are filled anew, for instance. Does not block the host, and costs nothing on the stream of the last
+    /// launch.
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
@@ -241,33 +244,34 @@ impl<D: HostApi> Pool<D> {
     /// [`HostCalls::suspend_discarding_outputs`](crate::engine::HostCalls::suspend_discarding_outputs).
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's: [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks) where blocks are
-    /// live that belong to no graph.
+    /// [`Error::OrderLost`]; those of that call, such as [`PoolRefusal::HasBlocks`](crate::PoolRefusal::HasBlocks)
+    /// where blocks are live that belong to no graph.
     pub fn suspend_discarding_outputs(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| {
             engine.suspend(pool, false, By::owner("suspend_discarding_outputs"))
         })
     }
 
-    /// Like [`Pool::suspend_discarding_outputs`], but what live blocks hold is lost too, whether they belong to a graph or
-    /// not.
+    /// Gives the pool's device memory back as [`Pool::suspend_discarding_outputs`] does, also where live blocks belong
+    /// to no graph: what they hold is lost too.
     pub fn suspend_discarding_all(&self) -> Result<u64, Error> {
         let by = By::owner("suspend_discarding_all");
         self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
-    /// How many bytes [`Pool::compact`] would give back. See [`HostCalls::excess_bytes`](crate::engine::HostCalls::excess_bytes).
+    /// How many bytes [`Pool::compact`] would give back to the driver. See
+    /// [`HostCalls::excess_bytes`](crate::engine::HostCalls::excess_bytes).
     pub fn excess_bytes(&self) -> Result<u64, Error> {
         self.0.engine.host().excess_bytes(self.0.id)
     }
 
-    /// Has the pool's graphs share as much memory as they can by now, after a wait for them, and returns
-    /// how many bytes went back to the driver. Addresses, and what live blocks hold, stay. See
+    /// Waits for the pool's graphs, lets them share as much memory as they can by now, and returns how many bytes went
+    /// back to the driver. Addresses, and what live blocks hold, stay. See
     /// [`HostCalls::compact_pool`](crate::engine::HostCalls::compact_pool).
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be short of a part of its
-    /// memory ([`Pool::is_short`]); [`Pool::resume`] goes on then.
+    /// [`Error::OrderLost`]; those of that call. After an error of the driver the pool may be short of a part of its
+    /// memory ([`Pool::is_short`]), which [`Pool::resume`] maps again.
     pub fn compact(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| engine.compact(pool, By::owner("compact")))
     }
@@ -280,11 +284,12 @@ impl<D: HostApi> Pool<D> {
         hold_launches(slice::from_ref(self), true, || change(self.engine(), self.id()))?
     }
 
-    /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
-    /// returns how many bytes it is.
+    /// Maps a suspended pool's memory again, at the same addresses and with undefined contents, and returns how many
+    /// bytes that is.
     ///
     /// # Errors
-    /// The engine's, when the device has no room for instance: the pool is suspended still.
+    /// Those of [`HostCalls::resume_pool`](crate::engine::HostCalls::resume_pool), where the device has no room for
+    /// instance: then the pool stays suspended.
     pub fn resume(&self) -> Result<u64, Error> {
         // When launches are held back no longer: an observer may call the pool.
         let _told = tell_later();

@@ -1,18 +1,18 @@
-//! Work on blocks: its uses are recorded, and a simulated driver stands in for a device.
+//! Submits work and records which blocks it uses; on a simulated driver it records a kernel instead.
 
 use std::sync::Arc;
 
 use super::{Capture, Error, Memory, Pool};
 use crate::driver::{AsStream, HostApi};
 
-/// A driver that takes work from programs which run the same with and without a device.
+/// A driver to which a program submits the same work with and without a device.
 pub trait Submit: HostApi {
     /// Does `work`, which launches something on `stream` that uses the device memory in `ranges`,
     /// each an address and a length in bytes. A simulated driver does not call it: in a capture it
     /// records a kernel with these ranges instead.
     ///
     /// # Errors
-    /// What `work` answers; on a simulated driver the driver's.
+    /// Those of `work`; on a simulated driver the driver's.
     fn submit<E: From<Error>>(
         &self,
         stream: impl AsStream,
@@ -45,8 +45,8 @@ impl<S: Submit> Submit for Arc<S> {
 }
 
 impl<D: Submit> Pool<D> {
-    /// Does `work`, which launches something on `stream` that uses `blocks`, and records these uses:
-    /// no block that is submitted with all work on it needs [`Memory::record_stream`].
+    /// Does `work`, which launches something on `stream` that uses `blocks`, and records these uses. A block all of
+    /// whose uses are submitted this way needs no [`Memory::record_stream`].
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<D: Submit> Pool<D> {
     /// ```
     ///
     /// # Errors
-    /// The engine's, before `work` is called; what `work` answers.
+    /// Those of [`Memory::record_stream`], before `work` is called; those of `work`.
     pub fn submit<'a, E: From<Error>>(
         &self,
         stream: impl AsStream,
@@ -79,10 +79,11 @@ impl<D: Submit> Pool<D> {
 }
 
 impl<D: Submit> Capture<D> {
-    /// As [`Pool::submit`], in the capture: `stream` is a stream of it.
+    /// Does `work`, which launches something that uses `blocks` on `stream`, a stream of the capture, and records these
+    /// uses as [`Pool::submit`] does.
     ///
     /// # Errors
-    /// As for [`Pool::submit`].
+    /// Those of [`Pool::submit`].
     pub fn submit<'a, E: From<Error>>(
         &self,
         stream: impl AsStream,

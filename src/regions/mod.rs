@@ -1,10 +1,10 @@
 //! Memory by tag that sleeps and wakes.
 //!
-//! A *region* is all pools that were made with one tag ([`PoolConfig::tag`](crate::PoolConfig::tag)): weights, key-value blocks,
-//! the graphs of one model. [`Regions::sleep`] gives the device memory of regions back to the driver and
-//! [`Regions::wake`] brings it again, at the same addresses: blocks, views and pointers stay valid, and graphs
-//! replay without a recapture. What becomes of what live blocks hold, and outputs of graphs that were freed, is the
-//! region's choice ([`Backup`]).
+//! A *region* is all pools that were made with one tag ([`PoolConfig::tag`](crate::PoolConfig::tag)): weights,
+//! key-value blocks, the graphs of one model. [`Regions::sleep`] gives the device memory of regions back to the driver
+//! and [`Regions::wake`] brings it again, at the same addresses: blocks, views and pointers stay valid, and graphs
+//! replay without a recapture. [`Backup`] says, region by region, what becomes of the contents of live blocks and of
+//! freed outputs of graphs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,9 +30,10 @@
 //! # }
 //! ```
 //!
-//! Contents are read to page-locked memory of the host by one stream, in pieces, while that of pieces that have been read
-//! goes, or through a little of it to files; waking writes each piece as soon as it is mapped. It stays page-locked for the
-//! next sleep ([`Regions::free_host`] gives it back), since locking pages takes longer than copying them.
+//! One stream copies contents, piece by piece, to page-locked memory of the host, or through a little of it to files;
+//! pieces that have been copied are unmapped meanwhile. Waking copies each piece back as soon as it is mapped. Host
+//! memory stays page-locked for the next sleep, since locking pages takes longer than copying them
+//! ([`Regions::free_host`] gives it back).
 
 mod files;
 mod host;
@@ -55,16 +56,16 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use host::give_back;
 use kept::{HostCopies, Moving};
 
-/// What becomes of what a region's live blocks hold while it sleeps.
+/// What becomes of the contents of a region's live blocks while it sleeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Backup {
-    /// It is kept in memory of the host.
+    /// The contents are kept in page-locked memory of the host.
     #[default]
     Host,
-    /// It is kept in a file in this folder. Of memory of the host a sleep and a wake take at most 4 MiB for each thread
-    /// ([`Transfer::host_threads`]). Each sleep of a region makes a file, which has no name for other processes to find,
-    /// and goes when all that it keeps is awake or the process ends. A relative path counts from where the process is at
-    /// the sleep. Needs Unix.
+    /// The contents are kept in a file in this folder. A sleep and a wake take at most 4 MiB of host memory for each
+    /// thread ([`Transfer::host_threads`]). Each sleep of a region makes a file without a name, so that other processes
+    /// cannot find it. The system deletes it when all that it keeps is awake or the process ends. A relative path
+    /// counts from the process's working folder at the sleep. Needs Unix.
     File(Arc<Path>),
     /// It is kept in this file, which other processes may name too: workers that hold the same weights keep them once. A
     /// process that goes to sleep reads the file that is there, byte by byte. If it holds what the process would write, the
@@ -78,7 +79,7 @@ pub enum Backup {
     Shared(Arc<Path>),
     /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
-    /// It stays on the device: the region does not sleep.
+    /// The contents stay on the device: the region does not sleep.
     Device,
 }
 
@@ -119,9 +120,9 @@ impl<'a> From<Option<&'a [&'a str]>> for Tags<'a> {
     }
 }
 
-/// The regions of an engine. One object for an engine: what one has put to sleep no other can wake.
+/// The regions of an engine. An engine needs one such value: no other can wake what this one has put to sleep.
 ///
-/// Dropping it while regions sleep loses what they hold; their pools can only be destroyed then.
+/// Dropping it while regions sleep loses their contents; their pools can only be destroyed then.
 pub struct Regions<D: Transfer> {
     engine: Arc<Engine<D>>,
     /// Tells those of a process apart.
@@ -152,12 +153,12 @@ struct Known {
 pub struct Moved {
     /// Device memory that went or came, in bytes.
     pub bytes: u64,
-    /// What was copied to the host, or to a file, or from there, in bytes: what live blocks held, and outputs of graphs.
+    /// Bytes that were copied to or from the host or a file: contents of live blocks and outputs of graphs.
     pub copied_bytes: u64,
-    /// What went or came without its contents, in bytes: free memory, temporary memory of graphs, and all of a region
-    /// whose contents are not kept.
+    /// Bytes that went or came without contents: free memory, temporary memory of graphs, and all of a region whose
+    /// contents are not kept.
     pub dropped_bytes: u64,
-    /// What the call took for all its regions, a wait for the device and for other calls of the regions included.
+    /// How long the call took for all its regions, with its waits for the device and for other calls of the regions.
     pub time: Duration,
 }
 
@@ -175,13 +176,13 @@ pub struct Region {
     pub awake_bytes: u64,
     /// Device memory that it had and gave back, in bytes; it asks for this again when it wakes.
     pub asleep_bytes: u64,
-    /// What is kept of it in memory of the host, in bytes.
+    /// Contents that are kept in memory of the host, in bytes.
     pub host_bytes: u64,
-    /// What is kept of it in files, in bytes.
+    /// Contents that are kept in files, in bytes.
     pub file_bytes: u64,
-    /// Its latest sleep; none where it did not sleep yet, or slept without memory.
+    /// The region's latest sleep; `None` if it has not slept yet, or slept without memory.
     pub slept: Option<Moved>,
-    /// Its latest wake, likewise.
+    /// The region's latest wake; `None` if it has not woken yet, or woke without memory.
     pub woke: Option<Moved>,
 }
 
@@ -203,26 +204,26 @@ impl<D: Transfer> Regions<D> {
         &self.engine
     }
 
-    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which nothing was said
-    /// have [`Backup::Host`]. It stays said while the region has no pools, until [`Regions::forget`].
+    /// Sets what becomes of the contents of a region's live blocks, from its next sleep on. A region without this call
+    /// has [`Backup::Host`]. The choice is remembered while the region has no pools, until [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
         self.told.lock().backups.insert(tag.into(), backup);
     }
 
-    /// Forgets what was said of a region; does nothing where nothing was. One that has pools has [`Backup::Host`] from now
-    /// on. One that has none is unknown from now on and does not sleep: pools that are made of its tag later
-    /// are awake.
+    /// Forgets what [`Regions::set_backup`] has set for a region; does nothing where nothing was set. A region with
+    /// pools has [`Backup::Host`] from now on. A region without pools is unknown from now on and does not sleep: pools
+    /// that are made with its tag later are awake.
     ///
-    /// A region that has no pools and of which nothing was said is forgotten by itself.
+    /// A region without pools for which nothing was set is forgotten by itself.
     pub fn forget(&self, tag: &str) {
         let mut told = self.told.lock();
         told.backups.remove(tag);
         self.forget_asleep(&told);
     }
 
-    /// Sets whether what is kept of a pool stays on the host when the pool wakes, until a call is to put it to sleep again
-    /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
-    /// sleep.
+    /// Sets whether the kept contents of a pool stay on the host when the pool wakes, until a call puts it to sleep
+    /// again or it is destroyed; [`Regions::show_kept`] shows them meanwhile. At first they do not stay, and the host
+    /// memory serves the next sleep.
     pub fn retain(&self, retains: bool) {
         self.told.lock().retains = retains;
         // Where another call is at it, the next sleep, wake or `free_host` tidies.
@@ -231,19 +232,18 @@ impl<D: Transfer> Regions<D> {
         }
     }
 
-    /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
-    /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
-    /// allocations from them, captures into them and launches of graphs of their
-    /// [`Pool`]s are refused, also where a pool had no memory or is made while its region sleeps.
-    /// Blocks can be freed, and graphs released.
+    /// Waits for the device, gives the device memory of regions back to the driver, and returns how many bytes went.
+    /// From the call until the regions are awake no work may be submitted that uses their memory; allocations from
+    /// them, captures into them and launches of graphs of their pools are refused, also where a pool had no memory or
+    /// is made while its region sleeps. Blocks can be freed, and graphs released.
     ///
-    /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
-    /// not have it mapped.
+    /// Before the call, the program waits for work of other devices that uses the regions' memory. Other processes must
+    /// not have that memory mapped.
     ///
-    /// Kept are what live blocks hold, outputs of graphs that were freed after their captures, and inputs that
-    /// captures freed. What a capture both allocated and freed is not: each launch is taken to write that anew. So
-    /// what only the run of the capture wrote there, as a library does that initialises its workspace by eager work
-    /// meanwhile, is lost, and launches read anything.
+    /// The contents of live blocks are kept, of outputs of graphs that were freed after their captures, and of inputs
+    /// that captures freed. Blocks that a capture both allocated and freed are not kept: the library assumes that each
+    /// launch writes them before reading. If eager work wrote to such a block during the capture, as a library may that
+    /// initialises its workspace, that is lost, and launches read undefined data.
     ///
     /// Regions that sleep stay as they are.
     ///
@@ -258,31 +258,32 @@ impl<D: Transfer> Regions<D> {
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::Unknown`],
     /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
     /// [`PoolRefusal::CannotSuspend`] (memory from a source, or without virtual memory), [`PoolRefusal::Exported`]
-    /// (memory that must stay), [`PoolRefusal::HasBlocks`] (which other pools have borrowed),
-    /// [`Error::Backup`] (a file cannot be written, or the host has no memory), which gives back what was locked, and
-    /// [`Error::OrderLost`]. After one of the driver's
-    /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
+    /// (memory that must stay), [`PoolRefusal::HasBlocks`] (blocks of other pools lie in the memory), [`Error::Backup`]
+    /// (a file cannot be written, or the host has no memory), which gives back what was locked, and
+    /// [`Error::OrderLost`]. After an error of the driver the regions may sleep in part: another sleep goes on from
+    /// there, and waking brings all back with its contents.
     pub fn sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         self.shut(tags, true)?.sleep()
     }
 
-    /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
-    /// must have completed; launches of graphs of their [`Pool`]s, and work on freed blocks,
-    /// are looked at. The host waits for the copies, for pages to be locked and for other calls of the engine and the
-    /// regions, as there.
+    /// Puts regions to sleep as [`Regions::sleep`] does, without a wait for submitted work. Work on live blocks of the
+    /// regions must have completed, which the engine cannot check; it checks launches of graphs of their pools and work
+    /// on freed blocks. The host still waits for the copies, for pages to be locked and for other calls of the engine
+    /// and the regions.
     ///
     /// # Errors
-    /// As [`Regions::sleep`], and [`PoolRefusal::Runs`].
+    /// Those of [`Regions::sleep`], and [`PoolRefusal::Runs`].
     pub fn try_sleep<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         self.shut(tags, false)?.sleep()
     }
 
-    /// The first part of [`Regions::sleep`], or of [`Regions::try_sleep`] without `wait`: nothing is handed out, captured
-    /// into or launched of the regions from now on. [`Shut::sleep`] is the rest. For hosts that hold locks of their own
-    /// against captures and launches: they need not for the rest. Until that, other calls that move these regions wait.
+    /// The first part of [`Regions::sleep`], or of [`Regions::try_sleep`] without `wait`: nothing is handed out,
+    /// captured into or launched of the regions from now on. [`Shut::sleep`] is the rest. For hosts that keep captures
+    /// and launches away by locks of their own: they may release these locks before [`Shut::sleep`]. Until the value is
+    /// used or dropped, other calls that move these regions wait.
     ///
     /// # Errors
-    /// As there; then nothing has changed.
+    /// Those of [`Regions::sleep`] or [`Regions::try_sleep`]; then nothing has changed.
     #[doc(hidden)]
     pub fn shut<'a>(&self, tags: impl Into<Tags<'a>>, wait: bool) -> Result<Shut<'_, D>, Error> {
         let tags = tags.into().names();
@@ -366,18 +367,19 @@ impl<D: Transfer> Regions<D> {
         Moment { begun, regions }
     }
 
-    /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held; returns how many bytes came. The host waits for
-    /// the copies: any stream may use the memory then.
+    /// Brings the device memory of sleeping regions back at the same addresses, with the contents of their live blocks,
+    /// and returns how many bytes came. The host waits for the copies: afterwards any stream may use the memory.
     ///
-    /// Where memory is short what is free in other pools goes for it, as in [`Engine::allocate`].
+    /// Where memory is short, free memory of other pools goes back to the driver first, as in [`Engine::allocate`].
     ///
     /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile, at some 18
     /// us a MiB. Calls of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`],
-    /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's. All
-    /// that was asked for sleeps then, and what is kept is untouched: waking again, or fewer regions, goes on.
+    /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's.
+    /// Then all regions of the call sleep, with their contents untouched: the call may be made again, or for fewer
+    /// regions.
     pub fn wake<'a>(&self, tags: impl Into<Tags<'a>>) -> Result<u64, Error> {
         let tags = tags.into().names();
         // When no lock is held any more: an observer may call the regions and their pools.
@@ -406,14 +408,15 @@ impl<D: Transfer> Regions<D> {
         self.end(&mut copies, (&owned, &ids), before, came)
     }
 
-    /// Whether a region sleeps, or a part of it.
+    /// Whether a region, or a part of it, sleeps.
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
-    /// The figures of all regions, in the order of their tags: of one that moves, as far as it has moved.
+    /// The figures of all regions, in the order of their tags. For a region that goes to sleep or wakes right now they
+    /// show how far it is.
     pub fn report(&self) -> Vec<Region> {
         let told = self.told.lock();
         let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
@@ -440,11 +443,12 @@ impl<D: Transfer> Regions<D> {
         regions.into_values().collect()
     }
 
-    /// Shows what is kept of a range of a sleeping pool, an address and a size in bytes, part by part and in order:
-    /// where a part is in memory of the host, and its size in bytes. What a file keeps is read there, part by part. A part
-    /// stays there until `show` returns, which may not call these regions: other threads' calls of them wait meanwhile, and
-    /// its own would wait for ever. False, and nothing is shown, where not all of it is kept, or the pool is awake and
-    /// nothing is retained ([`Regions::retain`]); what is retained is what lay there at the pool's latest sleep.
+    /// Shows the kept contents of a range of a sleeping pool, given by address and size in bytes. `show` gets the parts
+    /// in order: the place of each in host memory, and its size in bytes. Contents that a file keeps are read into host
+    /// memory part by part. A part stays there until `show` returns. `show` must not call these regions: other threads'
+    /// calls wait meanwhile, and its own would wait for ever. Returns false, and shows nothing, where not all of the
+    /// range is kept, or the pool is awake and its contents were not retained ([`Regions::retain`]). Retained contents
+    /// are those of the pool's latest sleep.
     ///
     /// # Errors
     /// The driver's, and [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that: some
@@ -462,20 +466,20 @@ impl<D: Transfer> Regions<D> {
         copies.show(self.engine.driver(), (pool, asleep), range, show)
     }
 
-    /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
-    /// earlier sleeps needed. Files are not counted ([`Region::file_bytes`]).
+    /// Page-locked host memory that the regions hold, in bytes: for contents of sleeping regions, and left over from
+    /// earlier sleeps. Files are not counted ([`Region::file_bytes`]).
     pub fn host_bytes(&self) -> u64 {
         self.told.lock().host_bytes
     }
 
-    /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
-    /// took: the next sleep that keeps as much locks none. Costs some 45 us a MiB where the process has 16
-    /// processors, as many of which lock pages as the driver says ([`Transfer::host_threads`]), and 330 by one thread;
-    /// other calls of these regions wait meanwhile, those of the engine do not.
+    /// Locks host pages ahead until `bytes` bytes of locked memory are unused, and returns how many bytes were locked
+    /// for that: the next sleep that keeps so much locks none. Costs some 45 us a MiB with 16 threads and 330 with one;
+    /// the driver says how many threads lock pages ([`Transfer::host_threads`]). Other calls of these regions wait
+    /// meanwhile, calls of the engine do not.
     ///
     /// # Errors
-    /// [`Error::Backup`], which gives back what it had locked; before any is locked, where these regions would hold more
-    /// than the host has for this process ([`Transfer::host_memory`]). The driver's.
+    /// [`Error::Backup`]: pages that were locked by the call are given back. Where the regions would hold more than the
+    /// host has for this process ([`Transfer::host_memory`]), it is returned before any page is locked. The driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
@@ -491,8 +495,8 @@ impl<D: Transfer> Regions<D> {
         Ok(copies.host().held() - before)
     }
 
-    /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
-    /// bytes that was. The next sleep has to lock pages anew. No other call waits while that memory goes.
+    /// Gives unused page-locked memory back to the host, and returns how many bytes that was. The next sleep has to
+    /// lock pages anew. No other call waits meanwhile.
     pub fn free_host(&self) -> Result<u64, Error> {
         let mut copies = self.copies.lock();
         copies.wait(&self.engine)?;
@@ -558,7 +562,7 @@ impl<D: Transfer> Regions<D> {
     }
 }
 
-/// Regions that are shut to sleep. Dropped, it opens them again.
+/// Regions that are shut to sleep. Dropping this value opens them again.
 #[doc(hidden)]
 #[must_use = "the regions do not sleep"]
 pub struct Shut<'a, D: Transfer> {
@@ -586,10 +590,10 @@ struct Sleep<'a, D: Transfer> {
 }
 
 impl<D: Transfer> Shut<'_, D> {
-    /// Copies what is kept, unmaps the memory, and returns how many bytes went.
+    /// Copies the contents that are kept, unmaps the memory, and returns how many bytes went.
     ///
     /// # Errors
-    /// As [`Regions::sleep`].
+    /// Those of [`Regions::sleep`].
     pub fn sleep(mut self) -> Result<u64, Error> {
         let Some(sleep) = self.movement.take() else { return Ok(0) };
         let Self { regions, call, ref mut copies, .. } = self;

@@ -7,8 +7,8 @@ use super::{text, TEXT_LIMIT};
 /// Found text is cut here in messages, in characters.
 const QUOTE_LIMIT: usize = 80;
 
-/// Why there are no settings: the first thing that is not allowed, with the variable's name where it is one's.
-/// Positions (`at`) are bytes of the text, counted from 0.
+/// Why a text gives no settings: the first thing in it that is not allowed, with the name of the environment variable
+/// if the text is a variable's. Positions (`at`) are bytes of the text, counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the names of most fields say what they are")]
 #[non_exhaustive]

@@ -1,12 +1,12 @@
 //! The allocator's settings: values only, and the one-line text that they are written as.
 //!
-//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space allowed around every
-//! token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576 bytes. A key may stand once.
+//! The text has the form of PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space allowed
+//! around every token. A key that PyTorch has too means the same here. One MB is 1,048,576 bytes. A key may stand once.
 //!
 //! [`Settings`] has the keys as a table.
 //!
-//! Keys of PyTorch that mean nothing here are refused with the reason. `True` and `False` are
-//! written as PyTorch demands it.
+//! Keys of PyTorch that mean nothing here are refused with the reason. Booleans are written `True` and `False`, as in
+//! PyTorch.
 //!
 //! ```
 //! use regraph::settings::Settings;
@@ -113,11 +113,11 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Free blocks of at least this size are never split, and only requests of at least this size get them. At least 20. Default: no limit.
+    /// Free blocks of at least this size are never split, and only requests of at least this size get them. At least 20 MB. Default: no limit.
     max_split_bytes: Option<u64> = None,
         "max_split_size_mb": Optional<Megabytes>, "a whole number of MB from 20 to 17592186044415",
         |it| it.is_none_or(|bytes| bytes >= SPLIT_LEAST);
-    /// A request of at least `max_split_size_mb` takes a free block only if that is less than this much larger. At least 20. Default: 20.
+    /// A request of at least `max_split_size_mb` takes a free block only if the block is less than this much larger. At least 20 MB. Default: 20 MB.
     max_non_split_rounding_bytes: u64 = 20 << 20,
         "max_non_split_rounding_mb": Megabytes, "a whole number of MB from 20 to 17592186044415",
         |it| it >= SPLIT_LEAST;
@@ -133,7 +133,7 @@ settings! {
     /// Segments are reserved address ranges that grow in place. PyTorch's default is `False`. Default: `True`.
     expandable_segments: bool = true,
         "expandable_segments": Boolean, BOOLEAN;
-    /// Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Sharing::share`](crate::engine::Sharing::share), but memory that is not mapped. Default: `False`.
+    /// Whether memory is made so that other processes can map it and network cards can reach it; without this, [`Sharing::share`](crate::engine::Sharing::share) shares only memory that is not mapped. Default: `False`.
     exportable: bool = false,
         "exportable": Boolean, BOOLEAN;
     /// The most that may be held, as a share of the device's memory. Above 0, at most 1. Default: off.
@@ -149,12 +149,12 @@ settings! {
         |it| it.is_none_or(|bytes| bytes >= 1 << 20);
     /// The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. Default: off.
     ///
-    /// `None` leaves it to the host, which may let single captures map ahead ([`HostCalls::begin_served`]).
+    /// With `None` no capture maps ahead, unless the host lets single captures do so ([`HostCalls::begin_served`]).
     ///
-    /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a capture costs.
-    /// With a step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So it is for
-    /// programs that register no memory of captures under way anywhere, as communication libraries do, and that write
-    /// to no block of one from outside without recording it first ([`Engine::record_stream`]).
+    /// Every mapping costs the driver some 30 us, so growth by small pieces can be most of what a capture costs. With a
+    /// step, pieces that were mapped in a capture are exchanged for smaller ones before it ends. So the program must
+    /// not register memory of captures under way, as communication libraries do, and must not write to a block of such
+    /// a capture from outside without recording the use first ([`Engine::record_stream`]).
     ///
     /// [`HostCalls::begin_served`]: crate::engine::HostCalls::begin_served
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
@@ -163,23 +163,23 @@ settings! {
     /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `auto`, as they ask for it, close together where a warm-up on one stream or an earlier capture has asked for the same; `learned`, by warm-ups on several streams too; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
     ///
     /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least memory that they
-    /// can run on, which blocks share by what the graph proves of their order. So it is for programs that register no
-    /// memory of captures under way anywhere, as communication libraries do, that touch no block of one from outside
-    /// before it has ended here, and that launch no graph before. A mapping costs the driver some 20 us, for any size.
-    /// What work that is not captured writes to blocks until then, as a library does that initialises its workspace
-    /// meanwhile, is not in the memory that they get; [`Engine::allocate_fixed`] gives blocks that keep it.
+    /// can run on; blocks share it where the graph proves their order. Until a capture has ended here, the program must
+    /// not register its memory, as communication libraries do, must not touch its blocks from outside, and must not
+    /// launch its graph. What work outside the capture writes to its blocks until then, as a library may that
+    /// initialises its workspace, is lost; blocks of [`Engine::allocate_fixed`] keep it. A mapping costs the driver
+    /// some 20 us, for any size.
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] what was asked for outside captures lately, and each
-    /// capture that keeps a record, teaches the next captures that begin with a request for as many bytes, or for fewer
-    /// (a smaller batch). Their blocks lie by a layout that a short search makes at their first request, if it takes
-    /// less than they are expected to take without. What several streams knew of each other outside captures is
-    /// guessed, and by a wrong guess a capture takes more than without: [`PlanChoice::Auto`] follows no run on several
-    /// streams. Runs that the host marks teach in any case ([`Plans::learn`](crate::engine::Plans::learn)). By a layout
-    /// more blocks have the place of one that was freed: what only the run of the capture wrote to a block that it
-    /// frees is overwritten sooner. With [`PlanChoice::None`] captures follow marked runs alone; else each block goes
-    /// where it fits, and captures of the same work may take more.
+    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] the engine learns from recent requests outside captures,
+    /// and from each capture that keeps a record. A later capture whose first request is for as many bytes, or for
+    /// fewer (a smaller batch), then places its blocks by a layout that a short search makes at that request, if the
+    /// layout takes less memory than its blocks as they come. What several streams knew of each other outside captures
+    /// is guessed, and after a wrong guess a capture takes more memory than without: [`PlanChoice::Auto`] follows no
+    /// run on several streams. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach with
+    /// every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
+    /// block that it frees is overwritten sooner. With [`PlanChoice::None`] captures follow only marked runs. Without
+    /// one each block goes where it fits.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, auto, learned or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
@@ -200,15 +200,15 @@ settings! {
         |it| it != Some(0);
     /// How many times as long a layout is searched for, where the least memory is not found at once: for runs that the host has learned and for captures that are run twice. At least 1; more than about thirteen seconds on one core are never searched. Default: 1.
     ///
-    /// Once takes some 0.15 s for some hundred blocks. Layouts do not depend on the machine's speed. The search runs at
-    /// a capture's first request if it follows what the host had learned
-    /// ([`Plans::learn`](crate::engine::Plans::learn)).
+    /// With 1 a search takes some 0.15 s for some hundred blocks. Layouts do not depend on the machine's speed. The
+    /// search for a run that the host has marked ([`Plans::learn`](crate::engine::Plans::learn)) is made at the first
+    /// request of the capture that follows it.
     plan_search: usize = 1,
         "plan_search": Number, "a whole number, at least 1: so many times as long", |it| it != 0;
     /// What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). Default: `auto`.
     programmatic: Programmatic = Programmatic::default(),
         "programmatic": Name, "auto, deny, lag or trust";
-    /// Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). Default: `cross_stream`.
+    /// Which streams may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). Default: `cross_stream`.
     reuse: Reuse = Reuse::default(),
         "reuse": Name, "cross_stream, own_stream or deferred";
     /// Whether the checker judges each capture at its end. Default: `True`.
@@ -216,18 +216,18 @@ settings! {
         "check": Boolean, BOOLEAN;
     /// Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). Default: `False`.
     ///
-    /// What is found is in the capture's report ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)),
-    /// and all but bare guesses is logged as a warning. Only where captures keep a journal: with `check`, or
+    /// The capture's report lists the reads ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)); all
+    /// but bare guesses are logged as a warning. The search needs a journal: `check`, or
     /// [`Config::journal`](crate::Config::journal).
     early_reads: bool = false,
         "early_reads": Boolean, BOOLEAN;
     /// For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. Default: `False`.
     ///
-    /// Bytes of 0xFF are not a number as floating-point numbers, and negative as integers. Filled is what
-    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's device, by
-    /// the stream of the launch and before it; where a capture into one is under way, before the next launch. Only for
+    /// Bytes of 0xFF are NaN as floating-point numbers and -1 as signed integers. The stream of the launch fills the
+    /// memory that [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on its device,
+    /// before the launch, or before a later launch where a capture into such a pool is under way. This happens only for
     /// graphs that are launched through [`Graph`](crate::Graph) or [`graphs::Lease`](crate::graphs::Lease). Memory that
-    /// captures get at their end, as planned, is not filled: it never holds what the run of the capture wrote.
+    /// captures get at their end (`plan:exact`) is not filled: it never holds what the run of the capture wrote.
     poison: bool = false,
         "poison": Boolean, BOOLEAN;
     /// How many events the history keeps; 0 turns it off. Default: 0.
@@ -249,17 +249,18 @@ settings! {
 }
 
 impl Settings {
-    /// Reads settings; what the text leaves out keeps its default. The empty text is the default.
+    /// Reads settings from their text; a key that the text leaves out keeps its default. The empty text gives the
+    /// defaults.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         Self::default().overlaid(text)
     }
 
-    /// Every key with its value, as the text has it; empty where there is none, which the text cannot say.
+    /// Every key with its value as text. The value is empty for no limit or off, which a text cannot say.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         KEYS.iter().map(|key| (key.name(), key.value(self)))
     }
 
-    /// What they say of plans, if captures are to have any.
+    /// The bounds for plans at captures' ends; `None` unless `plan` is `exact`.
     pub fn plan_options(&self) -> Option<Options> {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let options = Options::default()
@@ -270,23 +271,25 @@ impl Settings {
         (self.plan == PlanChoice::Exact).then_some(options)
     }
 
-    /// Reads the settings from their text as [`Settings::parse`] does; what the text leaves out stays as it is here.
+    /// Reads settings from their text as [`Settings::parse`] does; a key that the text leaves out keeps its value in
+    /// `self`.
     pub fn overlaid(self, text: &str) -> Result<Self, SettingsError> {
         text::parse(text, self, Dialect::Own)
     }
 
-    /// Reads the settings from a text that is meant for PyTorch; what it leaves out stays as it is here. The last of
-    /// several values of a key counts, and keys of PyTorch that mean nothing here are returned, in the text's order.
+    /// Reads settings from a text that is meant for PyTorch; a key that the text leaves out keeps its value in `self`.
+    /// The last of several values of a key counts. Keys of PyTorch that mean nothing here are returned, in the text's
+    /// order.
     pub fn overlaid_by_pytorch(self, text: &str) -> Result<(Self, Vec<String>), SettingsError> {
         let mut unused = Vec::new();
         let settings = text::parse(text, self, Dialect::PyTorch(&mut unused))?;
         Ok((settings, unused))
     }
 
-    /// Whether all values are in the bounds that the text has to keep; fields set in code may not be.
+    /// Checks that all values are within the bounds that a text has to keep; fields that are set in code may not be.
     ///
     /// # Errors
-    /// [`SettingsError::Value`] for the first that is not.
+    /// [`SettingsError::Value`] for the first value that is not.
     pub fn validate(&self) -> Result<(), SettingsError> {
         KEYS.iter().try_for_each(|key| key.validate(self))
     }
@@ -298,13 +301,13 @@ impl Settings {
         Self::default().overlaid_by_environment()
     }
 
-    /// Reads the settings from the process environment as [`Settings::from_environment`] does; what it leaves out
-    /// stays as it is here.
+    /// Reads settings from the process environment as [`Settings::from_environment`] does; a key that the environment
+    /// leaves out keeps its value in `self`.
     pub fn overlaid_by_environment(self) -> Result<Self, SettingsError> {
         self.overlaid_by(|name| std::env::var_os(name))
     }
 
-    /// As [`from_environment`](Self::from_environment), with the variables that `lookup` knows.
+    /// Reads settings as [`from_environment`](Self::from_environment) does, from the variables that `lookup` knows.
     pub fn from_variables(
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SettingsError> {

@@ -10,14 +10,14 @@ const FIRST_LOG: u32 = 20;
 
 /// How the sizes of requests are rounded up: `roundup_power2_divisions`. Off by default.
 ///
-/// Sizes fall into 16 intervals between powers of two, from 1 MB; the first one also holds what is
-/// smaller, and the last one, from 32 GB, what is larger. Each has a number of divisions *D*, a
-/// power of two. A size above 512·*D* bytes is rounded up to the next of *D* even steps between
-/// the two powers of two around it; any other, or where *D* is 1, to a multiple of 512.
+/// Sizes fall into 16 intervals between powers of two, from 1 MB; the first one also holds what is smaller, and the
+/// last one, from 32 GB, what is larger. Each interval has a number of divisions *D*, a power of two. A size above
+/// 512·*D* bytes is rounded up to the next of *D* even steps between the two powers of two around it; any other size,
+/// or where *D* is 1, is rounded up to a multiple of 512 bytes.
 ///
-/// In the text it is one *D* for all sizes, or a list such as `[256:1,512:2,1024:4,>:8]`. A key of the list is the
-/// begin of an interval in MB, and 65536 means the last one too. The first key also holds for all intervals below it,
-/// `>` for all above the key before it, and an interval that is not named has no divisions. 0 divisions are 1.
+/// In the text this is one *D* for all sizes, or a list such as `[256:1,512:2,1024:4,>:8]`. A key of the list is the
+/// begin of an interval in MB; 65536 means the last interval too. The first key also holds for all intervals below it,
+/// `>` for all intervals above the key before it. An interval that is not named has no divisions. 0 divisions mean 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rounding {
     /// The binary logarithm of each interval's divisions.
@@ -33,7 +33,7 @@ impl Rounding {
         Self::from_divisions([divisions; Self::INTERVALS])
     }
 
-    /// Divisions by interval, that from 1 MB first; `None` if one is not a power of two.
+    /// Divisions by interval, the interval from 1 MB first; `None` if one is not a power of two.
     pub fn from_divisions(divisions: [u64; Self::INTERVALS]) -> Option<Self> {
         let mut logs = [0; Self::INTERVALS];
         for (log, divisions) in logs.iter_mut().zip(divisions) {
@@ -55,14 +55,14 @@ impl Rounding {
         Self { logs: (u128::from(high) << 64 | u128::from(low)).to_le_bytes() }
     }
 
-    /// The divisions by interval, that from 1 MB first; 1 where rounding is off.
+    /// The divisions by interval, the interval from 1 MB first; 1 where rounding is off.
     pub fn divisions(&self) -> [u64; Self::INTERVALS] {
         self.logs.map(|log| 1 << log)
     }
 
     /// The size of the block for a request of so many bytes: a multiple of 512, at least 512.
     ///
-    /// Exact up to 2^60 bytes, and never more than 2^60 for those. It does not panic for more.
+    /// Exact for requests up to 2^60 bytes, and never more than 2^60 for those. Does not panic for larger requests.
     #[inline]
     pub fn round(&self, bytes: u64) -> u64 {
         // One comparison for all intervals: off is the usual case.

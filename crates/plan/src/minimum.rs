@@ -1,8 +1,8 @@
 //! The least memory that a capture needs, in any placement that adds no edges to its graph.
 //!
-//! It is the weight of a heaviest antichain of the blocks' order ([`lifetimes`](crate::lifetimes)): no
-//! two blocks of it precede one another, so none can have another's memory. Less does not do, and as
-//! much does, page by page ([`cover`](crate::cover), [`plan`](crate::plan)).
+//! It is the weight of a heaviest antichain of the blocks' order ([`lifetimes`](crate::lifetimes)): no two blocks of it
+//! precede one another, so none can have another's memory. No placement needs less, and page by page so much is enough
+//! ([`cover`](crate::cover), [`plan`](crate::plan)).
 //!
 //! [`Minimum::of`] finds it for the lifetimes of any capture.
 
@@ -10,24 +10,24 @@ use crate::cover::{Heaviest, Item, Items};
 use crate::lifetimes::Lifetimes;
 use regraph_record::journal::BlockNumber;
 
-/// The least memory for a capture, and why less does not do.
+/// The least memory for a capture, and the proof that less is not enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Minimum {
-    /// In bytes, blocks as they occupy them.
+    /// The least memory in bytes, with block sizes as occupied.
     pub bytes: u64,
     /// Blocks of which no two precede one another, in the order of their allocation: together they
     /// occupy `bytes`.
     pub antichain: Vec<BlockNumber>,
-    /// Of each stream the last one of them; of a stream that was set back, more.
+    /// The last antichain block of each stream; several of a stream that was set back.
     ///
     /// What a threshold knows holds all that those before it on its stream know, and no block of the
     /// antichain needs only what a threshold knows. That is enough for no two of them to precede one
     /// another, and can be seen by comparing each block with each threshold.
     pub thresholds: Vec<BlockNumber>,
-    /// Who passes memory on to whom, and how many bytes: page by page, so much as `bytes` does.
+    /// Which block passes memory on to which, and how many bytes: a placement in `bytes` bytes, page by page.
     pub flows: Vec<(BlockNumber, BlockNumber, u64)>,
-    /// Whether no placement can do with less. False only where [`Lifetimes::is_exact`] is.
+    /// Whether no placement needs less. False only where [`Lifetimes::is_exact`] is false.
     pub exact: bool,
 }
 
@@ -64,7 +64,7 @@ impl Minimum {
         }
     }
 
-    /// What it comes to in whole pieces of `granularity` bytes.
+    /// The least memory in bytes, rounded up to whole pieces of `granularity` bytes.
     ///
     /// # Panics
     /// Panics where `granularity` is zero.
@@ -73,7 +73,7 @@ impl Minimum {
     }
 }
 
-/// How many times the least memory is reserved; `None` where none is needed.
+/// Reserved over least memory; `None` where no memory is needed.
 pub fn ratio(reserved_bytes: u64, minimum_bytes: u64) -> Option<f64> {
     (minimum_bytes > 0).then(|| reserved_bytes as f64 / minimum_bytes as f64)
 }

@@ -85,8 +85,8 @@ def region(
         tag: The region's name. All memory of one name sleeps and wakes together.
         backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
             page-locked memory of the host, "file" in a file, "shared" in one that other processes may keep theirs in,
-            "none" drops it, and "device" keeps the region awake where a call is for all regions. `None` leaves that as
-            it is, which is "host" at first.
+            "none" drops it, and with "device" the region does not sleep. `None` leaves that as it is, which is "host" at
+            first.
         folder: With "file", and with no other, the folder of the file. Each sleep makes one for each device, without
             a name, which goes when the region wakes or the process ends. In a folder of a tmpfs, such as
             /dev/shm, contents are kept in memory that is not locked.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::Plan;
 
-/// What the driver's calls take. Times vary from machine to machine; [`Costs::default`] was measured
-/// on one H200, where they did not depend on sizes.
+/// How long the driver's calls take. Times vary from machine to machine; [`Costs::default`] was measured on one H200,
+/// where they did not depend on sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// To create a piece of memory.
     pub create: Duration,
-    /// To map one.
+    /// To map a piece.
     pub map: Duration,
-    /// To make a mapping accessible. One call over many costs this for each.
+    /// To make a mapping accessible. One call for many mappings takes this for each.
     pub set_access: Duration,
     /// To remove a mapping.
     pub unmap: Duration,
@@ -30,8 +30,7 @@ impl Default for Costs {
 }
 
 impl Plan {
-    /// About how long it takes to carry the plan out where `mapped` mappings lie at its addresses,
-    /// which go first.
+    /// About how long it takes to carry the plan out, where `mapped` mappings at its addresses are removed first.
     pub fn estimate(&self, costs: &Costs, mapped: usize) -> Duration {
         let times = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let new = self.pieces.iter().filter(|piece| piece.held.is_none()).count();

@@ -1,8 +1,8 @@
 //! Physical memory for addresses, after the capture.
 //!
-//! While a program is captured nothing runs, so its blocks need addresses and no memory. At the end it
-//! is known who precedes whom, and each page of physical memory can serve a chain of pages of
-//! addresses. What a plan costs is mappings: some 20 us each, for any size.
+//! While a program is captured no work runs, so its blocks need addresses and no memory. At the capture's end it is
+//! known which block precedes which, and each page of physical memory can serve a chain of pages of addresses. A plan
+//! costs mappings: some 20 us each, for any size.
 //!
 //! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much
 //! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay
@@ -44,22 +44,21 @@ pub fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
     Heaviest::of(&runs.items(&runs.order())).minimum * granularity
 }
 
-/// What a plan may come to.
+/// Bounds of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The most mappings; `None` for as many as the least memory needs.
+    /// The most mappings of the plan; `None` for as many as the least memory needs.
     pub max_mappings: Option<usize>,
-    /// The most bytes of a piece of memory; `None` for any. Pieces cannot be taken apart, so a pool of
-    /// many graphs that is to need no more than its largest has small ones: of the device's
-    /// granularity to be certain.
+    /// The largest piece of memory, in bytes; `None` for no bound. Pieces are shared whole, so a pool of many graphs
+    /// needs small pieces to hold no more than its largest graph needs: pieces of the device's granularity guarantee
+    /// that.
     pub max_piece_bytes: Option<u64>,
-    /// The most time that mapping may take, as a share of the capture's own until its end, in percent;
-    /// `None` for any. It is reckoned with [`Costs::default`], by who knows the capture's time.
+    /// The most time that mapping may take, as a share of the capture's own until its end, in percent; `None` for any.
+    /// The engine, which knows the capture's time, applies it with [`Costs::default`].
     pub max_share_percent: Option<u64>,
-    /// How many graphs with plans the pool is to have at one time, this one too; `None` for any number. New
-    /// pieces are cut for later graphs to find sizes that fit, at the price of mappings: not so those of
-    /// the last.
+    /// How many graphs with plans the pool is to have at one time, with this one; `None` for any number. New pieces are
+    /// cut so that later graphs find sizes that fit, which takes more mappings; pieces of the last graph are not cut.
     pub pool_graphs: Option<usize>,
 }
 
@@ -71,7 +70,7 @@ impl Options {
         self
     }
 
-    /// Sets the most bytes of a piece of memory.
+    /// Sets the largest piece of memory, in bytes.
     #[must_use]
     pub fn max_piece_bytes(mut self, bytes: Option<u64>) -> Self {
         self.max_piece_bytes = bytes;
@@ -107,12 +106,12 @@ impl Options {
     }
 }
 
-/// A piece that is there already. Graphs that never run beside the planned one use it.
+/// A piece that exists already, of graphs that never run at the same time as the planned one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its size, in bytes.
     pub bytes: u64,
-    /// Whether what is not freed may lie there too. Else only what is.
+    /// Whether blocks that the capture does not free may lie there too; else only blocks that it frees.
     pub lasting: bool,
 }
 
@@ -121,18 +120,19 @@ pub struct Held {
 pub struct Piece {
     /// Its size, a multiple of the granularity.
     pub bytes: u64,
-    /// Which of the pieces that were there already it is; `None` for a new one.
+    /// The index of the held piece that this is; `None` for a new piece.
     pub held: Option<u32>,
-    /// Whether something lies there that was not freed: no other graph may use it while that is live.
+    /// Whether a block lies there that the capture did not free: no other graph may use the piece while that block is
+    /// live.
     pub lasting: bool,
 }
 
 /// A piece at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where, a multiple of the granularity.
+    /// The device address, a multiple of the granularity.
     pub address: u64,
-    /// The piece, which is mapped whole.
+    /// The index of the piece, which is mapped whole.
     pub piece: u32,
 }
 
@@ -140,18 +140,18 @@ pub struct Mapping {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// The memory.
+    /// The pieces of physical memory.
     pub pieces: Vec<Piece>,
-    /// Where it is mapped, by address. Every page with a block that was used, or that was not freed,
-    /// is in one of them.
+    /// The mappings, by address. Every page with a block that was used, or that was not freed, lies in a mapping.
     pub mappings: Vec<Mapping>,
-    /// The least memory for these pages of addresses, in bytes, were nothing there already. No placement of the
-    /// same pages that adds no edges to the graph needs less.
+    /// The least memory for these pages of addresses, in bytes, without held pieces. No placement of the same pages
+    /// that adds no edges to the graph needs less.
     pub minimum_bytes: u64,
-    /// How many bytes more are new than with held pieces that fit and without a limit of mappings.
+    /// How many bytes of new memory the plan needs beyond a plan whose held pieces fit and that has no limit of
+    /// mappings.
     pub excess_bytes: u64,
-    /// Whether there are more mappings than [`Options::max_mappings`] although there are as few as
-    /// possible: the addresses fall into more runs, or pieces may not be as large as these.
+    /// Whether the plan has more mappings than [`Options::max_mappings`], because fewer are not possible: the addresses
+    /// fall into more runs, or `max_piece_bytes` forbids larger pieces.
     pub over_budget: bool,
 }
 
@@ -228,7 +228,7 @@ impl Plan {
         plan
     }
 
-    /// Bytes of all pieces, of those that were there already too.
+    /// Bytes of all pieces, held pieces included.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes).sum()
     }
