@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import threading
 import time
 
@@ -86,6 +87,48 @@ def files_keep_what_regions_hold(folder):
     expect(regraph.torch.Error, regraph.torch.sleep, "cannot be made")
     assert all(holds(weight, number) for number, weight in enumerate(weights))
     del cache
+
+
+def _worker(path, mine, begin, done):
+    """Has a model's weights of which `mine` tells one apart, and sleeps as often as it is told to."""
+    enable()
+    numbers = (0, 1, mine)
+    with regraph.torch.region("weights", backup="shared", file=path):
+        weights = [tagged(96, number) for number in numbers]
+    for _ in range(2):
+        begin.wait(PATIENCE)
+        regraph.torch.sleep()
+        (region,) = regraph.torch.regions()
+        assert (region.backup, region.file, region.host_bytes) == ("shared", path, 0)
+        assert region.file_bytes >= 288 * MIB and regraph.torch.host_bytes() <= 64 * MIB
+        done.wait(PATIENCE)
+        regraph.torch.wake()
+        assert all(holds(weight, number) for weight, number in zip(weights, numbers, strict=True))
+
+
+def processes_share_what_keeps_their_weights(folder):
+    """Processes that sleep at once keep what is the same in one file, and what is not apart."""
+    folder = os.path.join("/dev/shm", f"regraph-shared-{os.getpid()}")
+    os.mkdir(folder)
+    try:
+        for mine in ((2, 2, 2), (2, 3, 2)):
+            begin, done = SPAWN.Barrier(4), SPAWN.Barrier(4)
+            path = os.path.join(folder, "weights")
+            workers = [SPAWN.Process(target=_worker, args=(path, it, begin, done)) for it in mine]
+            for worker in workers:
+                worker.start()
+            for _ in range(2):
+                before = os.statvfs(folder).f_bfree
+                begin.wait(PATIENCE)
+                done.wait(PATIENCE)
+                assert os.listdir(folder) == ["weights"]
+                taken = (before - os.statvfs(folder).f_bfree) * os.statvfs(folder).f_frsize
+                assert taken <= 300 * MIB * len(set(mine)), f"{taken / MIB:.0f} MiB"
+            for worker in workers:
+                worker.join(PATIENCE)
+                assert worker.exitcode == 0, worker.exitcode
+    finally:
+        shutil.rmtree(folder)
 
 
 def graphs_replay_after_waking(folder):
@@ -512,6 +555,7 @@ PROGRAMS = {
     for program in (
         eager_weights_sleep_and_wake,
         files_keep_what_regions_hold,
+        processes_share_what_keeps_their_weights,
         graphs_replay_after_waking,
         planned_graphs_replay_after_waking,
         regions_wake_in_any_order,
