@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fixedbitset::FixedBitSet;
 use thiserror::Error as ThisError;
@@ -579,7 +579,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// What was learned for a capture that asks for its first block.
-    fn lesson(&self, request: &Request) -> Option<&Lesson> {
+    fn lesson(&self, request: &Request) -> Option<&Arc<Lesson>> {
         let &Request { pool, bytes, .. } = request;
         let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
         self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
@@ -612,11 +612,9 @@ impl<D: Driver> Locked<'_, D> {
                 self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }
-            let lesson = self.lesson(request);
-            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
-            if let Some(Lesson { run, .. }) = unmade {
-                let run = Arc::clone(run);
-                self.errands.repeat_after(Some(Work::Layout(run)));
+            let unmade = self.lesson(request).filter(|it| it.layout.get().is_none());
+            if let Some(lesson) = unmade.cloned() {
+                self.errands.repeat_after(Some(Work::Layout(lesson)));
                 return true;
             }
         }
@@ -638,10 +636,10 @@ impl<D: Driver> Locked<'_, D> {
             return false;
         }
         let Some(lesson) = self.lesson(request) else { return false };
-        let layout = match &lesson.layout {
-            LessonLayout::Made(layout) => layout.clone(),
-            LessonLayout::Vain => return false,
-            LessonLayout::Unmade => {
+        let layout = match lesson.layout.get() {
+            Some(Some(layout)) => layout.clone(),
+            Some(None) => return false,
+            None => {
                 let id = capture_state.id.0;
                 let text = "follows no layout: other runs were learned while one was made for it";
                 self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
@@ -649,7 +647,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(layout, lesson.run.basis());
+        let following = Following::new(layout, lesson.from.basis());
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
             format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
@@ -670,7 +668,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
         let mut pattern = Pattern::default();
         blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
-        let captured = |lesson: &Lesson| matches!(*lesson.run, LearnedFrom::Captured(_));
+        let captured = |lesson: &Lesson| matches!(lesson.from, LearnedFrom::Captured(_));
         if self.state.lessons.known.iter().any(|it| it.pattern == pattern && captured(it)) {
             return;
         }
@@ -880,28 +878,19 @@ const LESSONS: usize = 16;
 /// So many requests outside captures are kept for later captures, the latest.
 const HEARD: usize = 32_768;
 
-/// What was learned from one run.
+/// What was learned from one run. Shared with whom makes its layout, without the engine's lock.
 #[derive(Debug)]
 pub(super) struct Lesson {
     pattern: Pattern,
-    /// Shared with whom makes the layout, without the engine's lock.
-    run: Arc<LearnedFrom>,
-    layout: LessonLayout,
-}
-
-/// The layout of a lesson.
-#[derive(Clone, Debug)]
-enum LessonLayout {
-    /// It is made when a capture begins as the lesson does.
-    Unmade,
-    Made(Layout),
-    /// None takes less than blocks that are placed as they come.
-    Vain,
+    from: LearnedFrom,
+    /// Made when a capture begins as the lesson does; `None` where none takes less than blocks that are placed as they
+    /// come.
+    layout: OnceLock<Option<Layout>>,
 }
 
 /// What a lesson was learned from.
 #[derive(Debug)]
-pub(super) enum LearnedFrom {
+enum LearnedFrom {
     /// A run outside captures that the host has marked.
     Marked(Outline),
     /// Requests outside captures that are taken for a run.
@@ -918,32 +907,39 @@ impl LearnedFrom {
             Self::Heard(_) => Basis::Heard,
         }
     }
+}
 
-    /// Makes a layout, for memory that comes in units of so many bytes, with all the time that the settings allow where
-    /// the host has asked for it; `None` where none takes less than blocks that are placed as they come.
-    pub(super) fn layout(&self, unit: u64, settings: &Settings) -> Option<Layout> {
-        match self {
-            Self::Marked(outline) => {
+impl Lesson {
+    fn new(pattern: Pattern, from: LearnedFrom) -> Arc<Self> {
+        Arc::new(Self { pattern, from, layout: OnceLock::new() })
+    }
+
+    /// Makes the layout, for memory that comes in units of so many bytes, with all the time that the settings allow
+    /// where the host has asked for it.
+    pub(super) fn make_layout(&self, unit: u64, settings: &Settings) {
+        let layout = match &self.from {
+            LearnedFrom::Marked(outline) => {
                 let layout = outline.layout(None, settings.plan_search);
                 // What several streams know of each other is a guess: following it is to be worth it.
                 Some(layout).filter(|it| it.saves(unit) || it.is_of_one_stream())
             }
-            Self::Heard(outline) => outline.quick_layout(unit),
-            Self::Captured(record) => record.read(settings).quick_layout(unit),
-        }
+            LearnedFrom::Heard(outline) => outline.quick_layout(unit),
+            LearnedFrom::Captured(record) => record.read(settings).quick_layout(unit),
+        };
+        // Where two captures that begin so made one each, the first one is kept.
+        let _ = self.layout.set(layout);
     }
-}
 
-impl Lesson {
-    fn new(pattern: Pattern, run: LearnedFrom) -> Self {
-        Self { pattern, run: Arc::new(run), layout: LessonLayout::Unmade }
+    /// The layout, where it was made and takes less.
+    fn made(&self) -> Option<&Layout> {
+        self.layout.get()?.as_ref()
     }
 
     /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a
     /// capture tells what its streams have waited for, and one that captures have begun to follow has a layout.
     fn is_better_than_heard(&self, bytes: u64) -> bool {
-        let made = matches!(self.layout, LessonLayout::Made(_));
-        self.pattern.first() == bytes && (made || self.run.basis() != Basis::Heard)
+        let better = self.made().is_some() || self.from.basis() != Basis::Heard;
+        self.pattern.first() == bytes && better
     }
 }
 
@@ -955,20 +951,20 @@ pub(super) struct Lessons {
     /// The first requests that these were searched for, by their bytes and streams.
     searched: Vec<(u64, StreamHandle)>,
     /// The latest last.
-    known: Vec<Lesson>,
+    known: Vec<Arc<Lesson>>,
     /// The capture that began last, and has what was learned for it.
     begun: Option<CaptureId>,
 }
 
 impl Lessons {
     /// Takes a lesson in, unless the same is known; returns one that goes for it.
-    pub(super) fn keep(&mut self, lesson: Lesson) -> Option<Lesson> {
-        let from_capture = matches!(*lesson.run, LearnedFrom::Captured(_));
+    pub(super) fn keep(&mut self, lesson: Arc<Lesson>) -> Option<Arc<Lesson>> {
+        let from_capture = matches!(lesson.from, LearnedFrom::Captured(_));
         let known = self.known.iter().position(|known| known.pattern == lesson.pattern);
         if let Some(row) = known {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
-            let asked_for = |lesson: &Lesson| lesson.run.basis() == Basis::AskedFor;
+            let asked_for = |lesson: &Lesson| lesson.from.basis() == Basis::AskedFor;
             let better = asked_for(&lesson) || from_capture && !asked_for(&known);
             let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
             self.known.push(kept);
@@ -985,31 +981,14 @@ impl Lessons {
         row.into_iter().for_each(|row| self.known[row..].rotate_left(1));
     }
 
-    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.
-    pub(super) fn take_layout(
-        &mut self,
-        of: &Arc<LearnedFrom>,
-        layout: Option<Layout>,
-    ) -> Option<Layout> {
-        let lesson = self.known.iter_mut().find(|lesson| Arc::ptr_eq(&lesson.run, of));
-        match lesson {
-            Some(lesson) if matches!(lesson.layout, LessonLayout::Unmade) => {
-                lesson.layout = layout.map_or(LessonLayout::Vain, LessonLayout::Made);
-                None
-            }
-            _ => layout,
-        }
-    }
-
     /// The lesson for a capture that asks for so many bytes first, into a pool with such an arena: the latest that
     /// begins so; else the least that begins with more and fits the arena, since a smaller batch asks for less.
-    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
+    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Arc<Lesson>> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
             let larger = self.known.iter().filter(|lesson| {
-                let fits = |layout: &Layout| layout.bytes() <= arena;
-                let made = matches!(&lesson.layout, LessonLayout::Made(it) if fits(it));
-                lesson.pattern.first() > bytes && made
+                let fits = lesson.made().is_some_and(|layout| layout.bytes() <= arena);
+                lesson.pattern.first() > bytes && fits
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })

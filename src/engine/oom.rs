@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
-use super::layout::{LearnedFrom, Lesson};
+use super::layout::Lesson;
 use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
 use super::pools::{with_heap, PoolRow};
@@ -417,18 +417,13 @@ impl<D: Driver> Engine<D> {
     /// Works something out, and takes it in if it is still of use.
     #[cold]
     fn work_out(&self, work: Work) {
-        let settings = &self.config.settings;
-        // What these return is dropped here, without the lock, and may be large.
+        // What is replaced is dropped here, without the lock, and may be large.
         match work {
-            Work::Layout(run) => {
-                let unit = unit(self.driver.memory_support());
-                let layout = run.layout(unit, settings);
-                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
+            Work::Layout(lesson) => {
+                lesson.make_layout(unit(self.driver.memory_support()), &self.config.settings);
             }
             Work::Search(first) => self.search_heard(first),
-            Work::Lesson(lesson) => {
-                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
-            }
+            Work::Lesson(lesson) => drop(self.lock().map(|mut it| it.lessons.keep(lesson))),
         }
     }
 }
@@ -652,11 +647,11 @@ pub(super) struct Errands {
 #[derive(Debug)]
 pub(super) enum Work {
     /// The layout of a lesson.
-    Layout(Arc<LearnedFrom>),
+    Layout(Arc<Lesson>),
     /// A lesson from what was asked for outside captures, for a capture's first request: its bytes and stream.
     Search((u64, StreamHandle)),
     /// A lesson from a capture that has ended.
-    Lesson(Box<Lesson>),
+    Lesson(Arc<Lesson>),
 }
 
 impl Errands {
@@ -684,7 +679,7 @@ impl Errands {
     }
 
     /// Has a lesson kept.
-    pub(super) fn learn(&mut self, lesson: Lesson) {
-        self.work = Some(Work::Lesson(Box::new(lesson)));
+    pub(super) fn learn(&mut self, lesson: Arc<Lesson>) {
+        self.work = Some(Work::Lesson(lesson));
     }
 }
