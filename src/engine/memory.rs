@@ -633,13 +633,14 @@ impl<D: Driver> Locked<'_, D> {
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(None, most, None);
-        let awake = self.state.pools.heaps().filter(|heap| !heap.holding().presence().is_shut());
-        let waiting = awake.map(|heap| heap.holding().waiting().1 + heap.stream_ordered_bytes());
-        let planned =
-            self.state.pools.iter_planned().filter(|heap| !heap.holding().presence().is_shut());
-        let waiting =
-            waiting.sum::<u64>() + planned.map(|heap| heap.holding().waiting().1).sum::<u64>();
-        Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
+        let pools = &self.state.pools;
+        let mut waiting = 0;
+        for pool in pools.ids().into_iter().filter(|&pool| !pools.is_shut(pool)) {
+            waiting += pools.holdings(pool).map(|holding| holding.waiting().1).sum::<u64>();
+            let ordered = pools.heaps_of(Some(pool)).into_iter();
+            waiting += ordered.map(|heap| pools.heap(heap).stream_ordered_bytes()).sum::<u64>();
+        }
+        Emptied { released, waiting, reserved: pools.reserved_by_all() }
     }
 
     /// See [`Engine::destroy_pool`].

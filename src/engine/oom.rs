@@ -13,7 +13,7 @@ use super::history::EventKind;
 use super::layout::Lesson;
 use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
-use super::pools::{with_heap, PoolRow};
+use super::pools::PoolRow;
 use super::report::{FreeRange, Refusal};
 use super::{Engine, Error, Locked, State};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
@@ -593,9 +593,7 @@ impl<D: Driver> Locked<'_, D> {
         let asleep = suspended.into_iter().map(|pool| self.state.statistics(Some(pool)).all);
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
         let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
-        let heaps = graphs.flat_map(|pool| pool.all_heaps());
-        let in_graphs =
-            heaps.map(|heap| with_heap!(self.state.pools, heap, |heap| heap.reserved())).sum();
+        let in_graphs = graphs.map(|pool| self.state.pools.reserved(pool.label().id)).sum();
         Box::new(OutOfMemory {
             purpose,
             requested,

@@ -19,7 +19,9 @@ use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{is_small, Heap, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
+use crate::heap::{
+    is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply,
+};
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -692,10 +694,20 @@ impl Pools {
         self.find_pool(heap).expect(GONE).id
     }
 
+    /// What all heaps of a pool hold.
+    pub(super) fn holdings(&self, id: PoolId) -> impl Iterator<Item = &Holding> {
+        let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
+        heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.holding()))
+    }
+
     /// What a pool holds, in bytes.
     pub(super) fn reserved(&self, id: PoolId) -> u64 {
-        let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
-        heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.reserved())).sum()
+        self.holdings(id).map(Holding::reserved).sum()
+    }
+
+    /// What the driver has of a pool's memory until that is resumed, in bytes.
+    pub(super) fn missing(&self, id: PoolId) -> u64 {
+        self.holdings(id).map(Holding::suspended).sum()
     }
 
     /// What all pools hold, in bytes.
@@ -719,9 +731,14 @@ impl Pools {
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
-        let mut heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default().into_iter();
-        let presence = |heap: u32| with_heap!(self, heap, |heap| heap.holding().presence());
-        heaps.any(|heap| presence(heap) == Presence::Suspended)
+        self.holdings(id).any(|holding| holding.presence() == Presence::Suspended)
+    }
+
+    /// Says the same of how much of each heap of a pool is there.
+    pub(super) fn set_presence(&mut self, id: PoolId, set: impl Fn(&mut Presence)) {
+        for heap in self.get(id).map(PoolRow::all_heaps).unwrap_or_default() {
+            set(with_heap!(mut self, heap, |heap| heap.holding_mut().presence_mut()));
+        }
     }
 }
 
