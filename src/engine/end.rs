@@ -465,8 +465,7 @@ impl<D: Driver> Locked<'_, D> {
         for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site.is_in(pool)) {
             waiting.forget_graphs();
         }
-        let Some(row) = self.state.pools.get_mut(pool) else { return };
-        row.end_lending();
+        self.state.pools.end_lending(pool);
         self.state.blocks.change_all_of(pool, |block| {
             block.tenure = block.tenure.without_graphs();
             if matches!(block.origin, Origin::Graph) {

@@ -82,6 +82,9 @@ pub(super) struct PoolRow {
     moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,
+    /// Whether the next launch has anything to ask, since something is lent or was, or since the pool is shut: shared
+    /// with who launches its graphs.
+    asks: Arc<AtomicBool>,
     /// Who orders the launches of its graphs; `Some(None)` where that is gone.
     owner: Option<Option<Owner>>,
 }
@@ -97,8 +100,6 @@ struct Loans {
     unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
-    /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
-    asks: Arc<AtomicBool>,
 }
 
 /// The heaps in which a block may lie: the one that is searched first, and that grows, and the one that is searched
@@ -227,12 +228,12 @@ impl PoolRow {
     }
 
     /// Whether the next launch has anything to ask.
-    pub(super) fn lends(&self) -> &Arc<AtomicBool> {
-        &self.lending.asks
+    pub(super) fn asks(&self) -> &Arc<AtomicBool> {
+        &self.asks
     }
 
     pub(super) fn add_lent(&mut self, bytes: u64) {
-        self.lending.asks.store(true, Ordering::Relaxed);
+        self.asks.store(true, Ordering::Relaxed);
         self.lending.live.0 += 1;
         self.lending.live.1 += bytes;
     }
@@ -249,7 +250,7 @@ impl PoolRow {
 
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Mark) {
-        self.lending.asks.store(true, Ordering::Relaxed);
+        self.asks.store(true, Ordering::Relaxed);
         self.lending.unfollowed = true;
         raise(&mut self.lending.behind, mark);
     }
@@ -260,26 +261,17 @@ impl PoolRow {
     }
 
     /// The launch that [`PoolRow::set_followed`] was called for is submitted.
-    pub(super) fn forget_borrowers(&mut self) {
-        if self.lending.unfollowed {
-            // A block has been freed since then: the next launch comes after all of them once more.
-            return;
+    fn forget_borrowers(&mut self) {
+        // Else a block has been freed since then: the next launch comes after all of them once more.
+        if !self.lending.unfollowed {
+            self.lending.behind.clear();
+            self.lending.passed = true;
         }
-        self.lending.behind.clear();
-        self.lending.passed = true;
-        self.lending.asks.store(self.lending.live.0 > 0, Ordering::Relaxed);
     }
 
     /// Whether a launch has come after all that was lent and freed, since this was last asked.
     pub(super) fn take_passed(&mut self) -> bool {
         std::mem::take(&mut self.lending.passed)
-    }
-
-    /// Nothing is lent any more: the pool has no graph.
-    pub(super) fn end_lending(&mut self) {
-        let asks = Arc::clone(&self.lending.asks);
-        asks.store(false, Ordering::Relaxed);
-        self.lending = Loans { asks, ..Loans::default() };
     }
 }
 
@@ -306,8 +298,6 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
-    /// Pools whose owners are gone, in the order in which the owners went.
-    leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -325,7 +315,6 @@ impl Pools {
             graphs_made: 0,
             heaps: Vec::new(),
             offering: Vec::new(),
-            leaving: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
@@ -381,6 +370,7 @@ impl Pools {
             asleep,
             moving: false,
             lending: Loans::default(),
+            asks: Arc::new(AtomicBool::new(asleep.is_some())),
             owner: None,
         });
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
@@ -402,7 +392,6 @@ impl Pools {
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
-        self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
@@ -466,18 +455,15 @@ impl Pools {
 
     /// Notes whose a pool is, or that its owner is gone.
     fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
-        self.leaving.retain(|&leaving| leaving != id);
-        let gone = owner.is_none();
-        if let Some(row) = self.get_mut(id) {
-            row.owner = Some(owner);
-            self.leaving.extend(gone.then_some(id));
+        if let Some(pool) = self.get_mut(id) {
+            pool.owner = Some(owner);
         }
     }
 
     /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one.
     pub(super) fn leaving(&self) -> Vec<PoolId> {
-        let leaves = |id: &PoolId| self.get(*id).is_some_and(PoolRow::is_without_graphs);
-        self.leaving.iter().copied().filter(leaves).collect()
+        let gone = |it: &&PoolRow| matches!(it.owner, Some(None)) && it.is_without_graphs();
+        self.iter().filter(gone).map(|pool| pool.id).collect()
     }
 
     /// The pools that lend what is free in them.
@@ -739,6 +725,26 @@ impl Pools {
         for heap in self.get(id).map(PoolRow::all_heaps).unwrap_or_default() {
             set(with_heap!(mut self, heap, |heap| heap.holding_mut().presence_mut()));
         }
+        self.note_asks(id);
+    }
+
+    /// Notes whether the next launch of a pool's graphs has anything to ask.
+    fn note_asks(&self, id: PoolId) {
+        let Some(PoolRow { lending, asks, .. }) = self.get(id) else { return };
+        let lends = lending.live.0 > 0 || !lending.behind.is_empty();
+        asks.store(lends || self.is_shut(id), Ordering::Release);
+    }
+
+    /// The launch of a pool's graph that [`PoolRow::set_followed`] was called for is submitted.
+    pub(super) fn forget_borrowers(&mut self, id: PoolId) {
+        self.get_mut(id).into_iter().for_each(PoolRow::forget_borrowers);
+        self.note_asks(id);
+    }
+
+    /// Nothing of a pool is lent any more: it has no graph.
+    pub(super) fn end_lending(&mut self, id: PoolId) {
+        self.get_mut(id).into_iter().for_each(|pool| pool.lending = Loans::default());
+        self.note_asks(id);
     }
 }
 
@@ -758,18 +764,12 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let listed = |list: &[PoolId], is_of: &dyn Fn(&PoolRow) -> bool| {
-            let mut listed = list.to_vec();
-            let mut all: Vec<PoolId> =
-                self.iter().filter(|it| is_of(it)).map(|pool| pool.id).collect();
-            all.sort_unstable();
-            listed.sort_unstable();
-            all == listed
-        };
-        let offers = |it: &PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
-        holds!(listed(&self.offering, &offers), "{:?} are listed as offering", self.offering);
-        let leaves = |it: &PoolRow| matches!(it.owner, Some(None));
-        holds!(listed(&self.leaving, &leaves), "{:?} are listed as leaving", self.leaving);
+        let offers = |it: &&PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
+        let mut all: Vec<PoolId> = self.iter().filter(offers).map(|pool| pool.id).collect();
+        let mut listed = self.offering.clone();
+        all.sort_unstable();
+        listed.sort_unstable();
+        holds!(listed == all, "{:?} are listed as offering", self.offering);
         Ok(())
     }
 

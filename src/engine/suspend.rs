@@ -143,11 +143,6 @@ impl<D: Driver> Engine<D> {
         movement.come(&mut NothingKept)
     }
 
-    /// What is said of a pool that is suspended, asleep or short of a part, in the name of a call.
-    pub(crate) fn suspended(&self, pool: PoolId, call: &'static str) -> Error {
-        self.lock().map_or_else(|error| error, |state| state.suspended(pool, call))
-    }
-
     /// What a call that refuses a pool fails with.
     pub(crate) fn refuse(&self, pool: PoolId, call: &'static str, why: PoolRefusal) -> Error {
         Error::Pool { call, pool: Box::new(self.label(pool)), why }

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 use crate::driver::{HostPlace, StreamHandle, Transfer};
 use crate::engine::{Engine, Held, Movement, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
-use crate::graphs::{hold_launches, owned, resume_launches, Pool};
+use crate::graphs::{hold_launches, owned};
 use crate::logging::{tell_later, Later};
 use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -224,7 +224,7 @@ impl<D: Transfer> Regions<D> {
     /// Gives the device memory of regions back to the driver, and returns how many bytes went. Waits for the device first: work that was submitted before is
     /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
     /// allocations from them, captures into them and launches of graphs of their
-    /// [`Pool`]s are refused, also where a pool had no memory or is made while its region sleeps.
+    /// [`Pool`](crate::Pool)s are refused, also where a pool had no memory or is made while its region sleeps.
     /// Blocks can be freed, and graphs released.
     ///
     /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
@@ -257,7 +257,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
-    /// must have completed; launches of graphs of their [`Pool`]s, and work on freed blocks,
+    /// must have completed; launches of graphs of their [`Pool`](crate::Pool)s, and work on freed blocks,
     /// are looked at. The host waits for the copies, for pages to be locked and for other calls of the engine and the
     /// regions, as there.
     ///
@@ -319,16 +319,16 @@ impl<D: Transfer> Regions<D> {
                     _ => held.push(pool),
                 }
             }
-            let movement = Some(Sleep { movement, stream, held, filed, owned, ids, before });
+            let movement = Some(Sleep { movement, stream, held, filed, ids, before });
             return Ok(Shut { regions: self, call, movement, copies, _told: told });
         }
     }
 
-    /// Notes how pools have moved, and has the graphs of those launched again that are awake.
+    /// Notes how pools have moved.
     fn end(
         &self,
         copies: &mut HostCopies<D>,
-        (owned, pools): (&[Pool<D>], &[PoolId]),
+        pools: &[PoolId],
         before: Moment,
         moved: Result<u64, Error>,
     ) -> Result<u64, Error> {
@@ -337,8 +337,7 @@ impl<D: Transfer> Regions<D> {
             self.told.lock().note(before, &after);
         }
         self.tidy(copies);
-        let known = resume_launches(owned, || ());
-        moved.and_then(|bytes| known.map(|()| bytes))
+        moved
     }
 
     /// What is away of each region's pools, and what the host keeps of them.
@@ -390,8 +389,7 @@ impl<D: Transfer> Regions<D> {
         if came.is_ok() && self.told.lock().retains {
             copies.retain(&ids);
         }
-        let owned = owned(&self.engine, &ids).0;
-        self.end(&mut copies, (&owned, &ids), before, came)
+        self.end(&mut copies, &ids, before, came)
     }
 
     /// Whether a region sleeps, or a part of it.
@@ -567,8 +565,6 @@ struct Sleep<'a, D: Transfer> {
     held: Vec<Held>,
     /// And to files, each in a folder.
     filed: Vec<(Held, Arc<Path>)>,
-    /// The owners of the pools, by address.
-    owned: Vec<Pool<D>>,
     ids: Vec<PoolId>,
     before: Moment,
 }
@@ -581,7 +577,7 @@ impl<D: Transfer> Shut<'_, D> {
     pub fn sleep(mut self) -> Result<u64, Error> {
         let Some(sleep) = self.movement.take() else { return Ok(0) };
         let Self { regions, call, ref mut copies, .. } = self;
-        let Sleep { movement, stream, held, filed, owned, ids, before } = sleep;
+        let Sleep { movement, stream, held, filed, ids, before } = sleep;
         let slabs = copies.host().slabs();
         let mut moving = Moving::new(&regions.engine, copies, stream, call);
         // Files first: what they go through keeps something of the others then.
@@ -597,21 +593,19 @@ impl<D: Transfer> Shut<'_, D> {
             // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = copies.host().free_since(regions.engine.driver(), slabs);
         }
-        regions.end(copies, (&owned, &ids), before, went)
+        regions.end(copies, &ids, before, went)
     }
 }
 
 impl<D: Transfer> Drop for Shut<'_, D> {
     fn drop(&mut self) {
-        let Some(Sleep { movement, stream, owned, .. }) = self.movement.take() else { return };
+        let Some(Sleep { movement, stream, .. }) = self.movement.take() else { return };
         movement.cancel(&mut Moving::new(
             &self.regions.engine,
             &mut self.copies,
             stream,
             self.call,
         ));
-        // A poisoned engine launches nothing.
-        let _ = resume_launches(&owned, || ());
     }
 }
 
