@@ -5,33 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use thiserror::Error as ThisError;
-
 use super::live_blocks::BlockSite;
 use super::names::BlockId;
 use super::{Error, Sharing};
 use crate::driver::{Descriptor, Driver};
-use crate::heap::{Imported, Shared, Unshared};
-
-/// Why a block cannot be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
-#[non_exhaustive]
-pub enum WhyNotShared {
-    /// Its memory was not made for that.
-    #[error(
-        "its memory was not made for other processes; set exportable:True before it is allocated"
-    )]
-    NotExportable,
-    /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
-    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
-    Planned,
-    /// Its memory comes from a source of the host's.
-    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
-    FromSource,
-    /// There is no memory behind it now.
-    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
-    Suspended,
-}
+pub use crate::heap::WhyNotShared;
+use crate::heap::{Imported, Shared};
 
 /// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,12 +44,7 @@ impl<D: Driver> Sharing<'_, D> {
             let Some(heap) = locked.state.pools.find_heap_mut(heap) else {
                 return Err(not_shared(WhyNotShared::Planned));
             };
-            heap.share(locked.driver, range).map_err(|unshared| match unshared {
-                Unshared::Plain => not_shared(WhyNotShared::NotExportable),
-                Unshared::Given => not_shared(WhyNotShared::FromSource),
-                Unshared::Absent => not_shared(WhyNotShared::Suspended),
-                Unshared::Refused(error) => error.into(),
-            })
+            heap.share(locked.driver, range)?.map_err(not_shared)
         })
     }
 

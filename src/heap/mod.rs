@@ -31,8 +31,8 @@ pub use range::Lent;
 pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
 pub(crate) use segment::unit;
-pub use sharing::{Export, Shared, SharedPiece};
-pub(crate) use sharing::{Imported, Unshared};
+pub(crate) use sharing::Imported;
+pub use sharing::{Export, Shared, SharedPiece, WhyNotShared};
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
 use crate::capture::{NodeIndex, StreamIndex};

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use thiserror::Error as ThisError;
+
 use super::planned::PlannedHeap;
 use super::segment::HeapSegment;
 use super::{Heap, RangeId};
@@ -139,17 +141,24 @@ fn refused(kind: ErrorKind) -> DriverError {
     DriverError::new("cuMemImportFromShareableHandle", 0, kind)
 }
 
-/// Why memory cannot be shared.
-#[derive(Debug)]
-pub(crate) enum Unshared {
-    /// It was not made for that.
-    Plain,
-    /// It is of a source of the host's, which may have cut it from anything.
-    Given,
+/// Why a block cannot be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum WhyNotShared {
+    /// Its memory was not made for that.
+    #[error(
+        "its memory was not made for other processes; set exportable:True before it is allocated"
+    )]
+    NotExportable,
+    /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
+    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
+    Planned,
+    /// Its memory comes from a source of the host's.
+    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
+    FromSource,
     /// There is no memory behind it now.
-    Absent,
-    /// The driver refused.
-    Refused(DriverError),
+    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
+    Suspended,
 }
 
 impl Heap {
@@ -158,9 +167,9 @@ impl Heap {
         &mut self,
         driver: &impl Driver,
         range: RangeId,
-    ) -> Result<Shared, Unshared> {
+    ) -> Result<Result<Shared, WhyNotShared>, DriverError> {
         if self.is_shut() {
-            return Err(Unshared::Absent);
+            return Ok(Err(WhyNotShared::Suspended));
         }
         let place = self.extent(range);
         self.keep_premapped(Some(place));
