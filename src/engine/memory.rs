@@ -128,6 +128,7 @@ impl<D: Driver> Engine<D> {
         let waited = self.driver.synchronize();
         self.change(|locked| {
             locked.state.timelines.end_device_wait(locked.driver, &owed, waited.is_ok());
+            locked.state.accounts.counts().num_sync_all_streams += u64::from(waited.is_ok());
             locked.free_completed(None);
             Ok(waited.map(|()| true)?)
         })

@@ -391,6 +391,7 @@ impl<D: Driver> Engine<D> {
             // A poisoned engine hands nothing out any more.
             if let Ok(mut state) = self.lock() {
                 let mut locked = self.with(&mut state);
+                locked.state.accounts.counts().num_sync_all_streams += awaited.count();
                 locked.state.timelines.end_wait(locked.driver, awaited);
                 locked.poll_waits(usize::MAX);
                 self.leave(state);

@@ -77,6 +77,11 @@ type Event = Arc<EventHandle>;
 pub(super) struct Awaited(Vec<Event>);
 
 impl Awaited {
+    /// How many they are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Waits for each. Whether that did, the next look at the timelines tells.
     pub(super) fn wait<D: Driver + ?Sized>(&self, driver: &D) {
         for event in &self.0 {
@@ -107,8 +112,6 @@ pub(super) struct Timelines {
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
     spare: BTreeMap<u32, Vec<Event>>,
-    /// How often the host was made to wait for a timeline.
-    synchronized: u64,
     /// How often a stream has gone from one thread to another, or come to its first.
     changes: u64,
     /// How many streams there were so far.
@@ -129,7 +132,6 @@ impl Timelines {
             vacant: Vec::new(),
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
-            synchronized: 0,
             changes: 0,
             streams: 0,
         }
@@ -263,16 +265,6 @@ impl Timelines {
     /// Whether a capture has ended here that the driver may still report.
     pub(super) fn has_ended(&self, capture: CaptureId) -> bool {
         self.rows.iter().any(|row| row.ended.is_some_and(|(_, ended)| ended == capture))
-    }
-
-    /// How often the host was made to wait, since that was last counted anew.
-    pub(super) fn synchronized(&self) -> u64 {
-        self.synchronized
-    }
-
-    /// Counts anew how often the host is made to wait.
-    pub(super) fn reset_synchronized(&mut self) {
-        self.synchronized = 0;
     }
 
     /// The open position, for something that is freed now.
@@ -499,11 +491,10 @@ impl Timelines {
     }
 
     /// What to wait for until everything that closed positions hold now has completed; `None` where nothing is
-    /// open. Goes back to [`Timelines::end_wait`], and counts as a wait of the host.
-    pub(super) fn pending(&mut self) -> Option<Awaited> {
+    /// open. Goes back to [`Timelines::end_wait`].
+    pub(super) fn pending(&self) -> Option<Awaited> {
         let last = self.rows.iter().filter_map(|row| row.fences.back());
         let events: Vec<Event> = last.map(|(_, event)| Arc::clone(event)).collect();
-        self.synchronized += events.len() as u64;
         (!events.is_empty()).then_some(Awaited(events))
     }
 
@@ -568,7 +559,6 @@ impl Timelines {
         closed: &[Mark],
         waited: bool,
     ) {
-        self.synchronized += u64::from(waited);
         for &Mark { timeline, position } in closed {
             if waited {
                 // Events from before the wait.
