@@ -15,7 +15,7 @@ use thiserror::Error as ThisError;
 
 use super::allocate::Request;
 use super::captures::CaptureState;
-use super::heard::Hears;
+use super::heard;
 use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
@@ -24,7 +24,7 @@ use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
-use crate::driver::{CaptureId, Driver, MemorySupport, StreamHandle};
+use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Placed, Requester};
 use crate::journal::{Entry, Journal};
 use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
@@ -736,7 +736,7 @@ impl<D: Driver> Engine<D> {
     fn end_run(&self) -> Result<Vec<Demand>, Error> {
         let _locked = self.lock()?;
         Ok(match self.caches.numbers().keep_all() {
-            true => self.caches.hear(Hears::by(&self.config.settings)),
+            true => self.caches.hear(heard::kept_by(&self.config.settings)),
             false => Vec::new(),
         })
     }
@@ -762,10 +762,7 @@ impl<D: Driver> Plans<'_, D> {
         })?;
         let outline = unread.read(&self.0.config.settings);
         self.0.compare(&outline, unread.journal())?;
-        let unit = match self.0.driver.memory_support() {
-            MemorySupport::Mapped { granularity } => Some(granularity),
-            MemorySupport::Allocated => None,
-        };
+        let unit = self.0.driver.memory_support().granularity();
         Ok(outline.layout(unit, self.0.config.settings.plan_search))
     }
 
@@ -828,7 +825,7 @@ impl<D: Driver> Plans<'_, D> {
     /// begins and ends.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
-        drop(self.0.caches.hear(Hears::All));
+        drop(self.0.caches.hear(heard::ALL));
         Ok(())
     }
 

@@ -545,7 +545,13 @@ impl<D: Driver> Locked<'_, D> {
         }
         freed |= self.poll_waits(usize::MAX);
         for heap in self.state.pools.heaps_of(pool) {
-            freed |= self.free_completed_in(heap);
+            let State { timelines, pools, .. } = &mut *self.state;
+            let row = pools.counted_heap_mut(heap);
+            if row.free_completed(|mark| timelines.is_reached(mark)) {
+                pools.change(heap);
+                self.drop_uncached(heap);
+                freed = true;
+            }
         }
         let State { timelines: all, pools, .. } = &mut *self.state;
         let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
@@ -556,18 +562,6 @@ impl<D: Driver> Locked<'_, D> {
             over.into_iter().for_each(|timeline| all.recycle(timeline));
         }
         freed
-    }
-
-    /// Frees for everyone what streams have completed in a heap.
-    pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
-        let State { timelines, pools, .. } = &mut *self.state;
-        let row = pools.counted_heap_mut(heap);
-        let settled = row.free_completed(|mark| timelines.is_reached(mark));
-        if settled {
-            pools.change(heap);
-            self.drop_uncached(heap);
-        }
-        settled
     }
 
     /// Gives memory of one pool, or of all, that is wholly free back to the driver, what was unused longest first: at

@@ -16,7 +16,7 @@ use super::names::{PoolId, PoolLabel};
 use super::pools::PoolRow;
 use super::report::{FreeRange, Refusal};
 use super::{Engine, Error, Locked, State};
-use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
+use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{unit, Heap, Requester};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
@@ -614,10 +614,7 @@ impl<D: Driver> Locked<'_, D> {
             in_graphs,
             capturing: !may_wait,
             growable: self.state.tuning.settings().expandable_segments,
-            granularity: match self.driver.memory_support() {
-                MemorySupport::Mapped { granularity } => Some(granularity),
-                MemorySupport::Allocated => None,
-            },
+            granularity: self.driver.memory_support().granularity(),
             device_free: info.map(|info| info.free),
             device_total: info.map(|info| info.total),
             holders: self.state.holders(),

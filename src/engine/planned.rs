@@ -24,7 +24,7 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
-use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
+use crate::driver::{AsStream, CaptureId, Driver, DriverError, StreamHandle};
 use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester};
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
@@ -41,8 +41,7 @@ pub(super) struct Ready {
 
 /// Whether memory can come at the end of a capture at all.
 pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool {
-    let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
-    mapped && config.settings.caching
+    driver.memory_support().granularity().is_some() && config.settings.caching
 }
 
 impl State {
@@ -131,10 +130,10 @@ fn plans<D: Driver + ?Sized>(
     driver: &D,
     config: &Config,
 ) -> Vec<(Unplanned, Plan)> {
-    let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+    let journal = journal.filter(|_| !unplanned.is_empty());
+    let Some((granularity, journal)) = driver.memory_support().granularity().zip(journal) else {
         return Vec::new();
     };
-    let Some(journal) = journal.filter(|_| !unplanned.is_empty()) else { return Vec::new() };
     let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
     let plan = |it: Unplanned| {
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));

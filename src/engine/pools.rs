@@ -15,8 +15,7 @@ use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::{Engine, Error, Level, PoolRefusal};
-use crate::driver::{CaptureId, Driver, MemorySupport};
-use crate::heap;
+use crate::driver::{CaptureId, Driver};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{
@@ -805,10 +804,7 @@ impl<D: Driver> Engine<D> {
         /// So many pools reserve addresses for all of the device's memory each, and `n` of them, if they are more, for
         /// so many `n`-ths of it: a process has addresses for some 900 times the memory of a large device.
         const ROOMY: u64 = 64;
-        let unit = match self.driver.memory_support() {
-            support @ MemorySupport::Mapped { .. } => heap::unit(support),
-            MemorySupport::Allocated => 1,
-        };
+        let unit = self.driver.memory_support().granularity().unwrap_or(1);
         let made = self.alter(|locked| {
             locked.destroy_leaving();
             let settings = locked.state.tuning.settings();

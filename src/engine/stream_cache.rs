@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 #[cfg(debug_assertions)]
 use super::figures::Amounts;
 use super::figures::{class, Counters, Peaks};
-use super::heard::{Hearing, Hears, Numbers};
+use super::heard::{Hearing, Numbers};
 use super::history::{Asked, EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::report::Block;
@@ -635,8 +635,8 @@ pub(super) struct StreamCaches {
 struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
-    pub(super) fn new(engine: u32, hears: Hears) -> Self {
-        let numbers = Arc::new(Numbers::new(hears));
+    pub(super) fn new(engine: u32, heard: usize) -> Self {
+        let numbers = Arc::new(Numbers::new(heard));
         let cache = |number| {
             let hearing = Hearing::new(Arc::clone(&numbers));
             let cache = StreamCache::new(engine, number, hearing);
@@ -670,10 +670,10 @@ impl StreamCaches {
         asked.into_iter().map(|asked| asked.1).collect()
     }
 
-    /// Keeps this of what is asked for outside captures from now on. Returns what was kept so far.
-    pub(super) fn hear(&self, hears: Hears) -> Vec<Demand> {
+    /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.
+    pub(super) fn hear(&self, most: usize) -> Vec<Demand> {
         let heard = self.take_heard();
-        self.numbers.keep(hears);
+        self.numbers.keep(most);
         heard
     }
 

@@ -332,17 +332,6 @@ impl Timelines {
         fences.iter().find(|fence| fence.0 >= mark.position).map(|(_, event)| **event)
     }
 
-    /// Marks where a stream outside captures stands now. Where no event can be recorded now, its timeline owes one.
-    pub(super) fn mark_or_owe<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        stream: StreamHandle,
-    ) -> Mark {
-        let mark = self.open_mark(stream);
-        self.fence(driver, mark.timeline);
-        mark
-    }
-
     /// Marks where a stream stands that is about to capture. A mark from before counts no more.
     pub(super) fn expect<D: Driver + ?Sized>(&mut self, driver: &D, stream: StreamHandle) {
         let mark = self.mark(driver, stream);

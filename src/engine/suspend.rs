@@ -14,7 +14,7 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{with_heap, PoolRow};
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
-use crate::driver::{Driver, DriverError, MemorySupport};
+use crate::driver::{Driver, DriverError};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
 use crate::size::Size;
 use crate::snapshot::BlockState;
@@ -576,7 +576,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<bool, Error> {
         let row = self.state.pool(pool, call)?;
         let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
-        let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
+        let mapped = self.driver.memory_support().granularity().is_some();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }
@@ -769,12 +769,6 @@ impl<D: Driver> Locked<'_, D> {
             _ => Ok(Some(Came::Short(first))),
         }
     }
-
-    /// What a call fails with that found no memory.
-    fn report_short(&mut self, first: PoolId, pools: &[PoolId]) -> Error {
-        let need = Need::new(self.missing_of(pools), first, true);
-        Error::ResumeOutOfMemory(self.report_oom(Purpose::Resume, need, None))
-    }
 }
 
 /// Pools that were shut, and what they hold.
@@ -896,7 +890,10 @@ impl<'a, D: Driver> Movement<'a, D> {
         }
         let failed = self.engine.change(|locked| {
             locked.end_movement(&self.pools);
-            failed.map(|first| locked.report_short(first, &self.pools))
+            failed.map(|first| {
+                let need = Need::new(locked.missing_of(&self.pools), first, true);
+                Error::ResumeOutOfMemory(locked.report_oom(Purpose::Resume, need, None))
+            })
         });
         let error = failed.unwrap_or_else(|error| error);
         self.engine.give_up(&error);

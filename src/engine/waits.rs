@@ -113,7 +113,9 @@ impl Wait {
         let mut streams = std::mem::take(&mut self.streams);
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
-                self.positions.push(timelines.mark_or_owe(driver, stream));
+                let mark = timelines.open_mark(stream);
+                timelines.fence(driver, mark.timeline);
+                self.positions.push(mark);
                 false
             }
             StreamStatus::Inside(capture) => {

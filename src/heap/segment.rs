@@ -132,10 +132,7 @@ impl Piece {
 
 /// How far apart memory can be had, in bytes.
 pub(crate) fn unit(support: MemorySupport) -> u64 {
-    match support {
-        MemorySupport::Mapped { granularity } => granularity,
-        MemorySupport::Allocated => ALLOCATION_UNIT,
-    }
+    support.granularity().unwrap_or(ALLOCATION_UNIT)
 }
 
 /// Gets memory for a piece.

@@ -12,7 +12,7 @@ use thiserror::Error as ThisError;
 use super::planned::PlannedHeap;
 use super::segment::HeapSegment;
 use super::{Heap, RangeId};
-use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
+use crate::driver::{Descriptor, Driver, DriverError, ErrorKind};
 use crate::shown::shown;
 
 /// A piece of physical memory that other processes may map.
@@ -99,10 +99,8 @@ impl Imported {
         driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
-        let unit = match driver.memory_support() {
-            MemorySupport::Mapped { granularity } => granularity,
-            MemorySupport::Allocated => return Err(refused(ErrorKind::NotSupported)),
-        };
+        let unit = driver.memory_support().granularity();
+        let unit = unit.ok_or_else(|| refused(ErrorKind::NotSupported))?;
         let total = pieces.iter().try_fold(0u64, |sum, &(bytes, _)| {
             sum.checked_add(bytes).filter(|_| bytes > 0 && bytes.is_multiple_of(unit))
         });
