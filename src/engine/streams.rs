@@ -58,6 +58,27 @@ struct Timeline {
     ended: Option<(u64, CaptureId)>,
 }
 
+impl Timeline {
+    /// That of a stream which has been given nothing.
+    fn new(stream: StreamHandle, number: u64, open: u64, completed: u64) -> Self {
+        Self {
+            stream,
+            number,
+            open,
+            completed,
+            wanted: false,
+            owes: false,
+            expected: None,
+            fences: VecDeque::new(),
+            parked: BTreeMap::new(),
+            life: Life::Used,
+            thread: None,
+            device: None,
+            ended: None,
+        }
+    }
+}
+
 /// What has become of a timeline's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -151,28 +172,12 @@ impl Timelines {
         let timeline = match self.vacant.pop() {
             // Its positions go on: what still names an old one finds it completed.
             Some(timeline) => {
-                let row = &mut self.rows[timeline.index()];
-                (row.stream, row.number, row.life) = (stream, number, Life::Used);
-                (row.thread, row.device, row.ended) = (None, None, None);
-                row.expected = None;
+                let Timeline { open, completed, .. } = self.rows[timeline.index()];
+                self.rows[timeline.index()] = Timeline::new(stream, number, open, completed);
                 timeline
             }
             None => {
-                self.rows.push(Timeline {
-                    stream,
-                    number,
-                    open: 1,
-                    completed: 0,
-                    wanted: false,
-                    owes: false,
-                    expected: None,
-                    fences: VecDeque::new(),
-                    parked: BTreeMap::new(),
-                    life: Life::Used,
-                    thread: None,
-                    device: None,
-                    ended: None,
-                });
+                self.rows.push(Timeline::new(stream, number, 1, 0));
                 TimelineId::new(self.rows.len() - 1)
             }
         };
