@@ -650,11 +650,13 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Ends the movement of pools: what is not used any more goes.
+    /// Ends the movement of those of the pools whose memory is copied: what is not used any more goes.
     fn end_movement(&mut self, pools: &[PoolId]) {
         for &pool in pools {
-            self.state.pools.set_moving(pool, false);
-            self.release_planned(Some(pool));
+            if self.state.pools.is_moving(pool) {
+                self.state.pools.set_moving(pool, false);
+                self.release_planned(Some(pool));
+            }
         }
         self.destroy_leaving();
     }
