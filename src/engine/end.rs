@@ -439,10 +439,10 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
-        self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         let found = self.state.pools.remove_graph(graph);
         let (pools, planned) =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
+        self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);
         }

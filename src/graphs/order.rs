@@ -240,7 +240,7 @@ impl<D: HostApi> Order<D> {
 
 /// What is left of a graph that was dropped while it may have been running: released once it has finished.
 pub(super) struct Retired<D: HostApi> {
-    /// Its name in each engine.
+    /// Its name in each pool's engine.
     claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,
     /// Where the graph is ours to destroy, with the executable that no other graph uses.
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
@@ -263,7 +263,7 @@ impl<D: HostApi> Retired<D> {
             let _ = engine.driver().destroy_graph(graph);
         }
         for (engine, graph) in &self.claims {
-            // Each claim is released once, here; a poisoned engine hands out nothing any more.
+            // Unknown by now if another pool of the same engine came before; a poisoned engine hands out nothing any more.
             let _ = engine.release_graph(*graph);
         }
     }
@@ -281,14 +281,9 @@ pub(super) fn retire<D: HostApi>(
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
 ) {
-    let (claims, others, events) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let claims = pools.iter().map(|(pool, graph)| (pool.engine().clone(), *graph)).collect();
+    let (others, events) = (SmallVec::new(), SmallVec::new());
     let mut retired = Retired { claims, handles, kept, others, events };
-    for (pool, graph) in pools {
-        // An engine knows the graph by one name, however many of its pools that uses.
-        if !retired.claims.iter().any(|(engine, _)| Arc::ptr_eq(engine, pool.engine())) {
-            retired.claims.push((pool.engine().clone(), *graph));
-        }
-    }
     for (pool, _) in pools {
         match pool.order().pending() {
             Ok(event) => retired.events.extend(event),
