@@ -186,14 +186,15 @@ pub(super) struct Following {
     smaller: bool,
     /// Requests so far.
     blocks: usize,
-    followed: usize,
-    fell_back: Option<FellBack>,
+    told: Followed,
 }
 
 impl Following {
     pub(super) fn new(layout: Layout, basis: Basis) -> Self {
+        let (planned, planned_bytes) = (layout.places().len(), layout.bytes());
         Self {
             basis,
+            told: Followed { planned, planned_bytes, followed: 0, fell_back: None },
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             way: Way::Arena,
@@ -204,8 +205,6 @@ impl Following {
             lost: 0,
             smaller: false,
             blocks: 0,
-            followed: 0,
-            fell_back: None,
         }
     }
 
@@ -215,7 +214,7 @@ impl Following {
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
-        let elsewhere = self.blocks - self.followed;
+        let elsewhere = self.blocks - self.told.followed;
         match self.basis {
             _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
@@ -235,12 +234,12 @@ impl Following {
         self.blocks += 1;
         match found {
             Ok(found) => {
-                self.followed += 1;
+                self.told.followed += 1;
                 Some(found)
             }
             Err(why) => {
                 let block = self.blocks - 1;
-                self.fell_back.get_or_insert(FellBack { block, why });
+                self.told.fell_back.get_or_insert(FellBack { block, why });
                 None
             }
         }
@@ -249,12 +248,7 @@ impl Following {
     pub(super) fn followed(&self) -> Followed {
         let nowhere = FellBack { block: 0, why: Why::NoLess };
         let nowhere = (self.way == Way::Nowhere).then_some(nowhere);
-        Followed {
-            planned: self.layout.places().len(),
-            planned_bytes: self.layout.bytes(),
-            followed: self.followed,
-            fell_back: self.fell_back.or(nowhere),
-        }
+        Followed { fell_back: self.told.fell_back.or(nowhere), ..self.told }
     }
 
     /// Begins and ends that blocks of the layout are still to have: of those before the row `until`, or of all.
@@ -327,20 +321,20 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
-        let found = self.place_next(request, requester);
-        let following = self.state.capture(slot).following.as_ref()?;
-        if following.arena.is_none() && !following.is_asked_for() {
+        let mut following = self.state.capture(slot).following.take()?;
+        let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
-            self.state.capture(slot).following = None;
-            return None;
-        }
-        let missed = found.as_ref().err().copied();
-        let found = found.map_err(|(why, _)| why);
-        let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        let placed = missed.map_or(placed, |it| self.place_beside(request, requester, it.1));
+            _ if following.arena.is_none() && !following.is_asked_for() => return None,
+            Ok(placed) => following.note(Ok(placed)),
+            Err((why, until)) => {
+                following.note::<()>(Err(why));
+                self.place_beside(&following, request, requester, until)
+            }
+        };
         if placed.is_none() {
-            self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
+            following.beyond += request.bytes;
         }
+        self.state.capture(slot).following = Some(following);
         placed
     }
 
@@ -414,14 +408,12 @@ impl<D: Driver> Locked<'_, D> {
     /// A place that no block of the layout wants while this one is expected to be in use.
     fn place_beside(
         &mut self,
+        following: &Following,
         request: &Request,
         requester: Requester,
         until: Option<u32>,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, .. } = requester else { return None };
-        let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
-        let asked_for = following.is_asked_for();
         let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -433,7 +425,7 @@ impl<D: Driver> Locked<'_, D> {
             place(&wanted).or_else(|| place(&all))
         });
         let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && first == heap && asked_for {
+        if placed.is_none() && first == heap && following.is_asked_for() {
             // What the driver refuses, the pool may still have.
             return self.grow(request, first, requester, true).ok().flatten();
         }
@@ -444,25 +436,20 @@ impl<D: Driver> Locked<'_, D> {
     /// its block is expected to be in use.
     fn place_next(
         &mut self,
+        following: &mut Following,
         request: &Request,
         requester: Requester,
     ) -> Result<(u32, Placed), (Why, Option<u32>)> {
         let alone = |why: Why| (why, None);
-        let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return Err(alone(Why::Taken));
-        };
-        let following = self.state.capture(slot).following.as_mut().ok_or(alone(Why::More))?;
+        let Requester::Capture { stream, .. } = requester else { return Err(alone(Why::Taken)) };
         let found = following.place_of(request.bytes, stream);
         let (_, Place { offset, until, .. }) = found.map_err(alone)?;
-        let (arena, all) = (following.arena, following.layout.bytes());
-        let (heap, base) = match arena {
+        let all = following.layout.bytes();
+        let (heap, base) = match following.arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, requester, all).map_err(alone)?;
-                if let Some(following) = &mut self.state.capture(slot).following {
-                    following.arena = Some(arena);
-                }
-                arena
+                let found = self.arena(following, request, requester).map_err(alone)?;
+                *following.arena.insert(found)
             }
         };
         let address = base + offset;
@@ -504,9 +491,9 @@ impl<D: Driver> Locked<'_, D> {
     /// driver before, where the host has asked for the layout.
     fn arena(
         &mut self,
+        following: &mut Following,
         request: &Request,
         requester: Requester,
-        bytes: u64,
     ) -> Result<(u32, u64), Why> {
         let Requester::Capture { capture: slot, stream, .. } = requester else {
             return Err(Why::Taken);
@@ -514,8 +501,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.settings.caching {
             return Err(Why::NoCaching);
         }
-        let asked_for =
-            self.state.captures.get(slot).following.as_ref().is_some_and(|it| it.is_asked_for());
+        let (asked_for, bytes) = (following.is_asked_for(), following.layout.bytes());
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
@@ -546,10 +532,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok((heap, address));
         }
         let [heap, _] = homes;
-        let following = self.state.captures.get(slot).following.as_ref();
-        if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
-            let following = self.state.capture(slot).following.iter_mut();
-            following.for_each(|it| it.way = Way::Nowhere);
+        if self.is_vain(pool, &following.layout) {
+            following.way = Way::Nowhere;
             return Err(Why::NoLess);
         }
         let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
