@@ -10,7 +10,7 @@ use super::names::BlockId;
 use super::{Error, Sharing};
 use crate::driver::{Descriptor, Driver};
 pub use crate::heap::WhyNotShared;
-use crate::heap::{Imported, Shared};
+use crate::heap::{HeapSegment, Shared};
 
 /// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub struct ImportId {
 /// Others' memory that is mapped here, and the devices that all memory was opened to.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    mapped: BTreeMap<u64, Imported>,
+    mapped: BTreeMap<u64, HeapSegment>,
     next: u64,
     peers: Vec<u32>,
 }
@@ -101,8 +101,8 @@ impl<D: Driver> Sharing<'_, D> {
     /// The driver's. Nothing is mapped then.
     pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
         self.0.change(|locked| {
-            let imported = Imported::map(locked.driver, pieces)?;
-            let address = imported.address();
+            let imported = HeapSegment::import(locked.driver, pieces)?;
+            let address = imported.address;
             let imports = &mut locked.state.imports;
             let number = imports.next;
             imports.next += 1;
@@ -122,7 +122,7 @@ impl<D: Driver> Sharing<'_, D> {
         self.0.change(|locked| {
             let imports = &mut locked.state.imports;
             let imported = mine.then(|| imports.mapped.remove(&import.number)).flatten();
-            Ok(imported.map_or(Ok(()), |imported| imported.unmap(locked.driver))?)
+            Ok(imported.map_or(Ok(()), |imported| imported.close(locked.driver))?)
         })
     }
 

@@ -30,8 +30,7 @@ pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared};
 pub use range::Lent;
 pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
-pub(crate) use segment::unit;
-pub(crate) use sharing::Imported;
+pub(crate) use segment::{unit, HeapSegment};
 pub use sharing::{Export, Shared, SharedPiece, WhyNotShared};
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
@@ -43,7 +42,6 @@ use kept::Kept;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
 use runs::Runs;
-use segment::HeapSegment;
 
 /// What a heap is for and how it gets memory.
 #[derive(Clone, Copy, Debug, Default)]

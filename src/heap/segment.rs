@@ -609,7 +609,7 @@ impl HeapSegment {
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped.
-    pub(super) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.open_pieces().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }

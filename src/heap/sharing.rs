@@ -89,13 +89,10 @@ pub enum Shared {
     },
 }
 
-/// Memory of another process, or of another allocator, that is mapped here. It is in no heap, and never handed out.
-#[derive(Debug)]
-pub(crate) struct Imported(HeapSegment);
-
-impl Imported {
-    /// Maps pieces one behind the other. On failure nothing has changed.
-    pub(crate) fn map(
+impl HeapSegment {
+    /// Memory of other processes, or of other allocators, piece by piece one behind the other. It is in no heap, and never
+    /// handed out. On failure nothing has changed.
+    pub(crate) fn import(
         driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
@@ -106,7 +103,7 @@ impl Imported {
         });
         let total = total.filter(|&bytes| bytes > 0);
         let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
-        let mut segment = HeapSegment::reserved(driver.reserve(total)?, total);
+        let mut segment = Self::reserved(driver.reserve(total)?, total);
         for &(bytes, descriptor) in pieces {
             let at = segment.address + segment.mapped;
             let memory = driver.import(descriptor);
@@ -118,20 +115,7 @@ impl Imported {
             }
             segment.mapped += bytes;
         }
-        Ok(Self(segment))
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.0.address
-    }
-
-    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.0.grant(driver)
-    }
-
-    /// Unmaps all of it. No work may use it any more. Returns the driver's first error; what it refused is lost.
-    pub(crate) fn unmap(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.0.close(driver)
+        Ok(segment)
     }
 }
 
