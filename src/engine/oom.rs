@@ -444,18 +444,19 @@ impl State {
     /// The pools that hold the most.
     fn holders(&mut self) -> Vec<Holder> {
         let held = |pool: &PoolRow| {
-            let label = pool.label();
+            let (label, graphs) = (pool.label(), pool.graphs());
             let reserved = self.pools.reserved(label.id);
-            (label, reserved, pool.graphs())
+            Holder { pool: label, reserved, allocated: 0, graphs }
         };
-        let mut holders: Vec<_> = self.pools.iter().map(held).collect();
-        holders.sort_by_key(|(pool, reserved, _)| (Reverse(*reserved), pool.id));
+        let mut holders: Vec<Holder> = self.pools.iter().map(held).collect();
+        holders.retain(|holder| holder.reserved > 0);
+        holders.sort_by_key(|holder| (Reverse(holder.reserved), holder.pool.id));
         holders.truncate(NAMED);
-        let held = |(pool, reserved, graphs): (PoolLabel, u64, usize)| {
-            let allocated = self.statistics(Some(pool.id)).all.allocated_bytes.current;
-            Holder { pool, reserved, allocated, graphs }
-        };
-        holders.into_iter().filter(|(_, reserved, _)| *reserved > 0).map(held).collect()
+        for holder in &mut holders {
+            let figures = self.statistics(Some(holder.pool.id)).all;
+            holder.allocated = figures.allocated_bytes.current;
+        }
+        holders
     }
 }
 
