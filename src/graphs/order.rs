@@ -214,13 +214,8 @@ impl<D: HostApi> Order<D> {
         call: &'static str,
         change: impl FnOnce(&mut Executables, &Means<'_, D>) -> R,
     ) -> R {
-        let Self { engine, pool, last, lost, .. } = self;
-        let idle = || match last {
-            _ if *lost => Err(Error::OrderLost { pool: *pool }),
-            Some((_, event)) => Ok(event.synchronize()?),
-            None => Ok(()),
-        };
-        change(executables, &Means::new(engine, *pool, call, &idle))
+        let idle = || Ok(self.pending()?.map_or(Ok(()), |event| event.synchronize())?);
+        change(executables, &Means::new(&self.engine, self.pool, call, &idle))
     }
 
     /// Takes out the retired graphs that have finished.
