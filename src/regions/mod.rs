@@ -283,10 +283,9 @@ impl<D: Transfer> Regions<D> {
         self.tidy(&mut copies);
         // Again where a pool of the regions got its first memory while the device was waited for.
         loop {
-            let mut pools = self.pools(tags, call)?;
+            let (mut tags, mut pools) = self.regions(tags, call)?;
             pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
             pools.retain(|_, backup| *backup != Backup::Device);
-            let mut tags = self.tags(tags);
             tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
             let ids: Vec<PoolId> = pools.keys().copied().collect();
             if ids.is_empty() {
@@ -372,9 +371,8 @@ impl<D: Transfer> Regions<D> {
         let begun = Instant::now();
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
-        let mut pools = self.pools(tags, "wake")?;
+        let (tags, mut pools) = self.regions(tags, "wake")?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
-        let tags = self.tags(tags);
         if pools.is_empty() {
             self.engine.set_asleep(&tags, self.number, false)?;
             return Ok(0);
@@ -394,7 +392,7 @@ impl<D: Transfer> Regions<D> {
 
     /// Whether a region sleeps, or a part of it.
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
-        let pools = self.pools(Some(&[tag]), "is_asleep")?;
+        let (_, pools) = self.regions(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
@@ -493,33 +491,25 @@ impl<D: Transfer> Regions<D> {
         Ok(gone?)
     }
 
-    /// The pools of regions, with what becomes of their contents.
-    fn pools(
+    /// The regions that a call is for: their tags, those included for which something was said and that have no pool,
+    /// and their pools with what becomes of their contents.
+    fn regions(
         &self,
         tags: Option<&[&str]>,
         call: &'static str,
-    ) -> Result<BTreeMap<PoolId, Backup>, Error> {
+    ) -> Result<(Vec<Arc<str>>, BTreeMap<PoolId, Backup>), Error> {
         let told = self.told.lock();
-        let all = self.engine.host().tagged_pools();
-        for &wanted in tags.into_iter().flatten() {
-            let known = told.backups.contains_key(wanted);
-            if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
-                return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
-            }
+        let tagged = self.engine.host().tagged_pools();
+        let said = told.backups.keys().map(|tag| Arc::from(&**tag));
+        let all: BTreeSet<Arc<str>> =
+            tagged.iter().map(|(tag, _)| tag.clone()).chain(said).collect();
+        if let Some(&wanted) = tags.into_iter().flatten().find(|tag| !all.contains(**tag)) {
+            return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
         }
         let wanted = |tag: &str| tags.is_none_or(|tags| tags.contains(&tag));
-        let pools = all.into_iter().filter(|(tag, _)| wanted(tag));
-        Ok(pools.map(|(tag, pool)| (pool, told.backup(&tag))).collect())
-    }
-
-    /// The tags of regions, those included for which something was said and that have no pool.
-    fn tags(&self, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
-        let said: Vec<Arc<str>> =
-            self.told.lock().backups.keys().map(|tag| Arc::from(&**tag)).collect();
-        let of_pools = self.engine.host().tagged_pools().into_iter().map(|(tag, _)| tag);
-        let all: BTreeSet<Arc<str>> = of_pools.chain(said).collect();
-        let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
-        all.into_iter().filter(wanted).collect()
+        let pools = tagged.into_iter().filter(|(tag, _)| wanted(tag));
+        let pools = pools.map(|(tag, pool)| (pool, told.backup(&tag))).collect();
+        Ok((all.into_iter().filter(|tag| wanted(tag)).collect(), pools))
     }
 
     /// Forgets that regions sleep which have no pools and of which nothing was said.
@@ -649,7 +639,8 @@ struct Moment {
 impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
         // What had no memory lost nothing.
-        let _ = self.engine.set_asleep(&self.tags(None), self.number, false);
+        let tags = self.regions(None, "drop").map(|(tags, _)| tags).unwrap_or_default();
+        let _ = self.engine.set_asleep(&tags, self.number, false);
         self.engine.keep_asleep(self.number, |_| false);
         let (engine, copies) = (&self.engine, self.copies.get_mut());
         if copies.wait(engine).is_err() {
