@@ -308,7 +308,7 @@ impl<D: Driver> HostCalls<'_, D> {
             Ok(locked.state.capture(slot).origins.clone())
         })?;
         let mut stacks = Stacks::default();
-        let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames))));
+        let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames)).0));
         Ok(named.filter(|(_, frames)| !frames.is_empty()).collect())
     }
 }

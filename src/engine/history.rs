@@ -609,7 +609,7 @@ impl Pasts {
             let (stream, pool) = chunk.origins[origin as usize];
             let stream = stream.bits() as u64;
             let given = chunk.frames.get(row).and_then(Option::as_ref);
-            let (frames, context) = (stacks.of(given), given.and_then(|it| it.context()));
+            let (frames, context) = stacks.of(given);
             for &action in action.shown() {
                 let mut entry = if action == Shown::Oom {
                     TraceEntry::oom(bytes, address, stream, time_us)
@@ -618,7 +618,7 @@ impl Pasts {
                 };
                 entry.pool_id = (u64::from(pool.number()), 0);
                 entry.frames.clone_from(&frames);
-                entry.context = context.cloned();
+                entry.context.clone_from(&context);
                 trace.push(entry);
             }
         }

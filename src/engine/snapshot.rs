@@ -25,7 +25,7 @@ use crate::index::{new_map, Map};
 use crate::policy::Reuse;
 use crate::settings::Settings;
 use crate::snapshot::{
-    BlockState, Frame, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
+    BlockState, Frame, HostContext, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
 };
 use crate::sync::Ordering;
 
@@ -200,9 +200,11 @@ pub(super) type Occupant = (BlockState, Asked);
 pub(super) struct Stacks(BTreeMap<usize, Vec<Frame>>);
 
 impl Stacks {
-    pub(super) fn of(&mut self, frames: Option<&Arc<Frames>>) -> Vec<Frame> {
-        let Some(frames) = frames else { return Vec::new() };
-        self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| frames.resolve()).clone()
+    /// The frames by name, and what only the host can read.
+    pub(super) fn of(&mut self, of: Option<&Arc<Frames>>) -> (Vec<Frame>, Option<HostContext>) {
+        let Some(of) = of else { return (Vec::new(), None) };
+        let frames = self.0.entry(Arc::as_ptr(of) as usize).or_insert_with(|| of.resolve());
+        (frames.clone(), of.context().cloned())
     }
 }
 
@@ -355,11 +357,13 @@ impl<D: Driver> Locked<'_, D> {
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
             for (id, block) in heap.unallocated() {
                 let (address, bytes) = heap.extent(id);
-                let refusal = match heap.state(id) {
-                    RangeState::Waiting => {
-                        let reason = reasons.remove(&(number, id));
-                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
-                    }
+                let state = heap.state(id);
+                let mut kept_by = || {
+                    let reason = || reasons.remove(&(number, id));
+                    self.state.kept_by(state, heap.markers(id), reason).pop()
+                };
+                let refusal = match state {
+                    RangeState::Waiting => kept_by(),
                     RangeState::Idle { users } | RangeState::Closed { users } => {
                         let outside = matches!(asks, Some(Requester::Outside { .. }));
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
@@ -370,9 +374,7 @@ impl<D: Driver> Locked<'_, D> {
                         {
                             None
                         }
-                        _ => {
-                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
-                        }
+                        _ => kept_by(),
                     },
                     RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {
                         Some(Requester::Capture { capture, stream, .. }) if capture == of => {
@@ -467,27 +469,13 @@ impl HeapRows {
         let empty = |address: u64, number: usize| Segment {
             device,
             address,
-            total_size: 0,
-            allocated_size: 0,
-            active_size: 0,
-            requested_size: 0,
-            stream: 0,
             segment_type: if self.small { SegmentType::Small } else { SegmentType::Large },
             segment_pool_id: (u64::from(self.pool.number()), 0),
             is_expandable: self.growable.get(number).is_none_or(|&growable| growable),
-            frames: Vec::new(),
-            context: None,
-            blocks: Vec::new(),
+            ..Segment::default()
         };
-        let unused = |(address, size): (u64, u64)| SegmentBlock {
-            address,
-            size,
-            requested_size: 0,
-            state: BlockState::Inactive,
-            frames: Vec::new(),
-            context: None,
-            waiting: None,
-        };
+        let unused =
+            |(address, size): (u64, u64)| SegmentBlock { address, size, ..SegmentBlock::default() };
         segments.extend(self.still_held.iter().map(|&(place, number)| {
             let blocks = vec![unused(place)];
             Segment { total_size: place.1, blocks, ..empty(place.0, number) }
@@ -497,9 +485,7 @@ impl HeapRows {
         for (id, (address, bytes), range_of, kept_by) in &self.ranges {
             let (address, bytes, range) = (*address, *bytes, (self.number, *id));
             if open.is_none_or(|(owner, end)| owner != *range_of || end != address) {
-                let origin = segment_origin(origins, address);
-                let frames = stacks.of(origin);
-                let context = origin.and_then(|frames| frames.context()).cloned();
+                let (frames, context) = stacks.of(segment_origin(origins, address));
                 segments.push(Segment { frames, context, ..empty(address, *range_of) });
             }
             open = Some((*range_of, address + bytes));
@@ -521,9 +507,7 @@ impl HeapRows {
             if let Some(asked) = asked.filter(|_| segment.stream == 0) {
                 segment.stream = asked.stream.bits() as u64;
             }
-            let origin = asked.and_then(|asked| asked.frames.as_ref());
-            let frames = stacks.of(origin);
-            let context = origin.and_then(|frames| frames.context()).cloned();
+            let (frames, context) = stacks.of(asked.and_then(|asked| asked.frames.as_ref()));
             let requested_size = if state.is_active() { requested } else { 0 };
             let block = unused((address, bytes));
             let block = SegmentBlock { requested_size, state, frames, context, waiting, ..block };
