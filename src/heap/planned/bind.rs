@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
 use crate::heap::segment::{create, Access};
-use crate::heap::suspend::{Keeper, NothingKept, Presence};
+use crate::heap::suspend::{runs, Keeper, NothingKept, Presence};
 use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
 
@@ -167,31 +167,19 @@ impl PlannedHeap {
         plan: &Plan,
         pieces: &[usize],
     ) -> Result<(), DriverError> {
-        let mut stretch: Option<(u64, u64)> = None;
+        let mut places = Vec::with_capacity(plan.mappings.len());
         for mapping in &plan.mappings {
-            let row = pieces[mapping.piece as usize];
+            let (address, row) = (mapping.address, pieces[mapping.piece as usize]);
             let &mut Physical { bytes, memory, .. } = self.piece(row);
-            let memory = memory.expect("captures end in pools that are awake");
-            driver.map(mapping.address, bytes, memory)?;
+            driver.map(address, bytes, memory.expect("captures end in pools that are awake"))?;
             if let Some(planned) = self.capture_mut(capture) {
-                let (address, access) = (mapping.address, Access::Open);
-                planned.bound.push(Bound { address, bytes, piece: row, access });
+                planned.bound.push(Bound { address, bytes, piece: row, access: Access::Open });
             }
-            // Neighbours in one call.
-            stretch = match stretch {
-                Some((start, end)) if end == mapping.address => Some((start, end + bytes)),
-                before => {
-                    if let Some((start, end)) = before {
-                        driver.set_access(start, end - start)?;
-                    }
-                    Some((mapping.address, mapping.address + bytes))
-                }
-            };
+            places.push((address, bytes));
         }
-        match stretch {
-            Some((start, end)) => driver.set_access(start, end - start),
-            None => Ok(()),
-        }
+        // Neighbours in one call.
+        let mut runs = runs(places.into_iter());
+        runs.try_for_each(|((address, bytes), _)| driver.set_access(address, bytes))
     }
 
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
