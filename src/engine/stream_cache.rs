@@ -21,9 +21,9 @@ use super::names::{BlockId, PoolId};
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::is_small;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
+use crate::heap::{enter_vacant, is_small};
 use crate::index::{new_map, Map};
 use crate::layout::Demand;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
@@ -305,16 +305,7 @@ impl StreamCache {
         self.latest = bucket;
         self.next += 1;
         let row = LeaseRow { state: RowState::Live, number: self.next, address, bucket, lease };
-        let slot = match self.vacant.pop() {
-            Some(slot) => {
-                self.rows[slot as usize] = row;
-                slot
-            }
-            None => {
-                self.rows.push(row);
-                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
-            }
-        };
+        let slot = enter_vacant(&mut self.rows, &mut self.vacant, row);
         let class = self.buckets[bucket as usize].class();
         let within = self.counted.rise(pool.row()).enter(class, bytes, requested);
         let id = self.id(slot, self.next);
@@ -497,16 +488,7 @@ impl StreamCache {
             touched: false,
             thread: this_thread(),
         };
-        let number = match self.vacant_buckets.pop() {
-            Some(number) => {
-                self.buckets[number as usize] = bucket;
-                number
-            }
-            None => {
-                self.buckets.push(bucket);
-                self.buckets.len() as u32 - 1
-            }
-        };
+        let number = enter_vacant(&mut self.buckets, &mut self.vacant_buckets, bucket);
         self.by_key.insert(key, number);
         number
     }
