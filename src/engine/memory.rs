@@ -334,7 +334,7 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.0.state.lock();
-        state.pools.owns(address)
+        state.pools.heap_around(address).is_some()
     }
 }
 

@@ -627,10 +627,10 @@ impl Pools {
         }
     }
 
-    /// Whether an address is in one of the pools.
-    pub(super) fn owns(&self, address: u64) -> bool {
-        self.heaps().any(|heap| heap.owns(address))
-            || self.iter_planned().any(|heap| heap.owns(address))
+    /// The heap that an address belongs to, whichever block lies there.
+    pub(super) fn heap_around(&self, address: u64) -> Option<u32> {
+        let mut heaps = self.iter().flat_map(PoolRow::all_heaps);
+        heaps.find(|&heap| with_heap!(self, heap, |heap| heap.owns(address)))
     }
 
     /// The heaps of all pools.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::live_blocks::BlockSite;
 use super::names::BlockId;
+use super::pools::{with_heap, Pools};
 use super::{Error, Sharing};
 use crate::driver::{Descriptor, Driver};
 pub use crate::heap::WhyNotShared;
@@ -69,27 +70,15 @@ impl<D: Driver> Sharing<'_, D> {
             if bytes == 0 {
                 return Err(Error::ZeroBytes { call: "keep_exported" });
             }
-            let not_kept = |why| Error::NotKept { address, why };
             let pools = &mut locked.state.pools;
-            let mut heaps = pools.planned_heaps(None).into_iter();
-            if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
-                if pools.planned(heap).holding().presence().is_shut() {
-                    return Err(not_kept(WhyNotShared::Suspended));
-                }
-                let kept = pools.planned_mut(heap).keep_exported((address, bytes));
-                return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };
-            }
-            let mut heaps = pools.heaps_of(None).into_iter();
-            let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {
-                return Ok(false);
-            };
+            let Some(heap) = pools.heap_around(address) else { return Ok(false) };
+            let there = !pools.is_shut(pools.pool_of(heap)) && address.checked_add(bytes).is_some();
+            let planned = there && Pools::is_planned(heap);
+            let why = if planned { WhyNotShared::Planned } else { WhyNotShared::Suspended };
             // Its piece stays as it is from now on, which may show in the figures.
-            if address.checked_add(bytes).is_none()
-                || !locked.state.pools.heap_mut(heap).keep_exported((address, bytes))
-            {
-                return Err(not_kept(WhyNotShared::Suspended));
-            }
-            Ok(true)
+            let kept =
+                there && with_heap!(mut pools, heap, |heap| heap.keep_exported((address, bytes)));
+            kept.then_some(true).ok_or(Error::NotKept { address, why })
         })
     }
 

@@ -162,7 +162,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "moving-exported",
         rule: "Memory that sleeps is not said to stay behind its addresses.",
         file: "src/engine/sharing.rs",
-        edits: &[("if pools.planned(heap).holding().presence().is_shut() {", "if false {")],
+        edits: &[("let there = !pools.is_shut(pools.pool_of(heap)) && ", "let there = ")],
         test: "sleep::beside::no_memory_that_moves_is_said_to_stay",
     },
     Mutant {
