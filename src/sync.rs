@@ -271,7 +271,7 @@ impl<T> Mutex<T> {
         #[cfg(debug_assertions)]
         let entry = Entry::new(self.place, std::ptr::from_ref(self) as usize, waits);
         #[cfg(not(debug_assertions))]
-        let (_, entry) = (waits, Entry);
+        let (_, entry) = (waits, std::marker::PhantomData);
         entry
     }
 }
@@ -357,7 +357,7 @@ use order::Entry;
 
 /// Builds without debug assertions keep no books.
 #[cfg(not(debug_assertions))]
-struct Entry;
+type Entry = std::marker::PhantomData<()>;
 
 /// The order in which each thread takes its locks.
 #[cfg(debug_assertions)]

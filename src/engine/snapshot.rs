@@ -208,6 +208,9 @@ impl Stacks {
     }
 }
 
+/// What keeps a range that is in no block: each of its markers, or one other reason.
+type KeptBy = SmallVec<[Refusal; 1]>;
+
 /// A range of a heap, by the heap's number.
 pub(super) type Range = (u32, RangeId);
 
@@ -256,7 +259,7 @@ impl State {
         state: RangeState,
         markers: &[NodeIndex],
         reason: impl FnOnce() -> Option<WaitReason>,
-    ) -> SmallVec<[Refusal; 1]> {
+    ) -> KeptBy {
         match state {
             RangeState::Waiting => reason().map(Refusal::Waiting).into_iter().collect(),
             RangeState::StreamOrdered { timeline, .. } => {
@@ -339,7 +342,7 @@ struct HeapRows {
     /// By the number of a segment; empty where all can grow.
     growable: Vec<bool>,
     /// Each with its address and size in bytes, the number of its segment, and what keeps it, in any order.
-    ranges: Vec<(RangeId, (u64, u64), usize, SmallVec<[Refusal; 1]>)>,
+    ranges: Vec<(RangeId, (u64, u64), usize, KeptBy)>,
     /// What a suspended heap still holds, likewise; there are no blocks in it any more.
     still_held: Vec<((u64, u64), usize)>,
     premapped: Vec<(u64, u64)>,

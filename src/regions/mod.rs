@@ -491,13 +491,8 @@ impl<D: Transfer> Regions<D> {
         Ok(gone?)
     }
 
-    /// The regions that a call is for: their tags, those included for which something was said and that have no pool,
-    /// and their pools with what becomes of their contents.
-    fn regions(
-        &self,
-        tags: Option<&[&str]>,
-        call: &'static str,
-    ) -> Result<(Vec<Arc<str>>, BTreeMap<PoolId, Backup>), Error> {
+    /// The regions that a call is for, those included for which something was said and that have no pool.
+    fn regions(&self, tags: Option<&[&str]>, call: &'static str) -> Result<TagsAndPools, Error> {
         let told = self.told.lock();
         let tagged = self.engine.host().tagged_pools();
         let said = told.backups.keys().map(|tag| Arc::from(&**tag));
@@ -533,6 +528,9 @@ impl<D: Transfer> Regions<D> {
         self.told.lock().copy(copies);
     }
 }
+
+/// The tags of regions, and their pools with what becomes of their contents.
+type TagsAndPools = (Vec<Arc<str>>, BTreeMap<PoolId, Backup>);
 
 /// Regions that are shut to sleep. Dropped, it opens them again.
 #[doc(hidden)]
