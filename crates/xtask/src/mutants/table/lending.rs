@@ -151,9 +151,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[(
             "let own = self.state.timelines.known(stream);",
             "let own = self.state.timelines.known(stream);
-        let row = self.state.pool(pool, \"launch\")?;
-        row.set_followed();
-        row.forget_borrowers();",
+        self.state.pool(pool, \"launch\")?.set_followed();
+        self.state.pools.forget_borrowers(pool);",
         )],
         test: "rules::of_lending",
     },
