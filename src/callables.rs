@@ -389,12 +389,5 @@ impl<'a, D: HostApi> Stage<'a, D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Stage<'_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stage")
-            .field("pool", &self.pool)
-            .field("stream", &self.stream)
-            .field("captures", &self.capture.is_some())
-            .finish()
-    }
-}
+shown!([D: HostApi] Stage<'_, D>: |it|
+    pool = it.pool, stream = it.stream, captures = it.capture.is_some());

@@ -34,7 +34,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// What the call names is not there.
-    #[error("{}{what}", begin(.call, .what.tells_call()))]
+    #[error("{call}: {what}")]
     Unknown { call: &'static str, what: Unknown },
     /// The capture was ended or abandoned here, and its streams still capture: nothing more can be proven in it.
     #[error(
@@ -51,7 +51,7 @@ pub enum Error {
     )]
     CaptureInvalidated { call: &'static str, stream: StreamHandle },
     /// A stream is not as the call needs it.
-    #[error("{}{stream} {why}", begin(.call, .why.tells_call()))]
+    #[error("{call}: {stream} {why}")]
     Stream { call: &'static str, stream: StreamHandle, why: StreamRefusal },
     /// A pool is not as the call needs it.
     #[error("{call}: {pool} {why}")]
@@ -227,7 +227,7 @@ pub enum Unknown {
         .0.0
     )]
     Capture(CaptureId),
-    /// There is no such graph. The message does not tell the call.
+    /// There is no such graph.
     #[error(
         "{0} holds no memory of this engine; it was released before, or belongs to another engine"
     )]
@@ -235,21 +235,14 @@ pub enum Unknown {
     /// No pool has this tag.
     #[error("no region {0:?}; a pool belongs to one by its configuration (PoolConfig::tag)")]
     Region(String),
-    /// There is no engine of this device. The message does not tell the call.
+    /// There is no engine of this device.
     #[error("device {0} has no engine here; make one on a driver of that device and add it")]
     Device(u32),
-    /// The address belongs to no engine. The message does not tell the call.
+    /// The address belongs to no engine.
     #[error(
         "{0:#x} lies in the memory of no engine here; it was given back to the driver, or came from elsewhere"
     )]
     Address(u64),
-}
-
-impl Unknown {
-    /// Whether a message begins with the call.
-    fn tells_call(&self) -> bool {
-        !matches!(self, Self::Graph(_) | Self::Device(_) | Self::Address(_))
-    }
 }
 
 /// Why a call refuses a stream; the message goes on from the stream's name ([`Error::Stream`]).
@@ -281,7 +274,7 @@ pub enum StreamRefusal {
         "is a different stream in every thread; give the engine a stream that was created, or the legacy stream"
     )]
     PerThread,
-    /// The handle of a default stream means another stream on each device. The message does not tell the call.
+    /// The handle of a default stream means another stream on each device.
     #[error(
         "is a default stream, and every device has one of this handle; use a stream that was created, or say which \
          device is meant (Devices::of_device)"
@@ -301,13 +294,6 @@ pub enum StreamRefusal {
         "belongs to another context than the engine; give a stream of the context that the engine was made with"
     )]
     Foreign,
-}
-
-impl StreamRefusal {
-    /// Whether a message begins with the call.
-    fn tells_call(&self) -> bool {
-        !matches!(self, Self::PerDevice)
-    }
 }
 
 /// Why a call refuses a pool; the message goes on from the pool's name ([`Error::Pool`]).
@@ -513,15 +499,6 @@ pub enum CheckpointRefusal {
          again, and take another checkpoint"
     )]
     Gone { address: u64, bytes: u64 },
-}
-
-/// What a message begins with: the call, where it tells it.
-fn begin(call: &str, told: bool) -> String {
-    if told {
-        format!("{call}: ")
-    } else {
-        String::new()
-    }
 }
 
 /// What blocks that lie in a pool mean for a call that would suspend it, and what helps.

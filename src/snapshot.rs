@@ -74,7 +74,7 @@ impl Snapshot {
 }
 
 /// A contiguous range of memory held from the driver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// The device's number.
     pub device: u32,
@@ -115,17 +115,18 @@ pub struct Segment {
 }
 
 /// The blocks that a segment is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SegmentType {
     /// Small blocks.
     Small,
     /// All others.
+    #[default]
     Large,
 }
 
 /// A range of a segment: a block, or free memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentBlock {
     /// Where it begins, a device address.
     #[serde(serialize_with = "integer::one")]
@@ -151,7 +152,7 @@ pub struct SegmentBlock {
 }
 
 /// What a range of a segment is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
     /// A block that has not been freed.
@@ -159,6 +160,7 @@ pub enum BlockState {
     /// A block that has been freed and that no stream may take yet.
     ActivePendingFree,
     /// Free. Some streams may still have to wait for it ([`SegmentBlock::waiting`]).
+    #[default]
     Inactive,
 }
 

@@ -185,14 +185,9 @@ impl<T> Mutex<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        #[cfg(debug_assertions)]
         let entry = self.enter(true);
         let inner = self.wait().unwrap_or_else(sync::PoisonError::into_inner);
-        MutexGuard {
-            inner,
-            #[cfg(debug_assertions)]
-            entry,
-        }
+        MutexGuard { inner, entry }
     }
 
     /// Waits for the lock, counted where another thread has it: [`Mutex::let_others`] lets those have it that wait.
@@ -218,14 +213,8 @@ impl<T> Mutex<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock_whole(&self) -> Option<MutexGuard<'_, T>> {
-        #[cfg(debug_assertions)]
         let entry = self.enter(true);
-        let inner = self.wait().ok()?;
-        Some(MutexGuard {
-            inner,
-            #[cfg(debug_assertions)]
-            entry,
-        })
+        Some(MutexGuard { inner: self.wait().ok()?, entry })
     }
 
     /// For a thread that has let the lock go and is to take it again at once: lets those have it that wait for it, for
@@ -247,11 +236,7 @@ impl<T> Mutex<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock().ok()?;
-        Some(MutexGuard {
-            inner,
-            #[cfg(debug_assertions)]
-            entry: self.enter(false),
-        })
+        Some(MutexGuard { inner, entry: self.enter(false) })
     }
 
     /// The value that the lock guards: no other thread has the lock.
@@ -280,10 +265,14 @@ impl<T> Mutex<T> {
         poisoned
     }
 
-    #[cfg(debug_assertions)]
-    #[track_caller]
-    fn enter(&self, waits: bool) -> order::Entry {
-        order::Entry::new(self.place, std::ptr::from_ref(self) as usize, waits)
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn enter(&self, waits: bool) -> Entry {
+        #[cfg(debug_assertions)]
+        let entry = Entry::new(self.place, std::ptr::from_ref(self) as usize, waits);
+        #[cfg(not(debug_assertions))]
+        let (_, entry) = (waits, std::marker::PhantomData);
+        entry
     }
 }
 
@@ -297,8 +286,7 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 #[must_use = "the lock is let go at once"]
 pub struct MutexGuard<'a, T> {
     inner: sync::MutexGuard<'a, T>,
-    #[cfg(debug_assertions)]
-    entry: order::Entry,
+    entry: Entry,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -342,11 +330,7 @@ impl Condvar {
         #[cfg(debug_assertions)]
         guard.entry.must_be_alone();
         let inner = self.0.wait(guard.inner).unwrap_or_else(sync::PoisonError::into_inner);
-        MutexGuard {
-            inner,
-            #[cfg(debug_assertions)]
-            entry: guard.entry,
-        }
+        MutexGuard { inner, entry: guard.entry }
     }
 
     /// Wakes all that wait.
@@ -363,10 +347,17 @@ impl Condvar {
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn must_hold_none(what: &str) {
     #[cfg(debug_assertions)]
-    order::must_hold_none(what);
+    order::must_hold_but(what, None);
     #[cfg(not(debug_assertions))]
     let _ = what;
 }
+
+#[cfg(debug_assertions)]
+use order::Entry;
+
+/// Builds without debug assertions keep no books.
+#[cfg(not(debug_assertions))]
+type Entry = std::marker::PhantomData<()>;
 
 /// The order in which each thread takes its locks.
 #[cfg(debug_assertions)]
@@ -441,12 +432,7 @@ mod order {
     }
 
     #[track_caller]
-    pub(super) fn must_hold_none(what: &str) {
-        must_hold_but(what, None);
-    }
-
-    #[track_caller]
-    fn must_hold_but(what: &str, address: Option<usize>) {
+    pub(super) fn must_hold_but(what: &str, address: Option<usize>) {
         let other = |held: &&TakenLock| Some(held.address) != address;
         let held = TAKEN.try_with(|all| all.borrow().iter().find(other).copied());
         if let (Ok(Some(held)), false) = (held, std::thread::panicking()) {

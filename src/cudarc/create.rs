@@ -14,14 +14,14 @@ use crate::graphs::{Capture, Lending, Memory, Pool};
 
 /// Where memory comes from.
 trait Source {
-    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R;
+    fn engine_of(&self) -> Arc<Engine<CudaDriver>>;
 
     fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error>;
 }
 
 impl Source for Pool<CudaDriver> {
-    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
-        look(self.engine())
+    fn engine_of(&self) -> Arc<Engine<CudaDriver>> {
+        self.engine().clone()
     }
 
     fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
@@ -30,8 +30,8 @@ impl Source for Pool<CudaDriver> {
 }
 
 impl Source for Capture<CudaDriver> {
-    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
-        look(&self.engine())
+    fn engine_of(&self) -> Arc<Engine<CudaDriver>> {
+        self.engine()
     }
 
     fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
@@ -40,8 +40,8 @@ impl Source for Capture<CudaDriver> {
 }
 
 impl Source for Lending<CudaDriver> {
-    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
-        look(self.pool().engine())
+    fn engine_of(&self) -> Arc<Engine<CudaDriver>> {
+        self.pool().engine().clone()
     }
 
     fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
@@ -65,14 +65,12 @@ fn alloc<T>(
     let size = size_of::<T>();
     let bytes = len.checked_mul(size).filter(|&bytes| isize::try_from(bytes).is_ok());
     let bytes = bytes.ok_or(Error::TooLong { call, len, size })?;
-    source.with_engine(|engine| {
-        if stream.context() != engine.driver().context() {
-            let why = StreamRefusal::Foreign;
-            return Err(Error::Stream { call, stream: stream.as_stream(), why });
-        }
-        engine.driver().keep_stream(stream);
-        Ok(())
-    })?;
+    let engine = source.engine_of();
+    if stream.context() != engine.driver().context() {
+        let why = StreamRefusal::Foreign;
+        return Err(Error::Stream { call, stream: stream.as_stream(), why });
+    }
+    engine.driver().keep_stream(stream);
     let memory = if bytes == 0 { None } else { Some(source.memory(bytes as u64, stream)?) };
     let mut buf = Buf::new(BlockOwner::new(memory, stream.clone()), len);
     if bytes > 0 {
@@ -84,7 +82,7 @@ fn alloc<T>(
 /// Refuses a stream that captures: a graph would copy from the host's memory at every launch.
 fn must_not_capture(source: &impl Source, stream: &CudaStream) -> Result<(), Error> {
     let stream = stream.as_stream();
-    match source.with_engine(|engine| engine.driver().is_capturing(stream)) {
+    match source.engine_of().driver().is_capturing(stream) {
         Ok(false) => Ok(()),
         // The legacy stream while some blocking stream captures: it does not capture itself.
         Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(()),

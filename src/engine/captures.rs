@@ -26,7 +26,7 @@ use crate::driver::{
 };
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{CaptureSlot, Mark, TimelineId};
+use crate::heap::{enter_row, CaptureSlot, Mark, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
@@ -308,7 +308,7 @@ impl<D: Driver> HostCalls<'_, D> {
             Ok(locked.state.capture(slot).origins.clone())
         })?;
         let mut stacks = Stacks::default();
-        let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames))));
+        let named = origins.iter().map(|(block, frames)| (*block, stacks.of(Some(frames)).0));
         Ok(named.filter(|(_, frames)| !frames.is_empty()).collect())
     }
 }
@@ -402,13 +402,7 @@ impl Captures {
         let kept = self.spare.iter_mut().find_map(Option::take);
         let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
         (made.id, made.age, made.since) = (id, self.made, Instant::now());
-        let vacant = self.rows.iter().position(Option::is_none);
-        let row = vacant.unwrap_or(self.rows.len());
-        if row == self.rows.len() {
-            self.rows.push(None);
-        }
-        self.rows[row] = Some(made);
-        CaptureSlot::new(row)
+        CaptureSlot::new(enter_row(&mut self.rows, made))
     }
 
     /// Notes what the heaps of small and of large blocks hold that a capture has used, in bytes: it has ended.

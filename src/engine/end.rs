@@ -439,10 +439,10 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
-        self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         let found = self.state.pools.remove_graph(graph);
         let (pools, planned) =
             found.ok_or(Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) })?;
+        self.state.messages.say(Level::Debug, || format!("{graph} is released"));
         if let Some(capture) = planned {
             self.leave_planned(&pools, capture);
         }
@@ -465,8 +465,7 @@ impl<D: Driver> Locked<'_, D> {
         for waiting in self.state.waiting.iter_mut().filter(|waiting| waiting.site.is_in(pool)) {
             waiting.forget_graphs();
         }
-        let Some(row) = self.state.pools.get_mut(pool) else { return };
-        row.end_lending();
+        self.state.pools.end_lending(pool);
         self.state.blocks.change_all_of(pool, |block| {
             block.tenure = block.tenure.without_graphs();
             if matches!(block.origin, Origin::Graph) {

@@ -717,8 +717,7 @@ impl State {
     /// The figures of a pool, or of all.
     pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
         let pool = pool.map(PoolId::row);
-        let mut counts = self.accounts.counts;
-        counts.num_sync_all_streams = self.timelines.synchronized();
+        let counts = self.accounts.counts;
         let [small_pool, large_pool, all] = self.with_sums(|peaks| peaks.figures(pool));
         Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
     }
@@ -727,7 +726,6 @@ impl State {
     pub(super) fn reset_accumulated(&mut self) {
         self.with_sums(Peaks::reset_accumulated);
         self.accounts.counts = Counts::default();
-        self.timelines.reset_synchronized();
     }
 
     /// Does what needs the sums, with all counters settled and all locks held.

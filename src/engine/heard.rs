@@ -12,31 +12,14 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// So many requests are kept of a stream cache's streams, the latest: two runs of most programs.
 const HEARD: usize = 16_384;
 
-/// What each stream cache keeps of requests outside captures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hears {
-    All,
-    Latest,
-    Nothing,
-}
+/// As many as there are: where the host marks a run.
+pub(super) const ALL: usize = usize::MAX;
 
-impl Hears {
-    /// As the settings have it, where the host marks no run.
-    pub(super) fn by(settings: &Settings) -> Self {
-        if settings.plan.learns() {
-            Self::Latest
-        } else {
-            Self::Nothing
-        }
-    }
-
-    /// How many requests that are.
-    fn most(self) -> usize {
-        match self {
-            Self::All => usize::MAX,
-            Self::Latest => HEARD,
-            Self::Nothing => 0,
-        }
+/// How many requests are kept of each stream cache's streams where the host marks no run, as the settings have it.
+pub(super) fn kept_by(settings: &Settings) -> usize {
+    match settings.plan.learns() {
+        true => HEARD,
+        false => 0,
     }
 }
 
@@ -64,8 +47,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(hears: Hears) -> Self {
-        let most = AtomicUsize::new(hears.most());
+    pub(super) fn new(most: usize) -> Self {
+        let most = AtomicUsize::new(most);
         Self { most, noted: AtomicU64::new(0), taken: AtomicU64::new(0) }
     }
 
@@ -79,9 +62,9 @@ impl Numbers {
         self.taken.store(self.noted.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Has stream caches keep this of the requests from now on.
-    pub(super) fn keep(&self, hears: Hears) {
-        self.most.store(hears.most(), Ordering::Relaxed);
+    /// Has stream caches keep so many of the requests from now on.
+    pub(super) fn keep(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
     }
 
     #[inline]
@@ -90,7 +73,7 @@ impl Numbers {
     }
 
     pub(super) fn keep_all(&self) -> bool {
-        self.most.load(Ordering::Relaxed) == Hears::All.most()
+        self.most.load(Ordering::Relaxed) == ALL
     }
 }
 

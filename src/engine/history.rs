@@ -221,22 +221,10 @@ impl Asked {
     }
 }
 
-/// One event.
-#[derive(Clone, Debug)]
-pub(super) struct PastEvent {
-    /// Nanoseconds since the rings began.
-    stamp: u64,
-    action: EventKind,
-    address: u64,
-    bytes: u64,
-    stream: StreamHandle,
-    pool: PoolId,
-    frames: Option<Arc<Frames>>,
-}
-
 /// An event as it is kept: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Packed {
+struct PastEvent {
+    /// Nanoseconds since the rings began.
     stamp: u64,
     address: u64,
     bytes: u64,
@@ -339,22 +327,11 @@ const CHUNK: usize = 256;
 /// Events one after the other, with tables of what they are of.
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    entries: Vec<Packed>,
+    entries: Vec<PastEvent>,
     /// By entry; shorter where the last ones have none.
     frames: Vec<Option<Arc<Frames>>>,
     /// Streams and pools that the events are of.
     origins: Vec<(StreamHandle, PoolId)>,
-}
-
-impl Chunk {
-    fn events(&self) -> impl Iterator<Item = PastEvent> + '_ {
-        self.entries.iter().enumerate().map(|(row, entry)| {
-            let &Packed { stamp, address, bytes, origin, action } = entry;
-            let (stream, pool) = self.origins[origin as usize];
-            let frames = self.frames.get(row).cloned().flatten();
-            PastEvent { stamp, action, address, bytes, stream, pool, frames }
-        })
-    }
 }
 
 /// The latest events of one place.
@@ -387,9 +364,12 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// What was kept, in order.
-    fn events(&self) -> impl Iterator<Item = PastEvent> + '_ {
-        self.chunks.iter().flat_map(|chunk| chunk.events()).skip(self.dropped)
+    /// What was kept, in order: each event with its row in its chunk, and the chunk.
+    fn events(&self) -> impl Iterator<Item = (&PastEvent, usize, &Chunk)> {
+        let rows = |chunk: &'_ Chunk| 0..chunk.entries.len();
+        let all =
+            self.chunks.iter().flat_map(move |chunk| rows(chunk).map(move |row| (row, &**chunk)));
+        all.map(|(row, chunk)| (&chunk.entries[row], row, chunk)).skip(self.dropped)
     }
 }
 
@@ -429,8 +409,7 @@ impl Ring {
         let latest = self.open.entries.last().map_or(0, |latest| latest.origin);
         let same = self.open.origins.get(latest as usize) == Some(&(stream, pool));
         let origin = if same { latest } else { self.origin(stream, pool) };
-        let kept = Packed { stamp, address, bytes, origin, action };
-        self.open.entries.push(kept);
+        self.open.entries.push(PastEvent { stamp, address, bytes, origin, action });
         if frames.is_some() {
             self.keep_frames(frames);
         }
@@ -607,11 +586,11 @@ impl Pasts {
         let Self { all, now: (now, at), most } = self;
         // Before what a full ring still has, the others know a part of the story only.
         let full = all.iter().filter(|past| past.full);
-        let first = full.map(|past| past.events().next().map_or(0, |event| event.stamp));
+        let first = full.map(|past| past.events().next().map_or(0, |(event, ..)| event.stamp));
         let begin = first.max();
-        let mut events: Vec<PastEvent> = all.iter().flat_map(Past::events).collect();
-        events.retain(|event| event.stamp >= begin.unwrap_or(0));
-        events.sort_by_key(|event| event.stamp);
+        let mut events: Vec<_> = all.iter().flat_map(Past::events).collect();
+        events.retain(|(event, ..)| event.stamp >= begin.unwrap_or(0));
+        events.sort_by_key(|(event, ..)| event.stamp);
         let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = |stamp: u64| {
             let ago = now.saturating_sub(stamp) / 1_000;
@@ -619,27 +598,27 @@ impl Pasts {
         };
         let mut trace = Vec::new();
         let mut annotations = Vec::new();
-        for event in events {
-            let time_us = time(event.stamp);
-            if let EventKind::CaptureBegin | EventKind::CaptureEnd = event.action {
-                let begins = event.action == EventKind::CaptureBegin;
+        for (&PastEvent { stamp, address, bytes, origin, action }, row, chunk) in events {
+            let time_us = time(stamp);
+            if let EventKind::CaptureBegin | EventKind::CaptureEnd = action {
+                let begins = action == EventKind::CaptureBegin;
                 let stage = if begins { AnnotationStage::Start } else { AnnotationStage::End };
-                annotations.push(Annotation::capture(event.address, stage, device, time_us));
+                annotations.push(Annotation::capture(address, stage, device, time_us));
                 continue;
             }
-            let frames = stacks.of(event.frames.as_ref());
-            let context = event.frames.as_ref().and_then(|frames| frames.context());
-            for &action in event.action.shown() {
-                let (address, bytes) = (event.address, event.bytes);
-                let stream = event.stream.bits() as u64;
+            let (stream, pool) = chunk.origins[origin as usize];
+            let stream = stream.bits() as u64;
+            let given = chunk.frames.get(row).and_then(Option::as_ref);
+            let (frames, context) = stacks.of(given);
+            for &action in action.shown() {
                 let mut entry = if action == Shown::Oom {
                     TraceEntry::oom(bytes, address, stream, time_us)
                 } else {
                     TraceEntry::new(action, address, bytes, stream, time_us)
                 };
-                entry.pool_id = (u64::from(event.pool.number()), 0);
+                entry.pool_id = (u64::from(pool.number()), 0);
                 entry.frames.clone_from(&frames);
-                entry.context = context.cloned();
+                entry.context.clone_from(&context);
                 trace.push(entry);
             }
         }

@@ -8,14 +8,14 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fixedbitset::FixedBitSet;
 use thiserror::Error as ThisError;
 
 use super::allocate::Request;
 use super::captures::CaptureState;
-use super::heard::Hears;
+use super::heard;
 use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
@@ -24,7 +24,7 @@ use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check;
 use crate::check::{FinishedGraph, Violation};
-use crate::driver::{CaptureId, Driver, MemorySupport, StreamHandle};
+use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Placed, Requester};
 use crate::journal::{Entry, Journal};
 use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
@@ -186,14 +186,15 @@ pub(super) struct Following {
     smaller: bool,
     /// Requests so far.
     blocks: usize,
-    followed: usize,
-    fell_back: Option<FellBack>,
+    told: Followed,
 }
 
 impl Following {
     pub(super) fn new(layout: Layout, basis: Basis) -> Self {
+        let (planned, planned_bytes) = (layout.places().len(), layout.bytes());
         Self {
             basis,
+            told: Followed { planned, planned_bytes, followed: 0, fell_back: None },
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             way: Way::Arena,
@@ -204,8 +205,6 @@ impl Following {
             lost: 0,
             smaller: false,
             blocks: 0,
-            followed: 0,
-            fell_back: None,
         }
     }
 
@@ -215,7 +214,7 @@ impl Following {
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
-        let elsewhere = self.blocks - self.followed;
+        let elsewhere = self.blocks - self.told.followed;
         match self.basis {
             _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
@@ -235,12 +234,12 @@ impl Following {
         self.blocks += 1;
         match found {
             Ok(found) => {
-                self.followed += 1;
+                self.told.followed += 1;
                 Some(found)
             }
             Err(why) => {
                 let block = self.blocks - 1;
-                self.fell_back.get_or_insert(FellBack { block, why });
+                self.told.fell_back.get_or_insert(FellBack { block, why });
                 None
             }
         }
@@ -249,12 +248,7 @@ impl Following {
     pub(super) fn followed(&self) -> Followed {
         let nowhere = FellBack { block: 0, why: Why::NoLess };
         let nowhere = (self.way == Way::Nowhere).then_some(nowhere);
-        Followed {
-            planned: self.layout.places().len(),
-            planned_bytes: self.layout.bytes(),
-            followed: self.followed,
-            fell_back: self.fell_back.or(nowhere),
-        }
+        Followed { fell_back: self.told.fell_back.or(nowhere), ..self.told }
     }
 
     /// Begins and ends that blocks of the layout are still to have: of those before the row `until`, or of all.
@@ -327,20 +321,20 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
     ) -> Option<(u32, Placed)> {
         let Requester::Capture { capture: slot, .. } = requester else { return None };
-        let found = self.place_next(request, requester);
-        let following = self.state.capture(slot).following.as_ref()?;
-        if following.arena.is_none() && !following.is_asked_for() {
+        let mut following = self.state.capture(slot).following.take()?;
+        let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
-            self.state.capture(slot).following = None;
-            return None;
-        }
-        let missed = found.as_ref().err().copied();
-        let found = found.map_err(|(why, _)| why);
-        let placed = self.state.capture(slot).following.as_mut()?.note(found);
-        let placed = missed.map_or(placed, |it| self.place_beside(request, requester, it.1));
+            _ if following.arena.is_none() && !following.is_asked_for() => return None,
+            Ok(placed) => following.note(Ok(placed)),
+            Err((why, until)) => {
+                following.note::<()>(Err(why));
+                self.place_beside(&following, request, requester, until)
+            }
+        };
         if placed.is_none() {
-            self.state.capture(slot).following.as_mut()?.beyond += request.bytes;
+            following.beyond += request.bytes;
         }
+        self.state.capture(slot).following = Some(following);
         placed
     }
 
@@ -414,14 +408,12 @@ impl<D: Driver> Locked<'_, D> {
     /// A place that no block of the layout wants while this one is expected to be in use.
     fn place_beside(
         &mut self,
+        following: &Following,
         request: &Request,
         requester: Requester,
         until: Option<u32>,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, .. } = requester else { return None };
-        let following = self.state.capture(slot).following.as_ref()?;
         let (heap, base) = following.arena?;
-        let asked_for = following.is_asked_for();
         let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -433,7 +425,7 @@ impl<D: Driver> Locked<'_, D> {
             place(&wanted).or_else(|| place(&all))
         });
         let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && first == heap && asked_for {
+        if placed.is_none() && first == heap && following.is_asked_for() {
             // What the driver refuses, the pool may still have.
             return self.grow(request, first, requester, true).ok().flatten();
         }
@@ -444,25 +436,20 @@ impl<D: Driver> Locked<'_, D> {
     /// its block is expected to be in use.
     fn place_next(
         &mut self,
+        following: &mut Following,
         request: &Request,
         requester: Requester,
     ) -> Result<(u32, Placed), (Why, Option<u32>)> {
         let alone = |why: Why| (why, None);
-        let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return Err(alone(Why::Taken));
-        };
-        let following = self.state.capture(slot).following.as_mut().ok_or(alone(Why::More))?;
+        let Requester::Capture { stream, .. } = requester else { return Err(alone(Why::Taken)) };
         let found = following.place_of(request.bytes, stream);
         let (_, Place { offset, until, .. }) = found.map_err(alone)?;
-        let (arena, all) = (following.arena, following.layout.bytes());
-        let (heap, base) = match arena {
+        let all = following.layout.bytes();
+        let (heap, base) = match following.arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, requester, all).map_err(alone)?;
-                if let Some(following) = &mut self.state.capture(slot).following {
-                    following.arena = Some(arena);
-                }
-                arena
+                let found = self.arena(following, request, requester).map_err(alone)?;
+                *following.arena.insert(found)
             }
         };
         let address = base + offset;
@@ -504,9 +491,9 @@ impl<D: Driver> Locked<'_, D> {
     /// driver before, where the host has asked for the layout.
     fn arena(
         &mut self,
+        following: &mut Following,
         request: &Request,
         requester: Requester,
-        bytes: u64,
     ) -> Result<(u32, u64), Why> {
         let Requester::Capture { capture: slot, stream, .. } = requester else {
             return Err(Why::Taken);
@@ -514,8 +501,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.config.settings.caching {
             return Err(Why::NoCaching);
         }
-        let asked_for =
-            self.state.captures.get(slot).following.as_ref().is_some_and(|it| it.is_asked_for());
+        let (asked_for, bytes) = (following.is_asked_for(), following.layout.bytes());
         let pool = request.pool;
         self.free_completed(Some(pool));
         if asked_for {
@@ -546,10 +532,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok((heap, address));
         }
         let [heap, _] = homes;
-        let following = self.state.captures.get(slot).following.as_ref();
-        if following.is_some_and(|it| self.is_vain(pool, &it.layout)) {
-            let following = self.state.capture(slot).following.iter_mut();
-            following.for_each(|it| it.way = Way::Nowhere);
+        if self.is_vain(pool, &following.layout) {
+            following.way = Way::Nowhere;
             return Err(Why::NoLess);
         }
         let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
@@ -579,7 +563,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// What was learned for a capture that asks for its first block.
-    fn lesson(&self, request: &Request) -> Option<&Lesson> {
+    fn lesson(&self, request: &Request) -> Option<&Arc<Lesson>> {
         let &Request { pool, bytes, .. } = request;
         let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
         self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
@@ -612,11 +596,9 @@ impl<D: Driver> Locked<'_, D> {
                 self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }
-            let lesson = self.lesson(request);
-            let unmade = lesson.filter(|it| matches!(it.layout, LessonLayout::Unmade));
-            if let Some(Lesson { run, .. }) = unmade {
-                let run = Arc::clone(run);
-                self.errands.repeat_after(Some(Work::Layout(run)));
+            let unmade = self.lesson(request).filter(|it| it.layout.get().is_none());
+            if let Some(lesson) = unmade.cloned() {
+                self.errands.repeat_after(Some(Work::Layout(lesson)));
                 return true;
             }
         }
@@ -638,10 +620,10 @@ impl<D: Driver> Locked<'_, D> {
             return false;
         }
         let Some(lesson) = self.lesson(request) else { return false };
-        let layout = match &lesson.layout {
-            LessonLayout::Made(layout) => layout.clone(),
-            LessonLayout::Vain => return false,
-            LessonLayout::Unmade => {
+        let layout = match lesson.layout.get() {
+            Some(Some(layout)) => layout.clone(),
+            Some(None) => return false,
+            None => {
                 let id = capture_state.id.0;
                 let text = "follows no layout: other runs were learned while one was made for it";
                 self.state.messages.say(Level::Warn, || format!("capture {id} {text}"));
@@ -649,7 +631,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(layout, lesson.run.basis());
+        let following = Following::new(layout, lesson.from.basis());
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
             format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
@@ -670,7 +652,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(blocks) = self.state.blocks_of_first_pool(slot) else { return };
         let mut pattern = Pattern::default();
         blocks.iter().for_each(|&(_, bytes)| pattern.add(bytes));
-        let captured = |lesson: &Lesson| matches!(*lesson.run, LearnedFrom::Captured(_));
+        let captured = |lesson: &Lesson| matches!(lesson.from, LearnedFrom::Captured(_));
         if self.state.lessons.known.iter().any(|it| it.pattern == pattern && captured(it)) {
             return;
         }
@@ -738,7 +720,7 @@ impl<D: Driver> Engine<D> {
     fn end_run(&self) -> Result<Vec<Demand>, Error> {
         let _locked = self.lock()?;
         Ok(match self.caches.numbers().keep_all() {
-            true => self.caches.hear(Hears::by(&self.config.settings)),
+            true => self.caches.hear(heard::kept_by(&self.config.settings)),
             false => Vec::new(),
         })
     }
@@ -765,10 +747,7 @@ impl<D: Driver> Plans<'_, D> {
         })?;
         let outline = unread.read(&self.0.config.settings);
         self.0.compare(&outline, unread.journal())?;
-        let unit = match self.0.driver.memory_support() {
-            MemorySupport::Mapped { granularity } => Some(granularity),
-            MemorySupport::Allocated => None,
-        };
+        let unit = self.0.driver.memory_support().granularity();
         Ok(outline.layout(unit, self.0.config.settings.plan_search))
     }
 
@@ -830,7 +809,7 @@ impl<D: Driver> Plans<'_, D> {
     /// begins and ends.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
-        drop(self.0.caches.hear(Hears::All));
+        drop(self.0.caches.hear(heard::ALL));
         Ok(())
     }
 
@@ -879,28 +858,19 @@ const LESSONS: usize = 16;
 /// So many requests outside captures are kept for later captures, the latest.
 const HEARD: usize = 32_768;
 
-/// What was learned from one run.
+/// What was learned from one run. Shared with whom makes its layout, without the engine's lock.
 #[derive(Debug)]
 pub(super) struct Lesson {
     pattern: Pattern,
-    /// Shared with whom makes the layout, without the engine's lock.
-    run: Arc<LearnedFrom>,
-    layout: LessonLayout,
-}
-
-/// The layout of a lesson.
-#[derive(Clone, Debug)]
-enum LessonLayout {
-    /// It is made when a capture begins as the lesson does.
-    Unmade,
-    Made(Layout),
-    /// None takes less than blocks that are placed as they come.
-    Vain,
+    from: LearnedFrom,
+    /// Made when a capture begins as the lesson does; `None` where none takes less than blocks that are placed as they
+    /// come.
+    layout: OnceLock<Option<Layout>>,
 }
 
 /// What a lesson was learned from.
 #[derive(Debug)]
-pub(super) enum LearnedFrom {
+enum LearnedFrom {
     /// A run outside captures that the host has marked.
     Marked(Outline),
     /// Requests outside captures that are taken for a run.
@@ -917,32 +887,39 @@ impl LearnedFrom {
             Self::Heard(_) => Basis::Heard,
         }
     }
+}
 
-    /// Makes a layout, for memory that comes in units of so many bytes, with all the time that the settings allow where
-    /// the host has asked for it; `None` where none takes less than blocks that are placed as they come.
-    pub(super) fn layout(&self, unit: u64, settings: &Settings) -> Option<Layout> {
-        match self {
-            Self::Marked(outline) => {
+impl Lesson {
+    fn new(pattern: Pattern, from: LearnedFrom) -> Arc<Self> {
+        Arc::new(Self { pattern, from, layout: OnceLock::new() })
+    }
+
+    /// Makes the layout, for memory that comes in units of so many bytes, with all the time that the settings allow
+    /// where the host has asked for it.
+    pub(super) fn make_layout(&self, unit: u64, settings: &Settings) {
+        let layout = match &self.from {
+            LearnedFrom::Marked(outline) => {
                 let layout = outline.layout(None, settings.plan_search);
                 // What several streams know of each other is a guess: following it is to be worth it.
                 Some(layout).filter(|it| it.saves(unit) || it.is_of_one_stream())
             }
-            Self::Heard(outline) => outline.quick_layout(unit),
-            Self::Captured(record) => record.read(settings).quick_layout(unit),
-        }
+            LearnedFrom::Heard(outline) => outline.quick_layout(unit),
+            LearnedFrom::Captured(record) => record.read(settings).quick_layout(unit),
+        };
+        // Where two captures that begin so made one each, the first one is kept.
+        let _ = self.layout.set(layout);
     }
-}
 
-impl Lesson {
-    fn new(pattern: Pattern, run: LearnedFrom) -> Self {
-        Self { pattern, run: Arc::new(run), layout: LessonLayout::Unmade }
+    /// The layout, where it was made and takes less.
+    fn made(&self) -> Option<&Layout> {
+        self.layout.get()?.as_ref()
     }
 
     /// Whether it begins with so many bytes, and is better than what is guessed from requests outside captures: a
     /// capture tells what its streams have waited for, and one that captures have begun to follow has a layout.
     fn is_better_than_heard(&self, bytes: u64) -> bool {
-        let made = matches!(self.layout, LessonLayout::Made(_));
-        self.pattern.first() == bytes && (made || self.run.basis() != Basis::Heard)
+        let better = self.made().is_some() || self.from.basis() != Basis::Heard;
+        self.pattern.first() == bytes && better
     }
 }
 
@@ -954,20 +931,20 @@ pub(super) struct Lessons {
     /// The first requests that these were searched for, by their bytes and streams.
     searched: Vec<(u64, StreamHandle)>,
     /// The latest last.
-    known: Vec<Lesson>,
+    known: Vec<Arc<Lesson>>,
     /// The capture that began last, and has what was learned for it.
     begun: Option<CaptureId>,
 }
 
 impl Lessons {
     /// Takes a lesson in, unless the same is known; returns one that goes for it.
-    pub(super) fn keep(&mut self, lesson: Lesson) -> Option<Lesson> {
-        let from_capture = matches!(*lesson.run, LearnedFrom::Captured(_));
+    pub(super) fn keep(&mut self, lesson: Arc<Lesson>) -> Option<Arc<Lesson>> {
+        let from_capture = matches!(lesson.from, LearnedFrom::Captured(_));
         let known = self.known.iter().position(|known| known.pattern == lesson.pattern);
         if let Some(row) = known {
             let known = self.known.remove(row);
             // A capture tells what its streams have waited for, which else is guessed.
-            let asked_for = |lesson: &Lesson| lesson.run.basis() == Basis::AskedFor;
+            let asked_for = |lesson: &Lesson| lesson.from.basis() == Basis::AskedFor;
             let better = asked_for(&lesson) || from_capture && !asked_for(&known);
             let (kept, other) = if better { (lesson, known) } else { (known, lesson) };
             self.known.push(kept);
@@ -984,31 +961,14 @@ impl Lessons {
         row.into_iter().for_each(|row| self.known[row..].rotate_left(1));
     }
 
-    /// Takes the layout of a lesson in, or that there is none worth it. Returns it where it is of no use any more.
-    pub(super) fn take_layout(
-        &mut self,
-        of: &Arc<LearnedFrom>,
-        layout: Option<Layout>,
-    ) -> Option<Layout> {
-        let lesson = self.known.iter_mut().find(|lesson| Arc::ptr_eq(&lesson.run, of));
-        match lesson {
-            Some(lesson) if matches!(lesson.layout, LessonLayout::Unmade) => {
-                lesson.layout = layout.map_or(LessonLayout::Vain, LessonLayout::Made);
-                None
-            }
-            _ => layout,
-        }
-    }
-
     /// The lesson for a capture that asks for so many bytes first, into a pool with such an arena: the latest that
     /// begins so; else the least that begins with more and fits the arena, since a smaller batch asks for less.
-    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
+    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Arc<Lesson>> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
             let larger = self.known.iter().filter(|lesson| {
-                let fits = |layout: &Layout| layout.bytes() <= arena;
-                let made = matches!(&lesson.layout, LessonLayout::Made(it) if fits(it));
-                lesson.pattern.first() > bytes && made
+                let fits = lesson.made().is_some_and(|layout| layout.bytes() <= arena);
+                lesson.pattern.first() > bytes && fits
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })

@@ -18,12 +18,13 @@ use crate::sync::AtomicBool;
 const CALL: &str = "lend";
 
 impl<D: Driver> Engine<D> {
-    /// Is set while the next launch of a graph of the pool has anything to [ask](HostCalls::follow_lent).
-    pub(crate) fn lends(&self, pool: PoolId) -> Arc<AtomicBool> {
+    /// Is set while the next launch of a graph of the pool has anything to ask: whether the pool
+    /// [is awake](HostCalls::require_awake), and what [was lent](HostCalls::follow_lent) of it.
+    pub(crate) fn asks(&self, pool: PoolId) -> Arc<AtomicBool> {
         // A poisoned engine lends nothing more, and refuses to be asked.
         let poisoned = || Arc::new(AtomicBool::new(true));
         let Ok(state) = self.lock() else { return poisoned() };
-        state.pools.get(pool).map_or_else(poisoned, |row| Arc::clone(row.lends()))
+        state.pools.get(pool).map_or_else(poisoned, |row| Arc::clone(row.asks()))
     }
 
     /// Fills what the graphs of a pool do not keep between launches, by a stream that comes after their launches so
@@ -107,7 +108,9 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Tells the engine that the launch for which [`HostCalls::follow_lent`] was called was submitted, and that later
     /// launches come after it.
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
-        self.0.lock()?.pool(pool, "launch")?.forget_borrowers();
+        let mut state = self.0.lock()?;
+        state.pool(pool, "launch")?;
+        state.pools.forget_borrowers(pool);
         Ok(())
     }
 

@@ -275,10 +275,13 @@ impl Blocks {
         BlockId { engine: self.engine, cache: NO_CACHE, slot, number }
     }
 
-    /// Takes a row whose block is gone out of the lists.
+    /// Takes the block of a row out of the lists.
     #[inline]
-    fn unlist(&mut self, slot: u32, heap: u32, bytes: u64, leased: bool) {
-        let listing = std::mem::replace(&mut self.rows[slot as usize].listing, Listing::Nowhere);
+    fn unlist(&mut self, slot: u32) {
+        let row = &mut self.rows[slot as usize];
+        let Some(block) = &row.block else { return };
+        let (heap, bytes, leased) = (block.site.heap, block.bytes, block.is_leased());
+        let listing = std::mem::replace(&mut row.listing, Listing::Nowhere);
         let of_pool = &mut self.by_pool[Pools::row(heap)];
         match listing {
             Listing::Nowhere => return,
@@ -298,9 +301,9 @@ impl Blocks {
 
     /// Leaves a block out of the lists: never, outside tests.
     pub(super) fn forget_listing(&mut self, id: BlockId) {
-        let Some(block) = self.get(id) else { return };
-        let (heap, bytes, leased) = (block.site.heap, block.bytes, block.is_leased());
-        self.unlist(id.slot, heap, bytes, leased);
+        if self.get(id).is_some() {
+            self.unlist(id.slot);
+        }
     }
 
     /// Forgets a pool that is gone: its row will be another's.
@@ -433,31 +436,33 @@ impl Blocks {
 
     /// Takes back what a stream cache had cached, of the stream that it returns.
     pub(super) fn end_cached(&mut self, row: u32) -> Option<(BlockSite, StreamHandle)> {
-        let block = &mut self.rows.get_mut(row as usize)?.block;
-        let &LiveBlock { site, bytes, asked: Asked { stream, .. }, .. } = block.as_ref()?;
+        let &LiveBlock { site, asked: Asked { stream, .. }, .. } = self.leased(row)?;
+        self.unlist(row);
         // A copy of the whole block would cost more than the rest.
-        *block = None;
-        self.unlist(row, site.heap, bytes, true);
+        self.rows[row as usize].block = None;
         self.vacant.push(row);
         Some((site, stream))
     }
 
     /// Takes back what a stream cache had on lease.
     pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
-        let block = self.rows.get_mut(row as usize)?.block.take()?;
-        self.unlist(row, block.site.heap, block.bytes, true);
-        self.vacant.push(row);
-        Some(block)
+        self.leased(row)?;
+        self.take(row)
     }
 
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
-        let block = self.get(id)?;
-        let (heap, bytes, leased) = (block.site.heap, block.bytes, block.is_leased());
-        self.unlist(id.slot, heap, bytes, leased);
-        self.vacant.push(id.slot);
+        self.get(id)?;
+        self.take(id.slot)
+    }
+
+    /// Takes the block of a row out.
+    #[inline(always)]
+    fn take(&mut self, row: u32) -> Option<LiveBlock> {
+        self.unlist(row);
+        self.vacant.push(row);
         // In the end, so that the block is copied once.
-        self.rows[id.slot as usize].block.take()
+        self.rows[row as usize].block.take()
     }
 
     /// All live blocks with their names, but for those that are freed and wait for another thread.

@@ -127,6 +127,7 @@ impl<D: Driver> Engine<D> {
         let waited = self.driver.synchronize();
         self.change(|locked| {
             locked.state.timelines.end_device_wait(locked.driver, &owed, waited.is_ok());
+            locked.state.accounts.counts().num_sync_all_streams += u64::from(waited.is_ok());
             locked.free_completed(None);
             Ok(waited.map(|()| true)?)
         })
@@ -333,7 +334,7 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.0.state.lock();
-        state.pools.owns(address)
+        state.pools.heap_around(address).is_some()
     }
 }
 
@@ -544,7 +545,13 @@ impl<D: Driver> Locked<'_, D> {
         }
         freed |= self.poll_waits(usize::MAX);
         for heap in self.state.pools.heaps_of(pool) {
-            freed |= self.free_completed_in(heap);
+            let State { timelines, pools, .. } = &mut *self.state;
+            let row = pools.counted_heap_mut(heap);
+            if row.free_completed(|mark| timelines.is_reached(mark)) {
+                pools.change(heap);
+                self.drop_uncached(heap);
+                freed = true;
+            }
         }
         let State { timelines: all, pools, .. } = &mut *self.state;
         let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
@@ -555,18 +562,6 @@ impl<D: Driver> Locked<'_, D> {
             over.into_iter().for_each(|timeline| all.recycle(timeline));
         }
         freed
-    }
-
-    /// Frees for everyone what streams have completed in a heap.
-    pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
-        let State { timelines, pools, .. } = &mut *self.state;
-        let row = pools.counted_heap_mut(heap);
-        let settled = row.free_completed(|mark| timelines.is_reached(mark));
-        if settled {
-            pools.change(heap);
-            self.drop_uncached(heap);
-        }
-        settled
     }
 
     /// Gives memory of one pool, or of all, that is wholly free back to the driver, what was unused longest first: at
@@ -633,13 +628,14 @@ impl<D: Driver> Locked<'_, D> {
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(None, most, None);
-        let awake = self.state.pools.heaps().filter(|heap| !heap.holding().presence().is_shut());
-        let waiting = awake.map(|heap| heap.holding().waiting().1 + heap.stream_ordered_bytes());
-        let planned =
-            self.state.pools.iter_planned().filter(|heap| !heap.holding().presence().is_shut());
-        let waiting =
-            waiting.sum::<u64>() + planned.map(|heap| heap.holding().waiting().1).sum::<u64>();
-        Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
+        let pools = &self.state.pools;
+        let mut waiting = 0;
+        for pool in pools.ids().into_iter().filter(|&pool| !pools.is_shut(pool)) {
+            waiting += pools.holdings(pool).map(|holding| holding.waiting().1).sum::<u64>();
+            let ordered = pools.heaps_of(Some(pool)).into_iter();
+            waiting += ordered.map(|heap| pools.heap(heap).stream_ordered_bytes()).sum::<u64>();
+        }
+        Emptied { released, waiting, reserved: pools.reserved_by_all() }
     }
 
     /// See [`Engine::destroy_pool`].

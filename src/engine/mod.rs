@@ -70,7 +70,6 @@ use captures::Captures;
 use config::{SharedRounding, Tuning};
 use end::Verdicts;
 use figures::Accounts;
-use heard::Hears;
 use history::{Ring, SegmentOrigins};
 use layout::Lessons;
 use live_blocks::Blocks;
@@ -186,7 +185,7 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let caches = Arc::new(StreamCaches::new(number, Hears::by(&config.settings)));
+        let caches = Arc::new(StreamCaches::new(number, heard::kept_by(&config.settings)));
         let mut state = State {
             pools: Pools::new(number),
             captures: Captures::default(),

@@ -10,13 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::history::EventKind;
-use super::layout::{LearnedFrom, Lesson};
+use super::layout::Lesson;
 use super::memory::Leak;
 use super::names::{PoolId, PoolLabel};
-use super::pools::{with_heap, PoolRow};
+use super::pools::PoolRow;
 use super::report::{FreeRange, Refusal};
 use super::{Engine, Error, Locked, State};
-use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
+use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{unit, Heap, Requester};
 use crate::logging::{call_host, Level};
 use crate::size::Size;
@@ -391,6 +391,7 @@ impl<D: Driver> Engine<D> {
             // A poisoned engine hands nothing out any more.
             if let Ok(mut state) = self.lock() {
                 let mut locked = self.with(&mut state);
+                locked.state.accounts.counts().num_sync_all_streams += awaited.count();
                 locked.state.timelines.end_wait(locked.driver, awaited);
                 locked.poll_waits(usize::MAX);
                 self.leave(state);
@@ -417,18 +418,13 @@ impl<D: Driver> Engine<D> {
     /// Works something out, and takes it in if it is still of use.
     #[cold]
     fn work_out(&self, work: Work) {
-        let settings = &self.config.settings;
-        // What these return is dropped here, without the lock, and may be large.
+        // What is replaced is dropped here, without the lock, and may be large.
         match work {
-            Work::Layout(run) => {
-                let unit = unit(self.driver.memory_support());
-                let layout = run.layout(unit, settings);
-                drop(self.lock().map(|mut state| state.lessons.take_layout(&run, layout)));
+            Work::Layout(lesson) => {
+                lesson.make_layout(unit(self.driver.memory_support()), &self.config.settings);
             }
             Work::Search(first) => self.search_heard(first),
-            Work::Lesson(lesson) => {
-                drop(self.lock().map(|mut state| state.lessons.keep(*lesson)));
-            }
+            Work::Lesson(lesson) => drop(self.lock().map(|mut it| it.lessons.keep(lesson))),
         }
     }
 }
@@ -448,18 +444,19 @@ impl State {
     /// The pools that hold the most.
     fn holders(&mut self) -> Vec<Holder> {
         let held = |pool: &PoolRow| {
-            let label = pool.label();
+            let (label, graphs) = (pool.label(), pool.graphs());
             let reserved = self.pools.reserved(label.id);
-            (label, reserved, pool.graphs())
+            Holder { pool: label, reserved, allocated: 0, graphs }
         };
-        let mut holders: Vec<_> = self.pools.iter().map(held).collect();
-        holders.sort_by_key(|(pool, reserved, _)| (Reverse(*reserved), pool.id));
+        let mut holders: Vec<Holder> = self.pools.iter().map(held).collect();
+        holders.retain(|holder| holder.reserved > 0);
+        holders.sort_by_key(|holder| (Reverse(holder.reserved), holder.pool.id));
         holders.truncate(NAMED);
-        let held = |(pool, reserved, graphs): (PoolLabel, u64, usize)| {
-            let allocated = self.statistics(Some(pool.id)).all.allocated_bytes.current;
-            Holder { pool, reserved, allocated, graphs }
-        };
-        holders.into_iter().filter(|(_, reserved, _)| *reserved > 0).map(held).collect()
+        for holder in &mut holders {
+            let figures = self.statistics(Some(holder.pool.id)).all;
+            holder.allocated = figures.allocated_bytes.current;
+        }
+        holders
     }
 }
 
@@ -597,9 +594,7 @@ impl<D: Driver> Locked<'_, D> {
         let asleep = suspended.into_iter().map(|pool| self.state.statistics(Some(pool)).all);
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
         let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
-        let heaps = graphs.flat_map(|pool| pool.all_heaps());
-        let in_graphs =
-            heaps.map(|heap| with_heap!(self.state.pools, heap, |heap| heap.reserved())).sum();
+        let in_graphs = graphs.map(|pool| self.state.pools.reserved(pool.label().id)).sum();
         Box::new(OutOfMemory {
             purpose,
             requested,
@@ -619,10 +614,7 @@ impl<D: Driver> Locked<'_, D> {
             in_graphs,
             capturing: !may_wait,
             growable: self.state.tuning.settings().expandable_segments,
-            granularity: match self.driver.memory_support() {
-                MemorySupport::Mapped { granularity } => Some(granularity),
-                MemorySupport::Allocated => None,
-            },
+            granularity: self.driver.memory_support().granularity(),
             device_free: info.map(|info| info.free),
             device_total: info.map(|info| info.total),
             holders: self.state.holders(),
@@ -651,11 +643,11 @@ pub(super) struct Errands {
 #[derive(Debug)]
 pub(super) enum Work {
     /// The layout of a lesson.
-    Layout(Arc<LearnedFrom>),
+    Layout(Arc<Lesson>),
     /// A lesson from what was asked for outside captures, for a capture's first request: its bytes and stream.
     Search((u64, StreamHandle)),
     /// A lesson from a capture that has ended.
-    Lesson(Box<Lesson>),
+    Lesson(Arc<Lesson>),
 }
 
 impl Errands {
@@ -683,7 +675,7 @@ impl Errands {
     }
 
     /// Has a lesson kept.
-    pub(super) fn learn(&mut self, lesson: Lesson) {
-        self.work = Some(Work::Lesson(Box::new(lesson)));
+    pub(super) fn learn(&mut self, lesson: Arc<Lesson>) {
+        self.work = Some(Work::Lesson(lesson));
     }
 }

@@ -24,7 +24,7 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
-use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
+use crate::driver::{AsStream, CaptureId, Driver, DriverError, StreamHandle};
 use crate::heap::{Asker, CaptureSlot, Placed, Prepared, RangeId, Requester};
 use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
@@ -41,8 +41,7 @@ pub(super) struct Ready {
 
 /// Whether memory can come at the end of a capture at all.
 pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool {
-    let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
-    mapped && config.settings.caching
+    driver.memory_support().granularity().is_some() && config.settings.caching
 }
 
 impl State {
@@ -131,10 +130,10 @@ fn plans<D: Driver + ?Sized>(
     driver: &D,
     config: &Config,
 ) -> Vec<(Unplanned, Plan)> {
-    let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+    let journal = journal.filter(|_| !unplanned.is_empty());
+    let Some((granularity, journal)) = driver.memory_support().granularity().zip(journal) else {
         return Vec::new();
     };
-    let Some(journal) = journal.filter(|_| !unplanned.is_empty()) else { return Vec::new() };
     let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
     let plan = |it: Unplanned| {
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
@@ -361,10 +360,6 @@ impl<D: Driver> Locked<'_, D> {
             let pool = self.state.pools.pool_of(heap);
             let (scratch, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
-            let mut report = PlanReport::new(plan);
-            report.planning_ns = nanoseconds(planning);
-            report.scratch_mappings = scratch_mappings;
-            report.capturing_ns = nanoseconds(capturing.saturating_sub(planning));
             let started = Instant::now();
             let need = Need::new(new_bytes, pool, false);
             let bound = self.oom_ladder(need, |locked, attempt| {
@@ -377,7 +372,7 @@ impl<D: Driver> Locked<'_, D> {
                 row.bind(self.driver, capture, &prepared, beside).map(Some)
             });
             match bound {
-                Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),
+                Ok(Some(())) => {}
                 Err(error) if !error.is_out_of_memory() => return Err(error.into()),
                 Ok(None) | Err(_) => {
                     let room = Some(self.state.room(pool).saturating_add(scratch));
@@ -387,17 +382,28 @@ impl<D: Driver> Locked<'_, D> {
                     return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });
                 }
             }
+            let binding = started.elapsed();
             self.state.say_of(pool, Level::Info, |pool| {
-                let PlanReport { bytes, new_bytes, minimum_bytes, mappings, .. } = report;
-                let (bytes, new, least) = (Size(bytes), Size(new_bytes), Size(minimum_bytes));
-                let (capture, spent) = (capture.0, report.planning_ns + report.binding_ns);
+                let (bytes, new) = (Size(plan.bytes()), Size(new_bytes));
+                let (least, mappings) = (Size(plan.minimum_bytes), plan.mappings.len());
+                let (capture, spent) = (capture.0, (planning + binding).as_micros());
                 format!(
                     "capture {capture} is planned: it runs on {bytes} of {pool} in {mappings} mappings, {new} of \
-                     it new, and needs {least} alone; that took {} us",
-                    spent / 1000
+                     it new, and needs {least} alone; that took {spent} us"
                 )
             });
-            all = Some(all.map_or(report, |sum| sum.and(report)));
+            let sum = all.get_or_insert_default();
+            sum.bytes += plan.bytes();
+            sum.new_bytes += new_bytes;
+            sum.minimum_bytes += plan.minimum_bytes;
+            sum.excess_bytes += plan.excess_bytes;
+            sum.pieces += plan.pieces.len();
+            sum.mappings += plan.mappings.len();
+            sum.scratch_mappings += scratch_mappings;
+            let until = nanoseconds(capturing.saturating_sub(planning));
+            sum.capturing_ns = sum.capturing_ns.max(until);
+            sum.planning_ns += nanoseconds(planning);
+            sum.binding_ns += nanoseconds(binding);
         }
         Ok(all)
     }
@@ -626,18 +632,6 @@ impl PlanReport {
     /// The share of a capture's time, in percent, beyond which a host should be told what a plan takes.
     pub const SHARE_PERCENT: u64 = 15;
 
-    pub(super) fn new(plan: &Plan) -> Self {
-        Self {
-            bytes: plan.bytes(),
-            new_bytes: plan.new_bytes(),
-            minimum_bytes: plan.minimum_bytes,
-            excess_bytes: plan.excess_bytes,
-            pieces: plan.pieces.len(),
-            mappings: plan.mappings.len(),
-            ..Self::default()
-        }
-    }
-
     /// How much longer than without a plan the capture took, in percent of what it took before: by planning
     /// and by carrying the plan out. What it takes to instantiate the graph is not known here.
     pub fn share_percent(&self) -> u64 {
@@ -661,21 +655,5 @@ impl PlanReport {
         let within = for_binding * halves / u128::from(self.binding_ns.max(1));
         let for_plan = within.saturating_sub(self.scratch_mappings as u128) / 2;
         Some(usize::try_from(for_plan).unwrap_or(usize::MAX).min(self.mappings))
-    }
-
-    /// Both together.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes + other.bytes,
-            new_bytes: self.new_bytes + other.new_bytes,
-            minimum_bytes: self.minimum_bytes + other.minimum_bytes,
-            excess_bytes: self.excess_bytes + other.excess_bytes,
-            pieces: self.pieces + other.pieces,
-            mappings: self.mappings + other.mappings,
-            scratch_mappings: self.scratch_mappings + other.scratch_mappings,
-            capturing_ns: self.capturing_ns.max(other.capturing_ns),
-            planning_ns: self.planning_ns + other.planning_ns,
-            binding_ns: self.binding_ns + other.binding_ns,
-        }
     }
 }

@@ -15,11 +15,12 @@ use super::lending::Spare;
 use super::live_blocks::BlockSite;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::{Engine, Error, Level, PoolRefusal};
-use crate::driver::{CaptureId, Driver, MemorySupport};
-use crate::heap;
+use crate::driver::{CaptureId, Driver};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{is_small, Heap, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
+use crate::heap::{
+    is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply,
+};
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -80,6 +81,9 @@ pub(super) struct PoolRow {
     moving: bool,
     /// What is lent of its graphs' memory.
     lending: Loans,
+    /// Whether the next launch has anything to ask, since something is lent or was, or since the pool is shut: shared
+    /// with who launches its graphs.
+    asks: Arc<AtomicBool>,
     /// Who orders the launches of its graphs; `Some(None)` where that is gone.
     owner: Option<Option<Owner>>,
 }
@@ -95,8 +99,6 @@ struct Loans {
     unfollowed: bool,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
-    /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
-    asks: Arc<AtomicBool>,
 }
 
 /// The heaps in which a block may lie: the one that is searched first, and that grows, and the one that is searched
@@ -225,12 +227,12 @@ impl PoolRow {
     }
 
     /// Whether the next launch has anything to ask.
-    pub(super) fn lends(&self) -> &Arc<AtomicBool> {
-        &self.lending.asks
+    pub(super) fn asks(&self) -> &Arc<AtomicBool> {
+        &self.asks
     }
 
     pub(super) fn add_lent(&mut self, bytes: u64) {
-        self.lending.asks.store(true, Ordering::Relaxed);
+        self.asks.store(true, Ordering::Relaxed);
         self.lending.live.0 += 1;
         self.lending.live.1 += bytes;
     }
@@ -247,7 +249,7 @@ impl PoolRow {
 
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Mark) {
-        self.lending.asks.store(true, Ordering::Relaxed);
+        self.asks.store(true, Ordering::Relaxed);
         self.lending.unfollowed = true;
         raise(&mut self.lending.behind, mark);
     }
@@ -258,26 +260,17 @@ impl PoolRow {
     }
 
     /// The launch that [`PoolRow::set_followed`] was called for is submitted.
-    pub(super) fn forget_borrowers(&mut self) {
-        if self.lending.unfollowed {
-            // A block has been freed since then: the next launch comes after all of them once more.
-            return;
+    fn forget_borrowers(&mut self) {
+        // Else a block has been freed since then: the next launch comes after all of them once more.
+        if !self.lending.unfollowed {
+            self.lending.behind.clear();
+            self.lending.passed = true;
         }
-        self.lending.behind.clear();
-        self.lending.passed = true;
-        self.lending.asks.store(self.lending.live.0 > 0, Ordering::Relaxed);
     }
 
     /// Whether a launch has come after all that was lent and freed, since this was last asked.
     pub(super) fn take_passed(&mut self) -> bool {
         std::mem::take(&mut self.lending.passed)
-    }
-
-    /// Nothing is lent any more: the pool has no graph.
-    pub(super) fn end_lending(&mut self) {
-        let asks = Arc::clone(&self.lending.asks);
-        asks.store(false, Ordering::Relaxed);
-        self.lending = Loans { asks, ..Loans::default() };
     }
 }
 
@@ -304,8 +297,6 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
-    /// Pools whose owners are gone, in the order in which the owners went.
-    leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -323,7 +314,6 @@ impl Pools {
             graphs_made: 0,
             heaps: Vec::new(),
             offering: Vec::new(),
-            leaving: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
@@ -379,6 +369,7 @@ impl Pools {
             asleep,
             moving: false,
             lending: Loans::default(),
+            asks: Arc::new(AtomicBool::new(asleep.is_some())),
             owner: None,
         });
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
@@ -400,7 +391,6 @@ impl Pools {
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
-        self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
@@ -464,18 +454,15 @@ impl Pools {
 
     /// Notes whose a pool is, or that its owner is gone.
     fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
-        self.leaving.retain(|&leaving| leaving != id);
-        let gone = owner.is_none();
-        if let Some(row) = self.get_mut(id) {
-            row.owner = Some(owner);
-            self.leaving.extend(gone.then_some(id));
+        if let Some(pool) = self.get_mut(id) {
+            pool.owner = Some(owner);
         }
     }
 
     /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one.
     pub(super) fn leaving(&self) -> Vec<PoolId> {
-        let leaves = |id: &PoolId| self.get(*id).is_some_and(PoolRow::is_without_graphs);
-        self.leaving.iter().copied().filter(leaves).collect()
+        let gone = |it: &&PoolRow| matches!(it.owner, Some(None)) && it.is_without_graphs();
+        self.iter().filter(gone).map(|pool| pool.id).collect()
     }
 
     /// The pools that lend what is free in them.
@@ -640,10 +627,10 @@ impl Pools {
         }
     }
 
-    /// Whether an address is in one of the pools.
-    pub(super) fn owns(&self, address: u64) -> bool {
-        self.heaps().any(|heap| heap.owns(address))
-            || self.iter_planned().any(|heap| heap.owns(address))
+    /// The heap that an address belongs to, whichever block lies there.
+    pub(super) fn heap_around(&self, address: u64) -> Option<u32> {
+        let mut heaps = self.iter().flat_map(PoolRow::all_heaps);
+        heaps.find(|&heap| with_heap!(self, heap, |heap| heap.owns(address)))
     }
 
     /// The heaps of all pools.
@@ -692,10 +679,20 @@ impl Pools {
         self.find_pool(heap).expect(GONE).id
     }
 
+    /// What all heaps of a pool hold.
+    pub(super) fn holdings(&self, id: PoolId) -> impl Iterator<Item = &Holding> {
+        let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
+        heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.holding()))
+    }
+
     /// What a pool holds, in bytes.
     pub(super) fn reserved(&self, id: PoolId) -> u64 {
-        let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
-        heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.reserved())).sum()
+        self.holdings(id).map(Holding::reserved).sum()
+    }
+
+    /// What the driver has of a pool's memory until that is resumed, in bytes.
+    pub(super) fn missing(&self, id: PoolId) -> u64 {
+        self.holdings(id).map(Holding::suspended).sum()
     }
 
     /// What all pools hold, in bytes.
@@ -719,9 +716,34 @@ impl Pools {
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
-        let mut heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default().into_iter();
-        let presence = |heap: u32| with_heap!(self, heap, |heap| heap.holding().presence());
-        heaps.any(|heap| presence(heap) == Presence::Suspended)
+        self.holdings(id).any(|holding| holding.presence() == Presence::Suspended)
+    }
+
+    /// Says the same of how much of each heap of a pool is there.
+    pub(super) fn set_presence(&mut self, id: PoolId, set: impl Fn(&mut Presence)) {
+        for heap in self.get(id).map(PoolRow::all_heaps).unwrap_or_default() {
+            set(with_heap!(mut self, heap, |heap| heap.holding_mut().presence_mut()));
+        }
+        self.note_asks(id);
+    }
+
+    /// Notes whether the next launch of a pool's graphs has anything to ask.
+    fn note_asks(&self, id: PoolId) {
+        let Some(PoolRow { lending, asks, .. }) = self.get(id) else { return };
+        let lends = lending.live.0 > 0 || !lending.behind.is_empty();
+        asks.store(lends || self.is_shut(id), Ordering::Release);
+    }
+
+    /// The launch of a pool's graph that [`PoolRow::set_followed`] was called for is submitted.
+    pub(super) fn forget_borrowers(&mut self, id: PoolId) {
+        self.get_mut(id).into_iter().for_each(PoolRow::forget_borrowers);
+        self.note_asks(id);
+    }
+
+    /// Nothing of a pool is lent any more: it has no graph.
+    pub(super) fn end_lending(&mut self, id: PoolId) {
+        self.get_mut(id).into_iter().for_each(|pool| pool.lending = Loans::default());
+        self.note_asks(id);
     }
 }
 
@@ -741,18 +763,12 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let listed = |list: &[PoolId], is_of: &dyn Fn(&PoolRow) -> bool| {
-            let mut listed = list.to_vec();
-            let mut all: Vec<PoolId> =
-                self.iter().filter(|it| is_of(it)).map(|pool| pool.id).collect();
-            all.sort_unstable();
-            listed.sort_unstable();
-            all == listed
-        };
-        let offers = |it: &PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
-        holds!(listed(&self.offering, &offers), "{:?} are listed as offering", self.offering);
-        let leaves = |it: &PoolRow| matches!(it.owner, Some(None));
-        holds!(listed(&self.leaving, &leaves), "{:?} are listed as leaving", self.leaving);
+        let offers = |it: &&PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
+        let mut all: Vec<PoolId> = self.iter().filter(offers).map(|pool| pool.id).collect();
+        let mut listed = self.offering.clone();
+        all.sort_unstable();
+        listed.sort_unstable();
+        holds!(listed == all, "{:?} are listed as offering", self.offering);
         Ok(())
     }
 
@@ -788,10 +804,7 @@ impl<D: Driver> Engine<D> {
         /// So many pools reserve addresses for all of the device's memory each, and `n` of them, if they are more, for
         /// so many `n`-ths of it: a process has addresses for some 900 times the memory of a large device.
         const ROOMY: u64 = 64;
-        let unit = match self.driver.memory_support() {
-            support @ MemorySupport::Mapped { .. } => heap::unit(support),
-            MemorySupport::Allocated => 1,
-        };
+        let unit = self.driver.memory_support().granularity().unwrap_or(1);
         let made = self.alter(|locked| {
             locked.destroy_leaving();
             let settings = locked.state.tuning.settings();

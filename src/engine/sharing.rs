@@ -5,33 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use thiserror::Error as ThisError;
-
 use super::live_blocks::BlockSite;
 use super::names::BlockId;
+use super::pools::{with_heap, Pools};
 use super::{Error, Sharing};
 use crate::driver::{Descriptor, Driver};
-use crate::heap::{Imported, Shared, Unshared};
-
-/// Why a block cannot be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
-#[non_exhaustive]
-pub enum WhyNotShared {
-    /// Its memory was not made for that.
-    #[error(
-        "its memory was not made for other processes; set exportable:True before it is allocated"
-    )]
-    NotExportable,
-    /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
-    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
-    Planned,
-    /// Its memory comes from a source of the host's.
-    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
-    FromSource,
-    /// There is no memory behind it now.
-    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
-    Suspended,
-}
+pub use crate::heap::WhyNotShared;
+use crate::heap::{HeapSegment, Shared};
 
 /// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +23,7 @@ pub struct ImportId {
 /// Others' memory that is mapped here, and the devices that all memory was opened to.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    mapped: BTreeMap<u64, Imported>,
+    mapped: BTreeMap<u64, HeapSegment>,
     next: u64,
     peers: Vec<u32>,
 }
@@ -65,12 +45,7 @@ impl<D: Driver> Sharing<'_, D> {
             let Some(heap) = locked.state.pools.find_heap_mut(heap) else {
                 return Err(not_shared(WhyNotShared::Planned));
             };
-            heap.share(locked.driver, range).map_err(|unshared| match unshared {
-                Unshared::Plain => not_shared(WhyNotShared::NotExportable),
-                Unshared::Given => not_shared(WhyNotShared::FromSource),
-                Unshared::Absent => not_shared(WhyNotShared::Suspended),
-                Unshared::Refused(error) => error.into(),
-            })
+            heap.share(locked.driver, range)?.map_err(not_shared)
         })
     }
 
@@ -94,27 +69,15 @@ impl<D: Driver> Sharing<'_, D> {
             if bytes == 0 {
                 return Err(Error::ZeroBytes { call: "keep_exported" });
             }
-            let not_kept = |why| Error::NotKept { address, why };
             let pools = &mut locked.state.pools;
-            let mut heaps = pools.planned_heaps(None).into_iter();
-            if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
-                if pools.planned(heap).holding().presence().is_shut() {
-                    return Err(not_kept(WhyNotShared::Suspended));
-                }
-                let kept = pools.planned_mut(heap).keep_exported((address, bytes));
-                return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };
-            }
-            let mut heaps = pools.heaps_of(None).into_iter();
-            let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {
-                return Ok(false);
-            };
+            let Some(heap) = pools.heap_around(address) else { return Ok(false) };
+            let there = !pools.is_shut(pools.pool_of(heap)) && address.checked_add(bytes).is_some();
+            let planned = there && Pools::is_planned(heap);
+            let why = if planned { WhyNotShared::Planned } else { WhyNotShared::Suspended };
             // Its piece stays as it is from now on, which may show in the figures.
-            if address.checked_add(bytes).is_none()
-                || !locked.state.pools.heap_mut(heap).keep_exported((address, bytes))
-            {
-                return Err(not_kept(WhyNotShared::Suspended));
-            }
-            Ok(true)
+            let kept =
+                there && with_heap!(mut pools, heap, |heap| heap.keep_exported((address, bytes)));
+            kept.then_some(true).ok_or(Error::NotKept { address, why })
         })
     }
 
@@ -127,8 +90,8 @@ impl<D: Driver> Sharing<'_, D> {
     /// The driver's. Nothing is mapped then.
     pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
         self.0.change(|locked| {
-            let imported = Imported::map(locked.driver, pieces)?;
-            let address = imported.address();
+            let imported = HeapSegment::import(locked.driver, pieces)?;
+            let address = imported.address;
             let imports = &mut locked.state.imports;
             let number = imports.next;
             imports.next += 1;
@@ -147,7 +110,7 @@ impl<D: Driver> Sharing<'_, D> {
         self.0.change(|locked| {
             let imports = &mut locked.state.imports;
             let imported = mine.then(|| imports.mapped.remove(&import.number)).flatten();
-            Ok(imported.map_or(Ok(()), |imported| imported.unmap(locked.driver))?)
+            Ok(imported.map_or(Ok(()), |imported| imported.close(locked.driver))?)
         })
     }
 

@@ -19,13 +19,13 @@ use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
 use super::{Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
-use crate::driver::{AsStream, Driver, NodeHandle, StreamHandle};
+use crate::driver::{AsStream, Driver};
 use crate::heap::{Heap, RangeId, RangeState, Requester, Users};
 use crate::index::{new_map, Map};
 use crate::policy::Reuse;
 use crate::settings::Settings;
 use crate::snapshot::{
-    BlockState, Frame, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
+    BlockState, Frame, HostContext, Segment, SegmentBlock, SegmentType, Setting, Snapshot, Waiting,
 };
 use crate::sync::Ordering;
 
@@ -199,11 +199,16 @@ pub(super) type Occupant = (BlockState, Asked);
 pub(super) struct Stacks(BTreeMap<usize, Vec<Frame>>);
 
 impl Stacks {
-    pub(super) fn of(&mut self, frames: Option<&Arc<Frames>>) -> Vec<Frame> {
-        let Some(frames) = frames else { return Vec::new() };
-        self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| frames.resolve()).clone()
+    /// The frames by name, and what only the host can read.
+    pub(super) fn of(&mut self, of: Option<&Arc<Frames>>) -> (Vec<Frame>, Option<HostContext>) {
+        let Some(of) = of else { return (Vec::new(), None) };
+        let frames = self.0.entry(Arc::as_ptr(of) as usize).or_insert_with(|| of.resolve());
+        (frames.clone(), of.context().cloned())
     }
 }
+
+/// What keeps a range that is in no block: each of its markers, or one other reason.
+type KeptBy = SmallVec<[Refusal; 1]>;
 
 /// A range of a heap, by the heap's number.
 pub(super) type Range = (u32, RangeId);
@@ -239,41 +244,55 @@ impl State {
     }
 
     /// What the ranges that wait are waiting for.
-    pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
-        self.waiting.iter().map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines)))
+    fn wait_reasons(&self) -> Map<Range, WaitReason> {
+        let mut reasons = new_map();
+        let waiting = self.waiting.iter();
+        reasons
+            .extend(waiting.map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines))));
+        reasons
     }
 
-    /// What a range waits for, but for reasons that are kept apart ([`State::all_wait_reasons`]).
-    fn waits(&self, state: RangeState, markers: &[NodeIndex]) -> Waits {
+    /// What keeps a range that is in no block from streams that prove nothing; `reasons` are those of what waits.
+    fn kept_by(
+        &self,
+        state: RangeState,
+        markers: &[NodeIndex],
+        reason: impl FnOnce() -> Option<WaitReason>,
+    ) -> KeptBy {
         match state {
-            RangeState::Waiting => Waits::Reason,
+            RangeState::Waiting => reason().map(Refusal::Waiting).into_iter().collect(),
             RangeState::StreamOrdered { timeline, .. } => {
-                Waits::Order(self.timelines.stream(timeline))
+                let owner = self.timelines.stream(timeline);
+                [Refusal::Ordered { owner }].into_iter().collect()
             }
             RangeState::Pending { capture, owner, .. } => {
-                let Some(capture_state) = self.captures.find(capture) else {
-                    return Waits::Nothing;
+                let Some(proof) = self.captures.find(capture).map(|it| &it.proof) else {
+                    return SmallVec::new();
                 };
-                let owner = capture_state.proof.stream_handle(owner);
-                let node = |&marker: &NodeIndex| capture_state.proof.node_handle(marker);
-                Waits::Markers(owner, markers.iter().map(node).collect())
+                let owner = proof.stream_handle(owner);
+                let refusal = |&marker: &NodeIndex| Refusal::Marker {
+                    node: proof.node_handle(marker),
+                    owner,
+                    kernel: None,
+                };
+                markers.iter().map(refusal).collect()
             }
-            _ => Waits::Nothing,
+            _ => SmallVec::new(),
         }
     }
 
-    fn heap_rows(&self, number: u32) -> HeapRows {
+    fn heap_rows(&self, number: u32, reasons: &mut Map<Range, WaitReason>) -> HeapRows {
         let heap = self.pools.find_heap(number);
         let shut = with_heap!(self.pools, number, |heap| heap.holding().presence().is_shut());
-        let ranges = if shut {
-            Vec::new()
-        } else {
-            with_heap!(self.pools, number, |heap| {
-                let ranges = heap.mapped();
-                let waits = |id| self.waits(heap.state(id), heap.markers(id));
-                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
-            })
-        };
+        let mut ranges = Vec::new();
+        if !shut {
+            with_heap!(self.pools, number, |heap| ranges.extend(heap.mapped().map(
+                |(id, place, of)| {
+                    let reason = || reasons.remove(&(number, id));
+                    (id, place, of, self.kept_by(heap.state(id), heap.markers(id), reason))
+                }
+            )));
+        }
         HeapRows {
             number,
             pool: self.pools.pool_of(number),
@@ -288,46 +307,20 @@ impl State {
     }
 }
 
-/// What a range waits for.
-enum Waits {
-    Nothing,
-    /// The reason is with the other reasons.
-    Reason,
-    /// What a stream has freed is its own until it has completed its work.
-    Order(StreamHandle),
-    /// Nodes of a stream's in a capture.
-    Markers(StreamHandle, SmallVec<[NodeHandle; 2]>),
-}
-
-impl Waits {
-    fn tell(&self, reason: Option<&WaitReason>) -> Option<Vec<Waiting>> {
-        let bits = |stream: StreamHandle| Some(stream.bits() as u64);
-        match *self {
-            Self::Nothing => None,
-            Self::Reason => {
-                let reason = reason?;
-                let stream = match reason {
-                    WaitReason::OutsideStream(stream)
-                    | WaitReason::Untrusted(stream)
-                    | WaitReason::OutsideWork(stream) => bits(*stream),
-                    _ => None,
-                };
-                let text = reason.to_string();
-                Some(vec![Waiting { stream, marker: None, reason: text }])
-            }
-            Self::Order(owner) => {
-                let reason = Refusal::Ordered { owner }.to_string();
-                Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
-            }
-            Self::Markers(owner, ref nodes) => {
-                let nodes = nodes.iter().map(|&node| {
-                    let reason = Refusal::Marker { node, owner, kernel: None }.to_string();
-                    Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
-                });
-                Some(nodes.collect())
-            }
-        }
-    }
+/// What keeps a range, as a snapshot tells it.
+fn waiting(refusal: &Refusal) -> Waiting {
+    let (stream, marker) = match *refusal {
+        Refusal::Marker { node, owner, .. } => (Some(owner), Some(node.bits() as u64)),
+        Refusal::Ordered { owner: stream }
+        | Refusal::Waiting(
+            WaitReason::OutsideStream(stream)
+            | WaitReason::Untrusted(stream)
+            | WaitReason::OutsideWork(stream),
+        ) => (Some(stream), None),
+        _ => (None, None),
+    };
+    let stream = stream.map(|stream| stream.bits() as u64);
+    Waiting { stream, marker, reason: refusal.to_string() }
 }
 
 /// What a snapshot tells, as it was copied at one moment.
@@ -335,7 +328,6 @@ struct Rows {
     device: u32,
     heaps: Vec<HeapRows>,
     occupants: Vec<(Range, Occupant)>,
-    reasons: Vec<(Range, WaitReason)>,
     origins: SegmentOrigins,
     history: Option<Pasts>,
     settings: Settings,
@@ -348,8 +340,8 @@ struct HeapRows {
     small: bool,
     /// By the number of a segment; empty where all can grow.
     growable: Vec<bool>,
-    /// Each with its address and size in bytes, and the number of its segment, in any order.
-    ranges: Vec<(RangeId, (u64, u64), usize, Waits)>,
+    /// Each with its address and size in bytes, the number of its segment, and what keeps it, in any order.
+    ranges: Vec<(RangeId, (u64, u64), usize, KeptBy)>,
     /// What a suspended heap still holds, likewise; there are no blocks in it any more.
     still_held: Vec<((u64, u64), usize)>,
     premapped: Vec<(u64, u64)>,
@@ -361,18 +353,19 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_ranges(&self, pool: PoolId, asks: Option<Requester>) -> Vec<FreeRange> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
-        let mut reasons = new_map();
-        reasons.extend(self.state.all_wait_reasons());
+        let mut reasons = self.state.wait_reasons();
         for number in [row.small(), row.large()] {
             let heap = self.state.pools.heap(number);
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
             for (id, block) in heap.unallocated() {
                 let (address, bytes) = heap.extent(id);
-                let refusal = match heap.state(id) {
-                    RangeState::Waiting => {
-                        let reason = reasons.remove(&(number, id));
-                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
-                    }
+                let state = heap.state(id);
+                let mut kept_by = || {
+                    let reason = || reasons.remove(&(number, id));
+                    self.state.kept_by(state, heap.markers(id), reason).pop()
+                };
+                let refusal = match state {
+                    RangeState::Waiting => kept_by(),
                     RangeState::Idle { users } | RangeState::Closed { users } => {
                         let outside = matches!(asks, Some(Requester::Outside { .. }));
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
@@ -383,9 +376,7 @@ impl<D: Driver> Locked<'_, D> {
                         {
                             None
                         }
-                        _ => {
-                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
-                        }
+                        _ => kept_by(),
                     },
                     RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {
                         Some(Requester::Capture { capture, stream, .. }) if capture == of => {
@@ -433,11 +424,11 @@ impl<D: Driver> Locked<'_, D> {
         let history = state.pasts(caches.iter().map(|cache| &**cache));
         drop(caches);
         let heaps = state.pools.iter().flat_map(|row| row.all_heaps());
+        let mut reasons = state.wait_reasons();
         let rows = Rows {
             device: self.driver.device(),
-            heaps: heaps.map(|heap| state.heap_rows(heap)).collect(),
+            heaps: heaps.map(|heap| state.heap_rows(heap, &mut reasons)).collect(),
             occupants,
-            reasons: state.all_wait_reasons().collect(),
             origins: state.segment_origins.clone(),
             history,
             settings: state.tuning.settings().clone(),
@@ -451,13 +442,11 @@ impl<D: Driver> Locked<'_, D> {
 impl Rows {
     fn format(self) -> Snapshot {
         let mut stacks = Stacks::default();
-        let (mut occupants, mut reasons) = (new_map(), new_map());
+        let mut occupants = new_map();
         occupants.extend(self.occupants);
-        reasons.extend(self.reasons);
         let mut segments = Vec::new();
         for heap in self.heaps {
-            let known = (&occupants, &reasons, &self.origins);
-            heap.format(self.device, known, &mut stacks, &mut segments);
+            heap.format(self.device, (&occupants, &self.origins), &mut stacks, &mut segments);
         }
         segments.sort_by_key(|segment| segment.address);
         let history = self.history.map(|history| history.tell(self.device, &mut stacks));
@@ -475,50 +464,30 @@ impl HeapRows {
     fn format(
         mut self,
         device: u32,
-        (occupants, reasons, origins): (
-            &Map<Range, Occupant>,
-            &Map<Range, WaitReason>,
-            &SegmentOrigins,
-        ),
+        (occupants, origins): (&Map<Range, Occupant>, &SegmentOrigins),
         stacks: &mut Stacks,
         segments: &mut Vec<Segment>,
     ) {
         let empty = |address: u64, number: usize| Segment {
             device,
             address,
-            total_size: 0,
-            allocated_size: 0,
-            active_size: 0,
-            requested_size: 0,
-            stream: 0,
             segment_type: if self.small { SegmentType::Small } else { SegmentType::Large },
             segment_pool_id: (u64::from(self.pool.number()), 0),
             is_expandable: self.growable.get(number).is_none_or(|&growable| growable),
-            frames: Vec::new(),
-            context: None,
-            blocks: Vec::new(),
+            ..Segment::default()
         };
-        let unused = |(address, size): (u64, u64)| SegmentBlock {
-            address,
-            size,
-            requested_size: 0,
-            state: BlockState::Inactive,
-            frames: Vec::new(),
-            context: None,
-            waiting: None,
-        };
+        let unused =
+            |(address, size): (u64, u64)| SegmentBlock { address, size, ..SegmentBlock::default() };
         segments.extend(self.still_held.iter().map(|&(place, number)| {
             let blocks = vec![unused(place)];
             Segment { total_size: place.1, blocks, ..empty(place.0, number) }
         }));
         self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
         let mut open: Option<(usize, u64)> = None;
-        for (id, (address, bytes), range_of, waits) in &self.ranges {
+        for (id, (address, bytes), range_of, kept_by) in &self.ranges {
             let (address, bytes, range) = (*address, *bytes, (self.number, *id));
             if open.is_none_or(|(owner, end)| owner != *range_of || end != address) {
-                let origin = segment_origin(origins, address);
-                let frames = stacks.of(origin);
-                let context = origin.and_then(|frames| frames.context()).cloned();
+                let (frames, context) = stacks.of(segment_origin(origins, address));
                 segments.push(Segment { frames, context, ..empty(address, *range_of) });
             }
             open = Some((*range_of, address + bytes));
@@ -527,7 +496,7 @@ impl HeapRows {
                 Some((state, asked)) => (*state, Some(asked)),
                 None => (BlockState::Inactive, None),
             };
-            let waiting = waits.tell(reasons.get(&range));
+            let waiting = (!kept_by.is_empty()).then(|| kept_by.iter().map(waiting).collect());
             let requested = asked.map_or(bytes, |asked| asked.requested.min(bytes));
             segment.total_size += bytes;
             if state.is_active() {
@@ -540,9 +509,7 @@ impl HeapRows {
             if let Some(asked) = asked.filter(|_| segment.stream == 0) {
                 segment.stream = asked.stream.bits() as u64;
             }
-            let origin = asked.and_then(|asked| asked.frames.as_ref());
-            let frames = stacks.of(origin);
-            let context = origin.and_then(|frames| frames.context()).cloned();
+            let (frames, context) = stacks.of(asked.and_then(|asked| asked.frames.as_ref()));
             let requested_size = if state.is_active() { requested } else { 0 };
             let block = unused((address, bytes));
             let block = SegmentBlock { requested_size, state, frames, context, waiting, ..block };

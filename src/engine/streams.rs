@@ -58,6 +58,27 @@ struct Timeline {
     ended: Option<(u64, CaptureId)>,
 }
 
+impl Timeline {
+    /// That of a stream which has been given nothing.
+    fn new(stream: StreamHandle, number: u64, open: u64, completed: u64) -> Self {
+        Self {
+            stream,
+            number,
+            open,
+            completed,
+            wanted: false,
+            owes: false,
+            expected: None,
+            fences: VecDeque::new(),
+            parked: BTreeMap::new(),
+            life: Life::Used,
+            thread: None,
+            device: None,
+            ended: None,
+        }
+    }
+}
+
 /// What has become of a timeline's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -77,6 +98,11 @@ type Event = Arc<EventHandle>;
 pub(super) struct Awaited(Vec<Event>);
 
 impl Awaited {
+    /// How many they are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Waits for each. Whether that did, the next look at the timelines tells.
     pub(super) fn wait<D: Driver + ?Sized>(&self, driver: &D) {
         for event in &self.0 {
@@ -107,8 +133,6 @@ pub(super) struct Timelines {
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device; some may still be waited for.
     spare: BTreeMap<u32, Vec<Event>>,
-    /// How often the host was made to wait for a timeline.
-    synchronized: u64,
     /// How often a stream has gone from one thread to another, or come to its first.
     changes: u64,
     /// How many streams there were so far.
@@ -129,7 +153,6 @@ impl Timelines {
             vacant: Vec::new(),
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
-            synchronized: 0,
             changes: 0,
             streams: 0,
         }
@@ -149,28 +172,12 @@ impl Timelines {
         let timeline = match self.vacant.pop() {
             // Its positions go on: what still names an old one finds it completed.
             Some(timeline) => {
-                let row = &mut self.rows[timeline.index()];
-                (row.stream, row.number, row.life) = (stream, number, Life::Used);
-                (row.thread, row.device, row.ended) = (None, None, None);
-                row.expected = None;
+                let Timeline { open, completed, .. } = self.rows[timeline.index()];
+                self.rows[timeline.index()] = Timeline::new(stream, number, open, completed);
                 timeline
             }
             None => {
-                self.rows.push(Timeline {
-                    stream,
-                    number,
-                    open: 1,
-                    completed: 0,
-                    wanted: false,
-                    owes: false,
-                    expected: None,
-                    fences: VecDeque::new(),
-                    parked: BTreeMap::new(),
-                    life: Life::Used,
-                    thread: None,
-                    device: None,
-                    ended: None,
-                });
+                self.rows.push(Timeline::new(stream, number, 1, 0));
                 TimelineId::new(self.rows.len() - 1)
             }
         };
@@ -265,16 +272,6 @@ impl Timelines {
         self.rows.iter().any(|row| row.ended.is_some_and(|(_, ended)| ended == capture))
     }
 
-    /// How often the host was made to wait, since that was last counted anew.
-    pub(super) fn synchronized(&self) -> u64 {
-        self.synchronized
-    }
-
-    /// Counts anew how often the host is made to wait.
-    pub(super) fn reset_synchronized(&mut self) {
-        self.synchronized = 0;
-    }
-
     /// The open position, for something that is freed now.
     pub(super) fn now(&mut self, timeline: TimelineId) -> u64 {
         let row = &mut self.rows[timeline.index()];
@@ -338,17 +335,6 @@ impl Timelines {
     fn event_behind(&self, mark: Mark) -> Option<EventHandle> {
         let fences = &self.rows[mark.timeline.index()].fences;
         fences.iter().find(|fence| fence.0 >= mark.position).map(|(_, event)| **event)
-    }
-
-    /// Marks where a stream outside captures stands now. Where no event can be recorded now, its timeline owes one.
-    pub(super) fn mark_or_owe<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        stream: StreamHandle,
-    ) -> Mark {
-        let mark = self.open_mark(stream);
-        self.fence(driver, mark.timeline);
-        mark
     }
 
     /// Marks where a stream stands that is about to capture. A mark from before counts no more.
@@ -499,11 +485,10 @@ impl Timelines {
     }
 
     /// What to wait for until everything that closed positions hold now has completed; `None` where nothing is
-    /// open. Goes back to [`Timelines::end_wait`], and counts as a wait of the host.
-    pub(super) fn pending(&mut self) -> Option<Awaited> {
+    /// open. Goes back to [`Timelines::end_wait`].
+    pub(super) fn pending(&self) -> Option<Awaited> {
         let last = self.rows.iter().filter_map(|row| row.fences.back());
         let events: Vec<Event> = last.map(|(_, event)| Arc::clone(event)).collect();
-        self.synchronized += events.len() as u64;
         (!events.is_empty()).then_some(Awaited(events))
     }
 
@@ -568,7 +553,6 @@ impl Timelines {
         closed: &[Mark],
         waited: bool,
     ) {
-        self.synchronized += u64::from(waited);
         for &Mark { timeline, position } in closed {
             if waited {
                 // Events from before the wait.

@@ -13,7 +13,7 @@ use super::oom::{Need, Purpose, Remedy};
 use super::pools::{with_heap, PoolRow};
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
-use crate::driver::{Driver, DriverError, MemorySupport};
+use crate::driver::{Driver, DriverError};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
 use crate::size::Size;
 use crate::snapshot::BlockState;
@@ -88,12 +88,6 @@ impl Keeper for Back {
     fn goes_on(&mut self) -> bool {
         self.0.goes_on()
     }
-
-    fn may_leave(&mut self, _: u64, _: u64) -> bool {
-        true
-    }
-
-    fn came(&mut self, _: u64, _: u64) {}
 }
 
 impl Contents for Back {
@@ -126,50 +120,26 @@ impl<D: Driver> Engine<D> {
     /// Suspends a pool in its owner's name or by its own, with what blocks of no graph hold or not.
     pub(crate) fn suspend(&self, pool: PoolId, discarding: bool, by: By) -> Result<u64, Error> {
         let loss = if discarding { Loss::Accepted } else { Loss::Refused };
-        self.change(|locked| {
+        let movement = self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            let before = locked.state.pools.reserved(pool);
+            let bytes = locked.state.pools.reserved(pool);
             if locked.may_be_suspended(pool, loss, by.call)? {
                 locked.shut(pool);
-                let gone = locked.give_away(pool, &mut NothingKept, by.call);
-                gone.inspect_err(|_| locked.reopen(pool))?;
             }
-            let went = before - locked.state.pools.reserved(pool);
-            locked.state.say_of(pool, Level::Info, |pool| {
-                format!("{pool} is suspended: {} went back", Size(went))
-            });
-            Ok(went)
-        })
+            Ok(Movement::of_pool(self, pool, by, bytes))
+        })?;
+        movement.leave(&mut NothingKept)
     }
 
     /// Resumes a pool in its owner's name or by its own.
     pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
-        let came = self.repeat(|locked| {
+        let movement = self.change(|locked| {
             // One that sleeps is its region's to wake, also where a pool of graphs owns it.
-            locked.state.pool(pool, by.call)?;
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
-            let missing = locked.missing_of(&[pool]);
-            let came = locked.get_back(&[pool], &mut NothingKept, by.call);
-            if !matches!(came, Ok(Some(Came::All | Came::Part))) {
-                locked.send_back(pool, by.call);
-                return match came? {
-                    Some(Came::Short(first)) => Err(locked.report_short(first, &[pool])),
-                    _ => Ok(None),
-                };
-            }
-            locked.reopen(pool);
-            locked.state.say_of(pool, Level::Info, |pool| {
-                format!("{pool} is resumed: {} came back", Size(missing))
-            });
-            Ok(Some(missing))
-        });
-        came.inspect_err(|error| self.give_up(error))
-    }
-
-    /// What is said of a pool that is suspended, asleep or short of a part, in the name of a call.
-    pub(crate) fn suspended(&self, pool: PoolId, call: &'static str) -> Error {
-        self.lock().map_or_else(|error| error, |state| state.suspended(pool, call))
+            Ok(Movement::of_pool(self, pool, by, locked.state.pools.missing(pool)))
+        })?;
+        movement.come(&mut NothingKept)
     }
 
     /// What a call that refuses a pool fails with.
@@ -190,9 +160,9 @@ impl<D: Driver> Engine<D> {
 
     /// What a pool holds, and what it gave back to get it again, in bytes.
     pub(crate) fn pool_memory(&self, pool: PoolId) -> Option<(u64, u64)> {
-        let mut state = self.lock().ok()?;
-        let heaps = state.pools.get(pool)?.all_heaps();
-        Some((state.pools.reserved(pool), state.missing(&heaps)))
+        let state = self.lock().ok()?;
+        state.pools.get(pool)?;
+        Some((state.pools.reserved(pool), state.pools.missing(pool)))
     }
 
     /// Shuts pools, all of them or none: they are asleep from now on, and so are the regions `tags`. Their memory is as
@@ -239,8 +209,8 @@ impl<D: Driver> Engine<D> {
             locked.state.set_asleep(&turned, by, true);
             let bytes = going.iter().map(|&pool| locked.state.pools.reserved(pool)).sum();
             let tags = tags.to_vec();
-            let movement = Movement { engine: self, call, by, pools: going, tags, turned, bytes };
-            Ok(Some((movement, held)))
+            let (by, pools) = (Some(by), going);
+            Ok(Some((Movement { engine: self, call, by, pools, tags, turned, bytes }, held)))
         })
     }
 
@@ -264,8 +234,8 @@ impl<D: Driver> Engine<D> {
                 locked.state.pools.set_moving(pool, true);
             }
             let bytes = locked.missing_of(&coming);
-            let turned = Vec::new();
-            Ok(Movement { engine: self, call, by, pools: coming, tags, turned, bytes })
+            let (by, pools, turned) = (Some(by), coming, Vec::new());
+            Ok(Movement { engine: self, call, by, pools, tags, turned, bytes })
         })
     }
 
@@ -491,54 +461,40 @@ impl State {
         let of_them = |(tag, pool)| tags.contains(tag).then_some(pool);
         let pools: Vec<PoolId> = self.pools.tagged().filter_map(of_them).collect();
         for pool in pools {
-            let Some(row) = self.pools.get(pool) else { continue };
-            let (heaps, captures) = (row.all_heaps(), row.captures());
-            if asleep {
-                if self.pools.reserved(pool) > 0 || captures > 0 || self.pools.is_shut(pool) {
-                    continue;
-                }
-                self.set_presence(&heaps, |it| *it = Presence::Suspended);
+            let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
+            let is_shut = self.pools.is_shut(pool);
+            if asleep && !is_shut && captures == 0 && self.pools.reserved(pool) == 0 {
+                self.pools.set_presence(pool, |it| *it = Presence::Suspended);
                 self.pools.set_keeper(pool, Some(by));
-            } else if self.pools.keeper_of(pool) == Some(by)
+            } else if !asleep
+                && self.pools.keeper_of(pool) == Some(by)
                 && !self.pools.is_moving(pool)
-                && self.missing(&heaps) == 0
             {
-                self.reopen(&heaps);
                 // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
-                if !self.pools.is_shut(pool) {
-                    self.pools.set_keeper(pool, None);
-                }
+                self.reopen(pool);
             }
         }
     }
 
-    /// What the driver has of the heaps' memory, in bytes.
-    fn missing(&mut self, heaps: &[u32]) -> u64 {
-        let missing = |&heap: &u32| with_heap!(self.pools, heap, |heap| heap.holding().suspended());
-        heaps.iter().map(missing).sum()
-    }
-
-    /// Says the same of what all heaps of a pool have.
-    fn set_presence(&mut self, heaps: &[u32], set: impl Fn(&mut Presence)) {
-        for &heap in heaps {
-            set(with_heap!(mut self.pools, heap, |heap| heap.holding_mut().presence_mut()));
+    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
+    fn reopen(&mut self, pool: PoolId) {
+        let shut = |_: &&PoolRow| self.pools.is_shut(pool);
+        let Some(row) = self.pools.get(pool).filter(shut) else { return };
+        let heaps = row.all_heaps();
+        if heaps.iter().any(|&heap| !with_heap!(self.pools, heap, |heap| heap.is_whole())) {
+            return;
         }
-    }
-
-    /// Opens all heaps of a pool again if all are whole.
-    fn reopen(&mut self, heaps: &[u32]) {
-        if heaps.iter().copied().all(|heap| with_heap!(self.pools, heap, |heap| heap.is_whole())) {
-            self.set_presence(heaps, |it| *it = Presence::Whole);
-            for &heap in heaps {
-                // The history shows memory before what lies in it.
-                self.count_changes(heap);
-            }
-            // To the history the blocks are new.
-            self.record_occupants(heaps, |state| match state {
-                BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
-                _ => &[EventKind::Allocate],
-            });
+        self.pools.set_presence(pool, |it| *it = Presence::Whole);
+        self.pools.set_keeper(pool, None);
+        for &heap in &heaps {
+            // The history shows memory before what lies in it.
+            self.count_changes(heap);
         }
+        // To the history the blocks are new.
+        self.record_occupants(&heaps, |state| match state {
+            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
+            _ => &[EventKind::Allocate],
+        });
     }
 
     /// Where a pool's live blocks lie and what its graphs keep between launches, such as outputs that were freed
@@ -615,7 +571,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<bool, Error> {
         let row = self.state.pool(pool, call)?;
         let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
-        let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
+        let mapped = self.driver.memory_support().granularity().is_some();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }
@@ -673,7 +629,7 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(false);
             }
         }
-        self.state.set_presence(&heaps, |it| *it = Presence::Suspended);
+        self.state.pools.set_presence(pool, |it| *it = Presence::Suspended);
         Ok(true)
     }
 
@@ -689,31 +645,20 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
-    fn reopen(&mut self, pool: PoolId) {
-        let shut = |_: &&PoolRow| self.state.pools.is_shut(pool);
-        let Some(row) = self.state.pools.get(pool).filter(shut) else { return };
-        let heaps = row.all_heaps();
-        self.state.reopen(&heaps);
-        if !self.state.pools.is_shut(pool) {
-            self.state.pools.set_keeper(pool, None);
-        }
-    }
-
-    /// Ends the movement of pools: what is not used any more goes.
+    /// Ends the movement of those of the pools whose memory is copied: what is not used any more goes.
     fn end_movement(&mut self, pools: &[PoolId]) {
         for &pool in pools {
-            self.state.pools.set_moving(pool, false);
-            self.release_planned(Some(pool));
+            if self.state.pools.is_moving(pool) {
+                self.state.pools.set_moving(pool, false);
+                self.release_planned(Some(pool));
+            }
         }
         self.destroy_leaving();
     }
 
     /// What the driver has of pools, in bytes.
-    fn missing_of(&mut self, pools: &[PoolId]) -> u64 {
-        let heaps = |&pool: &PoolId| Some(self.state.pools.get(pool)?.all_heaps());
-        let heaps: Vec<_> = pools.iter().filter_map(heaps).collect();
-        heaps.iter().map(|heaps| self.state.missing(heaps)).sum()
+    fn missing_of(&self, pools: &[PoolId]) -> u64 {
+        pools.iter().map(|&pool| self.state.pools.missing(pool)).sum()
     }
 
     fn compact_pool(&mut self, pool: PoolId, call: &'static str) -> Result<u64, Error> {
@@ -777,7 +722,7 @@ impl<D: Driver> Locked<'_, D> {
             // To the history the blocks are gone, with all that they held.
             self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);
         }
-        self.state.set_presence(&heaps, Presence::shut);
+        self.state.pools.set_presence(pool, Presence::shut);
     }
 
     /// Gets memory for pools that are shut, as far as `contents` lets it. `None` where the call is to be made again.
@@ -793,17 +738,11 @@ impl<D: Driver> Locked<'_, D> {
             shut.extend(self.state.pools.is_shut(pool).then_some((pool, heaps)));
         }
         let Some(&(first, _)) = shut.first() else { return Ok(Some(Came::All)) };
-        let bytes = shut.iter().map(|(_, heaps)| self.state.missing(heaps)).sum();
-        let need = Need::new(bytes, first, true);
+        let need = Need::new(self.missing_of(pools), first, true);
         let result = self.oom_ladder(need, |locked, attempt| {
-            let mut all = 0;
-            let mut fits = true;
-            for (pool, heaps) in &shut {
-                let missing = locked.state.missing(heaps);
-                fits &= missing <= locked.state.pools.room(*pool);
-                all += missing;
-            }
-            fits &= all <= locked.state.room_of_all();
+            let all = &locked.state.pools;
+            let fits = shut.iter().all(|&(pool, _)| all.missing(pool) <= all.room(pool))
+                && locked.missing_of(pools) <= locked.state.room_of_all();
             if attempt != Remedy::Grow || !fits {
                 return Ok(None);
             }
@@ -827,21 +766,6 @@ impl<D: Driver> Locked<'_, D> {
             _ => Ok(Some(Came::Short(first))),
         }
     }
-
-    /// Gives back what has come of a pool that stays suspended.
-    fn send_back(&mut self, pool: PoolId, call: &'static str) {
-        // Live blocks of a pool that is only short of a part lie on what it has.
-        if self.state.pools.is_suspended(pool) {
-            // What cannot go now stays as it is, and goes or is used at the next call.
-            let _ = self.give_away(pool, &mut NothingKept, call);
-        }
-    }
-
-    /// What a call fails with that found no memory.
-    fn report_short(&mut self, first: PoolId, pools: &[PoolId]) -> Error {
-        let need = Need::new(self.missing_of(pools), first, true);
-        Error::ResumeOutOfMemory(self.report_oom(Purpose::Resume, need, None))
-    }
 }
 
 /// Pools that were shut, and what they hold.
@@ -864,16 +788,17 @@ impl Held {
     }
 }
 
-/// Pools that are shut while their memory goes to the host, or comes back: nothing is handed out of them, and none is
-/// destroyed, but blocks of them are freed, and graphs released. Dropped before its end, as in a panic, it leaves them
-/// so.
+/// Pools that are shut while their memory goes, to the host or for good, or comes back: nothing is handed out of them,
+/// but blocks of them are freed, and graphs released; none is destroyed whose contents are kept. Dropped before its end,
+/// as in a panic, it leaves them so.
 #[must_use = "the pools stay shut"]
 pub(crate) struct Movement<'a, D: Driver> {
     engine: &'a Engine<D>,
     call: &'static str,
-    /// Who keeps what they hold, by number.
-    by: u64,
+    /// Who keeps what they hold, by number; `None` where nobody does.
+    by: Option<u64>,
     pools: Vec<PoolId>,
+    /// Of the regions that sleep or wake; of a pool by itself none does.
     tags: Vec<Arc<str>>,
     /// Of the regions, those that were awake.
     turned: Vec<Arc<str>>,
@@ -881,7 +806,25 @@ pub(crate) struct Movement<'a, D: Driver> {
     bytes: u64,
 }
 
-impl<D: Driver> Movement<'_, D> {
+impl<'a, D: Driver> Movement<'a, D> {
+    /// A pool by itself, whose contents nobody keeps.
+    fn of_pool(engine: &'a Engine<D>, pool: PoolId, by: By, bytes: u64) -> Self {
+        let (tags, turned) = (Vec::new(), Vec::new());
+        Self { engine, call: by.call, by: None, pools: vec![pool], tags, turned, bytes }
+    }
+
+    /// Says that a pool by itself has moved, or that regions have.
+    fn say(&self, state: &mut State, (of_pool, of_regions, how): (&str, &str, &str), bytes: u64) {
+        let State { messages, pools, .. } = state;
+        messages.say(Level::Info, || {
+            let who = match &self.tags[..] {
+                [] => format!("{} {of_pool}", pools.label(self.pools[0])),
+                tags => format!("regions {} {of_regions}", tags.join(", ")),
+            };
+            format!("{who}: {} {how} back", Size(bytes))
+        });
+    }
+
     /// Opens the pools again whose memory is whole, with their regions: they do not sleep. Copies are waited for; where
     /// they cannot be, they may be under way, and the pools stay shut: they can be woken, or put to sleep again.
     pub(crate) fn cancel(self, contents: &mut dyn Contents) {
@@ -890,9 +833,7 @@ impl<D: Driver> Movement<'_, D> {
         }
         // A poisoned engine opens nothing.
         let _ = self.engine.alter(|locked| {
-            self.pools.iter().for_each(|&pool| locked.reopen(pool));
-            locked.state.set_asleep(&self.turned, self.by, false);
-            locked.end_movement(&self.pools);
+            self.reopen(locked, &self.turned);
         });
     }
 
@@ -911,9 +852,7 @@ impl<D: Driver> Movement<'_, D> {
             let left: u64 = self.pools.iter().map(reserved).sum();
             let went = self.bytes.saturating_sub(left);
             locked.end_movement(&self.pools);
-            locked.state.messages.say(Level::Info, || {
-                format!("regions {} sleep: {} went back", self.tags.join(", "), Size(went))
-            });
+            self.say(locked.state, ("is suspended", "sleep", "went"), went);
             Ok(went)
         })
     }
@@ -927,13 +866,8 @@ impl<D: Driver> Movement<'_, D> {
             (Ok(None), Ok(())) => {
                 // In one step: a region is never called asleep whose pools may be launched.
                 return self.engine.change(|locked| {
-                    self.pools.iter().for_each(|&pool| locked.reopen(pool));
-                    locked.state.set_asleep(&self.tags, self.by, false);
-                    locked.end_movement(&self.pools);
-                    locked.state.messages.say(Level::Info, || {
-                        let bytes = Size(self.bytes);
-                        format!("regions {} wake: {bytes} came back", self.tags.join(", "))
-                    });
+                    self.reopen(locked, &self.tags);
+                    self.say(locked.state, ("is resumed", "wake", "came"), self.bytes);
                     Ok(self.bytes)
                 });
             }
@@ -953,11 +887,23 @@ impl<D: Driver> Movement<'_, D> {
         }
         let failed = self.engine.change(|locked| {
             locked.end_movement(&self.pools);
-            failed.map(|first| locked.report_short(first, &self.pools))
+            failed.map(|first| {
+                let need = Need::new(locked.missing_of(&self.pools), first, true);
+                Error::ResumeOutOfMemory(locked.report_oom(Purpose::Resume, need, None))
+            })
         });
         let error = failed.unwrap_or_else(|error| error);
         self.engine.give_up(&error);
         Err(error)
+    }
+
+    /// Opens the pools again whose memory is whole, with regions: they do not sleep.
+    fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>]) {
+        self.pools.iter().for_each(|&pool| locked.state.reopen(pool));
+        if let Some(by) = self.by {
+            locked.state.set_asleep(tags, by, false);
+        }
+        locked.end_movement(&self.pools);
     }
 
     fn give_away(&self, pool: PoolId, contents: &mut dyn Contents) -> Result<(), Error> {

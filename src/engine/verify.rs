@@ -294,7 +294,7 @@ impl Page<'_> {
     }
 
     /// A pool counts its live blocks in memory of graphs that is lent, and their bytes; while there are any, or work on
-    /// such blocks to come after, the next launch asks.
+    /// such blocks to come after, and while it is shut, the next launch asks.
     fn lent_memory(&self) -> Verdict {
         let State { pools, blocks, .. } = self.state;
         for pool in pools.iter() {
@@ -302,9 +302,9 @@ impl Page<'_> {
             let lent = blocks.of(label.id).filter(|block| matches!(block.tenure, Tenure::Lent(_)));
             let lent = lent.fold((0, 0), |all, block| (all.0 + 1, all.1 + block.bytes));
             holds!(lent == pool.lent(), "{label} has lent {lent:?} and counts {:?}", pool.lent());
-            let idle = lent.0 == 0 && pool.borrowers().is_empty();
-            let asks = pool.lends().load(Ordering::Relaxed);
-            holds!(idle || asks, "{label} lends, and its next launch does not ask");
+            let lends = lent.0 > 0 || !pool.borrowers().is_empty();
+            let asks = pool.asks().load(Ordering::Relaxed) || !(lends || pools.is_shut(label.id));
+            holds!(asks, "{label} lends or is shut, and its next launch does not ask");
         }
         Ok(())
     }

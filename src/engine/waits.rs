@@ -18,7 +18,7 @@ use super::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{CaptureSlot, Cut, Ended, Mark, RangeId, Users};
+use crate::heap::{enter_vacant, CaptureSlot, Cut, Ended, Mark, RangeId, Users};
 use crate::journal::Entry;
 
 /// A range that waits.
@@ -113,7 +113,9 @@ impl Wait {
         let mut streams = std::mem::take(&mut self.streams);
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
             StreamStatus::Outside => {
-                self.positions.push(timelines.mark_or_owe(driver, stream));
+                let mark = timelines.open_mark(stream);
+                timelines.fence(driver, mark.timeline);
+                self.positions.push(mark);
                 false
             }
             StreamStatus::Inside(capture) => {
@@ -246,16 +248,7 @@ impl WaitTable {
 
     /// Takes one in and gives it a number.
     fn insert(&mut self, wait: Wait) -> u32 {
-        match self.vacant.pop() {
-            Some(number) => {
-                self.rows[number as usize] = Some(wait);
-                number
-            }
-            None => {
-                self.rows.push(Some(wait));
-                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 blocks wait")
-            }
-        }
+        enter_vacant(&mut self.rows, &mut self.vacant, Some(wait))
     }
 
     /// Takes one out, for good or to be put back.
@@ -397,22 +390,20 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Looks at a range that waits; true if it is free now, else it goes on waiting.
     fn look_at(&mut self, number: u32) -> bool {
-        let Some(mut waiting) = self.state.waiting.take(number) else { return false };
         let mut users = Vec::new();
-        let State { timelines, captures, pools, .. } = &mut *self.state;
-        let pool = pools.pool_of(waiting.site.heap);
-        let mut free = waiting.poll(self.driver, pool, timelines, captures, &mut users);
-        if !users.is_empty() {
-            // In its row meanwhile: the captures' records are to name it.
-            self.state.waiting.put_back(number, waiting);
-            for capture in users {
-                if let Some(slot) = self.state.captures.slot(capture) {
-                    self.join_pool(slot, pool);
-                }
+        let State { timelines, captures, pools, waiting, .. } = &mut *self.state;
+        let Some(wait) = waiting.rows.get_mut(number as usize).and_then(Option::as_mut) else {
+            return false;
+        };
+        let pool = pools.pool_of(wait.site.heap);
+        let mut free = wait.poll(self.driver, pool, timelines, captures, &mut users);
+        // In its row meanwhile: the captures' records are to name it.
+        for capture in users {
+            if let Some(slot) = self.state.captures.slot(capture) {
+                self.join_pool(slot, pool);
             }
-            let Some(again) = self.state.waiting.take(number) else { return false };
-            waiting = again;
         }
+        let Some(mut waiting) = self.state.waiting.take(number) else { return false };
         if free {
             let orders = waiting.users() != Users::Graphs;
             let may_order = orders && self.state.may_order(pool);

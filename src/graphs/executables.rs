@@ -158,14 +158,20 @@ fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
     before.zip(free(driver)).map_or(0, |(before, after)| before.saturating_sub(after))
 }
 
-/// A graph that lives.
-struct Sharer {
-    graph: GraphHandle,
-    nodes: usize,
+/// What graphs and executables are known by.
+#[derive(Clone)]
+struct Form {
     shape: Option<Arc<GraphShape>>,
+    nodes: usize,
     /// What an executable of it takes, in bytes: foreseen, and measured when it was made.
     bytes: u64,
     measured: u64,
+}
+
+/// A graph that lives.
+struct Sharer {
+    graph: GraphHandle,
+    form: Form,
     pinned: bool,
     /// The one that it was launched by last, if that is there still.
     executable: Option<usize>,
@@ -173,11 +179,8 @@ struct Sharer {
 
 struct Executable {
     handle: ExecutableHandle,
-    /// Of the graph that it was made of, whose nodes it has for good.
-    shape: Option<Arc<GraphShape>>,
-    nodes: usize,
-    bytes: u64,
-    measured: u64,
+    /// That of the graph that it was made of, whose nodes it has for good.
+    form: Form,
     /// The graph whose parameters it holds; `None` where that is not known.
     holds: Option<Member>,
     /// When it was last asked for.
@@ -264,10 +267,10 @@ impl Executables {
         means: &Means<'_, D>,
     ) -> Result<(), Error> {
         for (&member, used) in &mut self.graphs {
-            let shape = used.shape_by(means.driver())?;
+            used.read_shape(means.driver())?;
             let mut own = self.places.iter_mut().flatten().filter(|it| it.holds == Some(member));
-            if let Some(it) = own.find(|it| it.shape.is_none()) {
-                (it.shape, it.nodes, it.bytes) = (Some(shape), used.nodes, used.bytes);
+            if let Some(it) = own.find(|it| it.form.shape.is_none()) {
+                it.form = used.form.clone();
             }
         }
         self.options = Some(options);
@@ -287,22 +290,20 @@ impl Executables {
         let bytes = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
         let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
         let shape = shape.map(|shape| self.known(shape));
-        let mut used =
-            Sharer { graph, nodes, shape, bytes, measured, pinned: false, executable: None };
+        let form = Form { shape, nodes, bytes, measured };
+        let mut used = Sharer { graph, form, pinned: false, executable: None };
         if self.options.is_some() {
             // The pool began to keep executables while the graph was made. Without a shape it shares none.
-            let _ = used.shape_by(driver);
+            let _ = used.read_shape(driver);
         }
-        if let Some(handle) = executable {
-            used.executable = Some(self.place(handle, &used, member, measured));
-        }
+        used.executable = executable.map(|handle| self.place(handle, &used.form, member));
         self.graphs.insert(member, used);
         member
     }
 
     /// The shape as graphs have it that were taken in before, so that it is kept once.
     fn known(&self, shape: GraphShape) -> Arc<GraphShape> {
-        let mut known = self.graphs.values().filter_map(|it| it.shape.as_ref());
+        let mut known = self.graphs.values().filter_map(|it| it.form.shape.as_ref());
         known.find(|it| ***it == shape).cloned().unwrap_or_else(|| Arc::new(shape))
     }
 
@@ -356,11 +357,11 @@ impl Executables {
     /// Executables that a graph may update, the one first that was asked for longest ago.
     fn alike(&self, member: Member) -> Vec<usize> {
         let functions = self.options.and_then(|options| options.sharing);
-        let (Some(functions), Some(shape)) = (functions, &self.graphs[&member].shape) else {
+        let (Some(functions), Some(shape)) = (functions, &self.graphs[&member].form.shape) else {
             return Vec::new();
         };
         let like = |it: &Executable| {
-            it.shape.as_ref().is_some_and(|other| shape.is_like(other, functions))
+            it.form.shape.as_ref().is_some_and(|other| shape.is_like(other, functions))
         };
         let places = self.places.iter().enumerate();
         let present = places.filter_map(|(place, it)| Some((it.as_ref()?, place)));
@@ -393,15 +394,9 @@ impl Executables {
                 if before == Some(place) {
                     let users = self.graphs.values().filter(|it| it.executable == before);
                     if users.count() == 1 {
-                        // It goes, and may run.
-                        (means.idle)()?;
-                    }
-                    if let Some(used) = self.graphs.get_mut(&member) {
+                        self.destroy(place, means)?;
+                    } else if let Some(used) = self.graphs.get_mut(&member) {
                         used.executable = None;
-                    }
-                    if let Some(unused) = self.take_unused(place) {
-                        let _ = means.driver().destroy_executable(unused);
-                        self.counts.evicted += 1;
                     }
                 }
                 Ok(None)
@@ -419,12 +414,12 @@ impl Executables {
         let driver = means.driver();
         let used = self.graphs.get_mut(&member).expect("the graph lives");
         if self.options.is_some() {
-            used.shape_by(driver)?;
+            used.read_shape(driver)?;
         }
-        let (graph, bytes) = (used.graph, used.bytes);
+        let (graph, bytes) = (used.graph, used.form.bytes);
         if let Some(budget) = self.options.and_then(|options| options.budget) {
             let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
-            let pinned = pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.bytes).sum();
+            let pinned = pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.form.bytes).sum();
             if bytes.saturating_add(pinned) > budget {
                 let why = PoolRefusal::NoExecutable { bytes, pinned, budget };
                 return Err(means.engine.refuse(means.pool, means.call, why));
@@ -440,31 +435,18 @@ impl Executables {
                 Err(error) => return Err(error.into()),
             }
         };
-        let measured = taken(driver, before);
         let mut used = self.graphs.remove(&member).expect("the graph lives");
-        used.measured = measured;
-        used.executable = Some(self.place(handle, &used, member, measured));
+        used.form.measured = taken(driver, before);
+        used.executable = Some(self.place(handle, &used.form, member));
         self.graphs.insert(member, used);
         Ok(handle)
     }
 
     /// Takes an executable in that was made of a graph.
-    fn place(
-        &mut self,
-        handle: ExecutableHandle,
-        used: &Sharer,
-        member: Member,
-        measured: u64,
-    ) -> usize {
-        let made = Executable {
-            handle,
-            shape: used.shape.clone(),
-            nodes: used.nodes,
-            bytes: used.bytes,
-            measured,
-            holds: Some(member),
-            asked: self.clock,
-        };
+    fn place(&mut self, handle: ExecutableHandle, form: &Form, member: Member) -> usize {
+        let (form, holds) = (form.clone(), Some(member));
+        let measured = form.measured;
+        let made = Executable { handle, form, holds, asked: self.clock };
         let place = enter_row(&mut self.places, made);
         self.counts.made += 1;
         self.peak = self.peak.max(self.bytes());
@@ -492,7 +474,11 @@ impl Executables {
         let Some((_, place)) = present.filter(|&(_, place)| !self.is_pinned(place)).min() else {
             return Ok(false);
         };
-        // It may run.
+        self.destroy(place, means).map(|()| true)
+    }
+
+    /// Destroys an executable, which may run.
+    fn destroy<D: HostApi>(&mut self, place: usize, means: &Means<'_, D>) -> Result<(), Error> {
         (means.idle)()?;
         for used in self.graphs.values_mut().filter(|it| it.executable == Some(place)) {
             used.executable = None;
@@ -501,7 +487,7 @@ impl Executables {
             let _ = means.driver().destroy_executable(it.handle);
             self.counts.evicted += 1;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Destroys all executables that are not pinned, and returns the bytes that were foreseen for them.
@@ -525,18 +511,18 @@ impl Executables {
     /// For a graph that was not taken, or was removed.
     pub fn bytes_of<D: HostApi>(&mut self, member: Member, driver: &D) -> Result<u64, Error> {
         let used = self.graphs.get_mut(&member).expect("the graph lives");
-        used.shape_by(driver)?;
-        Ok(used.bytes)
+        used.read_shape(driver)?;
+        Ok(used.form.bytes)
     }
 
     /// What was measured when an executable was made of a graph, in bytes.
     pub(super) fn measured_of(&self, member: Member) -> u64 {
-        self.graphs.get(&member).map_or(0, |it| it.measured)
+        self.graphs.get(&member).map_or(0, |it| it.form.measured)
     }
 
     /// What is foreseen for those that there are, in bytes.
     fn bytes(&self) -> u64 {
-        self.places.iter().flatten().map(|it| it.bytes).sum()
+        self.places.iter().flatten().map(|it| it.form.bytes).sum()
     }
 
     /// What counts against the budget where so much is foreseen, in bytes. At the peak of what was foreseen the driver
@@ -552,12 +538,12 @@ impl Executables {
         let bytes = self.bytes();
         ExecutableFigures {
             graphs: self.graphs.len(),
-            graph_nodes: self.graphs.values().map(|it| it.nodes).sum(),
-            graph_bytes: self.graphs.values().map(|it| it.bytes).sum(),
+            graph_nodes: self.graphs.values().map(|it| it.form.nodes).sum(),
+            graph_bytes: self.graphs.values().map(|it| it.form.bytes).sum(),
             executables: present().count(),
-            nodes: present().map(|it| it.nodes).sum(),
+            nodes: present().map(|it| it.form.nodes).sum(),
             bytes,
-            measured: present().map(|it| it.measured).sum(),
+            measured: present().map(|it| it.form.measured).sum(),
             counted: self.counted(bytes),
             ..self.counts
         }
@@ -565,15 +551,14 @@ impl Executables {
 }
 
 impl Sharer {
-    /// The graph's shape, which is read when it is first needed.
-    fn shape_by(&mut self, driver: &impl HostApi) -> Result<Arc<GraphShape>, Error> {
-        if let Some(shape) = &self.shape {
-            return Ok(shape.clone());
+    /// Reads the graph's shape, when it is first needed.
+    fn read_shape(&mut self, driver: &impl HostApi) -> Result<(), DriverError> {
+        if self.form.shape.is_none() {
+            let shape = GraphShape::of(driver, self.graph)?;
+            self.form.nodes = shape.nodes();
+            self.form.bytes = driver.executable_bytes(&shape);
+            self.form.shape = Some(Arc::new(shape));
         }
-        let shape = Arc::new(GraphShape::of(driver, self.graph)?);
-        self.nodes = shape.nodes();
-        self.bytes = driver.executable_bytes(&shape);
-        self.shape = Some(shape.clone());
-        Ok(shape)
+        Ok(())
     }
 }

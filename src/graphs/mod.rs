@@ -34,7 +34,7 @@ pub use graph::Graph;
 pub use lease::Lease;
 pub use lending::Lending;
 pub use memory::Memory;
-pub(crate) use order::{hold_launches, resume_launches, Event};
+pub(crate) use order::{hold_launches, Event};
 pub(crate) use pool::owned;
 pub use pool::Pool;
 pub use submit::Submit;

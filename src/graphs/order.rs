@@ -16,7 +16,7 @@ use crate::driver::{
     AsStream, DriverError, EventHandle, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
 };
 use crate::engine::{one_stream, Engine, GraphId, PoolId};
-use crate::sync::{AtomicBool, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 
 /// What a graph keeps alive until it has finished.
 pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
@@ -91,10 +91,8 @@ pub(super) struct Order<D: HostApi> {
     lost: bool,
     /// How many launches there were, and what counts as one.
     launches: u64,
-    /// Whether the next launch has to ask for what was lent.
-    lends: Arc<AtomicBool>,
-    /// Whether the pool has no memory at present.
-    suspended: bool,
+    /// Whether the next launch has to ask the engine: whether the pool has its memory, and for what was lent.
+    asks: Arc<AtomicBool>,
     /// Graphs that were dropped while they may have been running.
     retired: Vec<Retired<D>>,
 }
@@ -108,8 +106,7 @@ impl<D: HostApi> Order<D> {
             last: None,
             lost: false,
             launches: 0,
-            lends: engine.lends(pool),
-            suspended: false,
+            asks: engine.asks(pool),
             retired: Vec::new(),
         }
     }
@@ -127,8 +124,8 @@ impl<D: HostApi> Order<D> {
 
     /// Refuses a pool that has no memory, or whose order is lost.
     pub(super) fn must_launch(&self) -> Result<(), Error> {
-        if self.suspended {
-            return Err(self.engine.suspended(self.pool, "launch"));
+        if self.asks.load(Ordering::Acquire) {
+            self.engine.host().require_awake(self.pool, "launch")?;
         }
         if self.lost {
             return Err(Error::OrderLost { pool: self.pool });
@@ -143,7 +140,7 @@ impl<D: HostApi> Order<D> {
 
     /// Makes a launch on `stream` come after all work on memory that was lent.
     pub(super) fn follow_lent(&self, stream: Launched) -> Result<(), Error> {
-        match self.lends.load(Ordering::Relaxed) {
+        match self.asks.load(Ordering::Relaxed) {
             true => self.engine.host().follow_lent(self.pool, stream.stream),
             false => Ok(()),
         }
@@ -151,7 +148,7 @@ impl<D: HostApi> Order<D> {
 
     /// A launch that was marked came after all work on memory that was lent: so will those after it.
     pub(super) fn forget_lent(&self) {
-        if self.lends.load(Ordering::Relaxed) {
+        if self.asks.load(Ordering::Relaxed) {
             // Where the engine cannot be asked, the next launch comes after the same once more.
             let _ = self.engine.host().forget_borrowers(self.pool);
         }
@@ -217,17 +214,8 @@ impl<D: HostApi> Order<D> {
         call: &'static str,
         change: impl FnOnce(&mut Executables, &Means<'_, D>) -> R,
     ) -> R {
-        let Self { engine, pool, last, lost, .. } = self;
-        let idle = || match last {
-            _ if *lost => Err(Error::OrderLost { pool: *pool }),
-            Some((_, event)) => Ok(event.synchronize()?),
-            None => Ok(()),
-        };
-        change(executables, &Means::new(engine, *pool, call, &idle))
-    }
-
-    pub(super) fn is_suspended(&self) -> bool {
-        self.suspended
+        let idle = || Ok(self.pending()?.map_or(Ok(()), |event| event.synchronize())?);
+        change(executables, &Means::new(&self.engine, self.pool, call, &idle))
     }
 
     /// Takes out the retired graphs that have finished.
@@ -247,7 +235,7 @@ impl<D: HostApi> Order<D> {
 
 /// What is left of a graph that was dropped while it may have been running: released once it has finished.
 pub(super) struct Retired<D: HostApi> {
-    /// Its name in each engine.
+    /// Its name in each pool's engine.
     claims: SmallVec<[(Arc<Engine<D>>, GraphId); 1]>,
     /// Where the graph is ours to destroy, with the executable that no other graph uses.
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
@@ -270,7 +258,7 @@ impl<D: HostApi> Retired<D> {
             let _ = engine.driver().destroy_graph(graph);
         }
         for (engine, graph) in &self.claims {
-            // Each claim is released once, here; a poisoned engine hands out nothing any more.
+            // Unknown by now if another pool of the same engine came before; a poisoned engine hands out nothing any more.
             let _ = engine.release_graph(*graph);
         }
     }
@@ -288,14 +276,9 @@ pub(super) fn retire<D: HostApi>(
     handles: Option<(GraphHandle, Option<ExecutableHandle>)>,
     kept: Kept,
 ) {
-    let (claims, others, events) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let claims = pools.iter().map(|(pool, graph)| (pool.engine().clone(), *graph)).collect();
+    let (others, events) = (SmallVec::new(), SmallVec::new());
     let mut retired = Retired { claims, handles, kept, others, events };
-    for (pool, graph) in pools {
-        // An engine knows the graph by one name, however many of its pools that uses.
-        if !retired.claims.iter().any(|(engine, _)| Arc::ptr_eq(engine, pool.engine())) {
-            retired.claims.push((pool.engine().clone(), *graph));
-        }
-    }
     for (pool, _) in pools {
         match pool.order().pending() {
             Ok(event) => retired.events.extend(event),
@@ -330,34 +313,5 @@ pub(crate) fn hold_launches<D: HostApi, R>(
             None => {}
         }
     }
-    mirror(orders, change)
-}
-
-/// Brings the memory of pools back, given in the order in which they are locked.
-pub(crate) fn resume_launches<D: HostApi, R>(
-    pools: &[Pool<D>],
-    resume: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    mirror(pools.iter().map(Pool::order).collect(), resume)
-}
-
-/// Changes pools, and notes which of them have their memory then.
-fn mirror<D: HostApi, R>(
-    mut orders: Vec<MutexGuard<'_, Order<D>>>,
-    change: impl FnOnce() -> R,
-) -> Result<R, Error> {
-    // So it stays if the engine cannot even tell.
-    orders.iter_mut().for_each(|order| order.suspended = true);
-    let changed = change();
-    let mut known = Ok(());
-    for order in &mut orders {
-        // It may have got half way.
-        match order.engine.host().is_suspended(order.pool) {
-            Ok(suspended) => order.suspended = suspended,
-            // Destroyed meanwhile by its name: it has no graph to launch.
-            Err(Error::Unknown { .. }) => {}
-            Err(error) => known = known.and(Err(error)),
-        }
-    }
-    known.map(|()| changed)
+    Ok(change())
 }

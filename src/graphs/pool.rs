@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::executables::{ExecutableFigures, ExecutableOptions, Executables, Means};
 use super::memory::Memory;
-use super::order::{hold_launches, resume_launches, Launched, Order, Retired};
+use super::order::{hold_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
@@ -293,13 +293,14 @@ impl<D: HostApi> Pool<D> {
     pub fn resume(&self) -> Result<u64, Error> {
         // When launches are held back no longer: an observer may call the pool.
         let _told = tell_later();
-        let resume = || self.0.engine.resume(self.0.id, By::owner("resume"));
-        resume_launches(slice::from_ref(self), resume)?
+        let _none_launched = self.order();
+        self.0.engine.resume(self.0.id, By::owner("resume"))
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.
     pub fn is_suspended(&self) -> bool {
-        self.order().is_suspended()
+        // Of one whose engine cannot even tell no graph is launched.
+        self.0.engine.host().is_suspended(self.0.id).unwrap_or(true)
     }
 
     /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See

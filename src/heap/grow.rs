@@ -19,9 +19,7 @@ use super::range::{Range, RangeId, RangeState, SegmentId, Users};
 use super::segment::{unit, HeapSegment};
 use super::{enter_row, Heap, MemoryMove, Plan, Supply};
 use crate::capture::Proof;
-use crate::driver::{
-    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
-};
+use crate::driver::{Driver, DriverError, ErrorKind, MemoryHandle, Source, StreamHandle};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -289,9 +287,7 @@ impl Heap {
         driver: &impl Driver,
         bytes: u64,
     ) -> Result<Option<u64>, DriverError> {
-        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
-            return Ok(None);
-        };
+        let Some(granularity) = driver.memory_support().granularity() else { return Ok(None) };
         if !self.plan.grows_in_place() || self.is_shut() {
             return Ok(None);
         }

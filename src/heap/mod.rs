@@ -30,9 +30,8 @@ pub(crate) use planned::{Asker, Ended, PlannedHeap, Prepared};
 pub use range::Lent;
 pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
-pub(crate) use segment::unit;
-pub use sharing::{Export, Shared, SharedPiece};
-pub(crate) use sharing::{Imported, Unshared};
+pub(crate) use segment::{unit, HeapSegment};
+pub use sharing::{Export, Shared, SharedPiece, WhyNotShared};
 pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
 
 use crate::capture::{NodeIndex, StreamIndex};
@@ -43,7 +42,6 @@ use kept::Kept;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
 use runs::Runs;
-use segment::HeapSegment;
 
 /// What a heap is for and how it gets memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -578,6 +576,18 @@ pub(crate) fn enter_row<T>(table: &mut Vec<Option<T>>, row: T) -> usize {
     match table.get_mut(place) {
         Some(vacant) => *vacant = Some(row),
         None => table.push(Some(row)),
+    }
+    place
+}
+
+/// Enters a row in a place of a table that is listed as vacant, or behind all, and returns which that is.
+#[inline]
+pub(crate) fn enter_vacant<T>(table: &mut Vec<T>, vacant: &mut Vec<u32>, row: T) -> u32 {
+    let behind = || u32::try_from(table.len()).expect("tables have fewer than 2^32 rows");
+    let place = vacant.pop().unwrap_or_else(behind);
+    match table.get_mut(place as usize) {
+        Some(vacant) => *vacant = row,
+        None => table.push(row),
     }
     place
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::range::RangeId;
-use super::sharing::{Export, Shared, SharedPiece, Unshared};
+use super::sharing::{Export, Shared, SharedPiece, WhyNotShared};
 use super::suspend::{Holding, Keeper};
 use super::Supply;
 use crate::driver::{
@@ -132,10 +132,7 @@ impl Piece {
 
 /// How far apart memory can be had, in bytes.
 pub(crate) fn unit(support: MemorySupport) -> u64 {
-    match support {
-        MemorySupport::Mapped { granularity } => granularity,
-        MemorySupport::Allocated => ALLOCATION_UNIT,
-    }
+    support.granularity().unwrap_or(ALLOCATION_UNIT)
 }
 
 /// Gets memory for a piece.
@@ -435,60 +432,53 @@ impl HeapSegment {
         result.and(driver.unreserve(self.address, self.bytes))
     }
 
+    /// The pieces that a place lies on, in order; `None` where the device may not use all of it.
+    fn pieces_at(
+        &mut self,
+        (address, bytes): (u64, u64),
+    ) -> Option<impl Iterator<Item = (u64, &mut Piece)>> {
+        let (&first, _) = self.pieces.range(..=address).next_back()?;
+        let end = address + bytes;
+        let reached = self.pieces.range(first..end).try_fold(address, |reached, (&at, piece)| {
+            (piece.is_open() && at <= reached).then_some(at + piece.bytes)
+        });
+        let here = self.pieces.range_mut(first..end).map(|(&at, piece)| (at, piece));
+        reached.filter(|&reached| reached >= end).map(|_| here)
+    }
+
     /// Where a place of it lies, for others; exports what was not exported before.
     pub(super) fn share(
         &mut self,
         driver: &impl Driver,
-        (address, bytes): (u64, u64),
-    ) -> Result<Shared, Unshared> {
+        place: (u64, u64),
+    ) -> Result<Result<Shared, WhyNotShared>, DriverError> {
         if let SegmentKind::Given(..) = self.kind {
-            return Err(Unshared::Given);
+            return Ok(Err(WhyNotShared::FromSource));
         }
         if self.is_allocated() {
-            return Ok(Shared::Allocation {
-                address: self.address,
-                offset: address - self.address,
-            });
+            let address = self.address;
+            return Ok(Ok(Shared::Allocation { address, offset: place.0 - address }));
         }
         if !self.exportable {
-            return Err(Unshared::Plain);
+            return Ok(Err(WhyNotShared::NotExportable));
         }
-        let end = address + bytes;
-        let first = self.pieces.range(..=address).next_back().map(|(&start, _)| start);
-        let start = first.ok_or(Unshared::Absent)?;
-        let (mut reached, mut pieces) = (start, Vec::new());
-        for (&at, piece) in self.pieces.range_mut(start..end) {
-            let open = piece.memory().filter(|_| piece.is_open() && at == reached);
-            let Some(memory) = open else { break };
-            let export = match &piece.export {
-                Some(export) => Arc::clone(export),
-                None => {
-                    let descriptor = driver.export(memory).map_err(Unshared::Refused)?;
-                    let export = Arc::new(Export::new(descriptor));
-                    piece.export = Some(Arc::clone(&export));
-                    export
-                }
-            };
-            pieces.push(SharedPiece { bytes: piece.bytes, export });
-            reached = at + piece.bytes;
+        let Some(here) = self.pieces_at(place) else { return Ok(Err(WhyNotShared::Suspended)) };
+        let (mut start, mut pieces) = (None, Vec::new());
+        for (at, piece) in here {
+            start.get_or_insert(at);
+            if let (None, Some(memory)) = (&piece.export, piece.memory()) {
+                piece.export = Some(Arc::new(Export::new(driver.export(memory)?)));
+            }
+            let export = piece.export.iter().cloned();
+            pieces.extend(export.map(|export| SharedPiece { bytes: piece.bytes, export }));
         }
-        if reached < end {
-            return Err(Unshared::Absent);
-        }
-        Ok(Shared::Pieces { offset: address - start, pieces })
+        Ok(Ok(Shared::Pieces { offset: place.0 - start.unwrap_or(place.0), pieces }))
     }
 
     /// Has the pieces that a place lies on stay behind their addresses. False where the device may not use all of it.
-    pub(super) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
-        let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
-        let reached =
-            self.pieces.range(first..address + bytes).try_fold(address, |reached, (&at, piece)| {
-                (piece.is_open() && at <= reached).then_some(at + piece.bytes)
-            });
-        let whole = reached.is_some_and(|reached| reached >= address + bytes);
-        let here = self.pieces.range_mut(first..address + bytes).filter(|_| whole);
-        here.for_each(|(_, piece)| piece.stays = true);
-        whole
+    pub(super) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
+        let here = self.pieces_at(place);
+        here.map(|here| here.for_each(|(_, piece)| piece.stays = true)).is_some()
     }
 
     /// Whether any piece stays behind its addresses.
@@ -619,7 +609,7 @@ impl HeapSegment {
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped.
-    pub(super) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
+    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
         self.open_pieces().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
     }
 }

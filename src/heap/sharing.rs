@@ -7,10 +7,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use thiserror::Error as ThisError;
+
 use super::planned::PlannedHeap;
 use super::segment::HeapSegment;
 use super::{Heap, RangeId};
-use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
+use crate::driver::{Descriptor, Driver, DriverError, ErrorKind};
 use crate::shown::shown;
 
 /// A piece of physical memory that other processes may map.
@@ -87,26 +89,21 @@ pub enum Shared {
     },
 }
 
-/// Memory of another process, or of another allocator, that is mapped here. It is in no heap, and never handed out.
-#[derive(Debug)]
-pub(crate) struct Imported(HeapSegment);
-
-impl Imported {
-    /// Maps pieces one behind the other. On failure nothing has changed.
-    pub(crate) fn map(
+impl HeapSegment {
+    /// Memory of other processes, or of other allocators, piece by piece one behind the other. It is in no heap, and never
+    /// handed out. On failure nothing has changed.
+    pub(crate) fn import(
         driver: &impl Driver,
         pieces: &[(u64, &Descriptor)],
     ) -> Result<Self, DriverError> {
-        let unit = match driver.memory_support() {
-            MemorySupport::Mapped { granularity } => granularity,
-            MemorySupport::Allocated => return Err(refused(ErrorKind::NotSupported)),
-        };
+        let unit = driver.memory_support().granularity();
+        let unit = unit.ok_or_else(|| refused(ErrorKind::NotSupported))?;
         let total = pieces.iter().try_fold(0u64, |sum, &(bytes, _)| {
             sum.checked_add(bytes).filter(|_| bytes > 0 && bytes.is_multiple_of(unit))
         });
         let total = total.filter(|&bytes| bytes > 0);
         let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
-        let mut segment = HeapSegment::reserved(driver.reserve(total)?, total);
+        let mut segment = Self::reserved(driver.reserve(total)?, total);
         for &(bytes, descriptor) in pieces {
             let at = segment.address + segment.mapped;
             let memory = driver.import(descriptor);
@@ -118,20 +115,7 @@ impl Imported {
             }
             segment.mapped += bytes;
         }
-        Ok(Self(segment))
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.0.address
-    }
-
-    pub(crate) fn grant(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.0.grant(driver)
-    }
-
-    /// Unmaps all of it. No work may use it any more. Returns the driver's first error; what it refused is lost.
-    pub(crate) fn unmap(&self, driver: &impl Driver) -> Result<(), DriverError> {
-        self.0.close(driver)
+        Ok(segment)
     }
 }
 
@@ -139,17 +123,24 @@ fn refused(kind: ErrorKind) -> DriverError {
     DriverError::new("cuMemImportFromShareableHandle", 0, kind)
 }
 
-/// Why memory cannot be shared.
-#[derive(Debug)]
-pub(crate) enum Unshared {
-    /// It was not made for that.
-    Plain,
-    /// It is of a source of the host's, which may have cut it from anything.
-    Given,
+/// Why a block cannot be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[non_exhaustive]
+pub enum WhyNotShared {
+    /// Its memory was not made for that.
+    #[error(
+        "its memory was not made for other processes; set exportable:True before it is allocated"
+    )]
+    NotExportable,
+    /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
+    #[error("its capture gets its memory at its end; set plan:none for captures whose blocks are shared")]
+    Planned,
+    /// Its memory comes from a source of the host's.
+    #[error("its pool has memory of a source of the host's, which alone knows how to share it")]
+    FromSource,
     /// There is no memory behind it now.
-    Absent,
-    /// The driver refused.
-    Refused(DriverError),
+    #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
+    Suspended,
 }
 
 impl Heap {
@@ -158,9 +149,9 @@ impl Heap {
         &mut self,
         driver: &impl Driver,
         range: RangeId,
-    ) -> Result<Shared, Unshared> {
+    ) -> Result<Result<Shared, WhyNotShared>, DriverError> {
         if self.is_shut() {
-            return Err(Unshared::Absent);
+            return Ok(Err(WhyNotShared::Suspended));
         }
         let place = self.extent(range);
         self.keep_premapped(Some(place));

@@ -119,30 +119,24 @@ impl Holding {
 /// and a size in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
 pub(crate) trait Keeper {
     /// Whether another piece may go or come in the same call; where not, another call goes on.
-    fn goes_on(&mut self) -> bool;
+    fn goes_on(&mut self) -> bool {
+        true
+    }
 
     /// Whether all that the piece holds and that is to be kept has been read: it is unmapped then. Where not, the call
     /// ends, and another call goes on.
-    fn may_leave(&mut self, address: u64, bytes: u64) -> bool;
+    fn may_leave(&mut self, _address: u64, _bytes: u64) -> bool {
+        true
+    }
 
     /// The piece is mapped again, with any contents.
-    fn came(&mut self, address: u64, bytes: u64);
+    fn came(&mut self, _address: u64, _bytes: u64) {}
 }
 
 /// Keeps nothing, and has all go or come in one call.
 pub(crate) struct NothingKept;
 
-impl Keeper for NothingKept {
-    fn goes_on(&mut self) -> bool {
-        true
-    }
-
-    fn may_leave(&mut self, _: u64, _: u64) -> bool {
-        true
-    }
-
-    fn came(&mut self, _: u64, _: u64) {}
-}
+impl Keeper for NothingKept {}
 
 impl Heap {
     /// How many ranges were given back and may still be in use, as far as the table says.

@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 use crate::driver::{HostPlace, StreamHandle, Transfer};
 use crate::engine::{Engine, Held, Movement, PoolId};
 use crate::error::{Error, PoolRefusal, Unknown};
-use crate::graphs::{hold_launches, owned, resume_launches, Pool};
+use crate::graphs::{hold_launches, owned};
 use crate::logging::{tell_later, Later};
 use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -294,10 +294,9 @@ impl<D: Transfer> Regions<D> {
         self.tidy(&mut copies);
         // Again where a pool of the regions got its first memory while the device was waited for.
         loop {
-            let mut pools = self.pools(tags, call)?;
+            let (mut tags, mut pools) = self.regions(tags, call)?;
             pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
             pools.retain(|_, backup| *backup != Backup::Device);
-            let mut tags = self.tags(tags);
             tags.retain(|tag| self.told.lock().backup(tag) != Backup::Device);
             let ids: Vec<PoolId> = pools.keys().copied().collect();
             if ids.is_empty() {
@@ -332,16 +331,16 @@ impl<D: Transfer> Regions<D> {
                     _ => held.push(pool),
                 }
             }
-            let movement = Some(Sleep { movement, stream, held, filed, owned, ids, before });
+            let movement = Some(Sleep { movement, stream, held, filed, ids, before });
             return Ok(Shut { regions: self, call, movement, copies, _told: told });
         }
     }
 
-    /// Notes how pools have moved, and has the graphs of those launched again that are awake.
+    /// Notes how pools have moved.
     fn end(
         &self,
         copies: &mut HostCopies<D>,
-        (owned, pools): (&[Pool<D>], &[PoolId]),
+        pools: &[PoolId],
         before: Moment,
         moved: Result<u64, Error>,
     ) -> Result<u64, Error> {
@@ -350,8 +349,7 @@ impl<D: Transfer> Regions<D> {
             self.told.lock().note(before, &after);
         }
         self.tidy(copies);
-        let known = resume_launches(owned, || ());
-        moved.and_then(|bytes| known.map(|()| bytes))
+        moved
     }
 
     /// What is away of each region's pools, and what the host keeps of them.
@@ -387,9 +385,8 @@ impl<D: Transfer> Regions<D> {
         let begun = Instant::now();
         let mut copies = self.copies.lock();
         self.tidy(&mut copies);
-        let mut pools = self.pools(tags, "wake")?;
+        let (tags, mut pools) = self.regions(tags, "wake")?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
-        let tags = self.tags(tags);
         if pools.is_empty() {
             self.engine.set_asleep(&tags, self.number, false)?;
             return Ok(0);
@@ -404,13 +401,12 @@ impl<D: Transfer> Regions<D> {
         if came.is_ok() && self.told.lock().retains {
             copies.retain(&ids);
         }
-        let owned = owned(&self.engine, &ids).0;
-        self.end(&mut copies, (&owned, &ids), before, came)
+        self.end(&mut copies, &ids, before, came)
     }
 
     /// Whether a region, or a part of it, sleeps.
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
-        let pools = self.pools(Some(&[tag]), "is_asleep")?;
+        let (_, pools) = self.regions(Some(&[tag]), "is_asleep")?;
         Ok(self.engine.is_region_asleep(tag)
             || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
@@ -511,33 +507,20 @@ impl<D: Transfer> Regions<D> {
         Ok(gone?)
     }
 
-    /// The pools of regions, with what becomes of their contents.
-    fn pools(
-        &self,
-        tags: Option<&[&str]>,
-        call: &'static str,
-    ) -> Result<BTreeMap<PoolId, Backup>, Error> {
+    /// The regions that a call is for, those included for which something was said and that have no pool.
+    fn regions(&self, tags: Option<&[&str]>, call: &'static str) -> Result<TagsAndPools, Error> {
         let told = self.told.lock();
-        let all = self.engine.host().tagged_pools();
-        for &wanted in tags.into_iter().flatten() {
-            let known = told.backups.contains_key(wanted);
-            if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
-                return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
-            }
+        let tagged = self.engine.host().tagged_pools();
+        let said = told.backups.keys().map(|tag| Arc::from(&**tag));
+        let all: BTreeSet<Arc<str>> =
+            tagged.iter().map(|(tag, _)| tag.clone()).chain(said).collect();
+        if let Some(&wanted) = tags.into_iter().flatten().find(|tag| !all.contains(**tag)) {
+            return Err(Error::Unknown { call, what: Unknown::Region(wanted.into()) });
         }
         let wanted = |tag: &str| tags.is_none_or(|tags| tags.contains(&tag));
-        let pools = all.into_iter().filter(|(tag, _)| wanted(tag));
-        Ok(pools.map(|(tag, pool)| (pool, told.backup(&tag))).collect())
-    }
-
-    /// The tags of regions, those included for which something was said and that have no pool.
-    fn tags(&self, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
-        let said: Vec<Arc<str>> =
-            self.told.lock().backups.keys().map(|tag| Arc::from(&**tag)).collect();
-        let of_pools = self.engine.host().tagged_pools().into_iter().map(|(tag, _)| tag);
-        let all: BTreeSet<Arc<str>> = of_pools.chain(said).collect();
-        let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
-        all.into_iter().filter(wanted).collect()
+        let pools = tagged.into_iter().filter(|(tag, _)| wanted(tag));
+        let pools = pools.map(|(tag, pool)| (pool, told.backup(&tag))).collect();
+        Ok((all.into_iter().filter(|tag| wanted(tag)).collect(), pools))
     }
 
     /// Forgets that regions sleep which have no pools and of which nothing was said.
@@ -562,6 +545,9 @@ impl<D: Transfer> Regions<D> {
     }
 }
 
+/// The tags of regions, and their pools with what becomes of their contents.
+type TagsAndPools = (Vec<Arc<str>>, BTreeMap<PoolId, Backup>);
+
 /// Regions that are shut to sleep. Dropping this value opens them again.
 #[doc(hidden)]
 #[must_use = "the regions do not sleep"]
@@ -583,8 +569,6 @@ struct Sleep<'a, D: Transfer> {
     held: Vec<Held>,
     /// And to files.
     filed: Vec<(Held, Backup)>,
-    /// The owners of the pools, by address.
-    owned: Vec<Pool<D>>,
     ids: Vec<PoolId>,
     before: Moment,
 }
@@ -597,7 +581,7 @@ impl<D: Transfer> Shut<'_, D> {
     pub fn sleep(mut self) -> Result<u64, Error> {
         let Some(sleep) = self.movement.take() else { return Ok(0) };
         let Self { regions, call, ref mut copies, .. } = self;
-        let Sleep { movement, stream, held, filed, owned, ids, before } = sleep;
+        let Sleep { movement, stream, held, filed, ids, before } = sleep;
         let slabs = copies.host().slabs();
         let mut moving = Moving::new(&regions.engine, copies, stream, call);
         // Files first: what they go through keeps something of the others then.
@@ -613,21 +597,19 @@ impl<D: Transfer> Shut<'_, D> {
             // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = copies.host().free_since(regions.engine.driver(), slabs);
         }
-        regions.end(copies, (&owned, &ids), before, went)
+        regions.end(copies, &ids, before, went)
     }
 }
 
 impl<D: Transfer> Drop for Shut<'_, D> {
     fn drop(&mut self) {
-        let Some(Sleep { movement, stream, owned, .. }) = self.movement.take() else { return };
+        let Some(Sleep { movement, stream, .. }) = self.movement.take() else { return };
         movement.cancel(&mut Moving::new(
             &self.regions.engine,
             &mut self.copies,
             stream,
             self.call,
         ));
-        // A poisoned engine launches nothing.
-        let _ = resume_launches(&owned, || ());
     }
 }
 
@@ -671,7 +653,8 @@ struct Moment {
 impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
         // What had no memory lost nothing.
-        let _ = self.engine.set_asleep(&self.tags(None), self.number, false);
+        let tags = self.regions(None, "drop").map(|(tags, _)| tags).unwrap_or_default();
+        let _ = self.engine.set_asleep(&tags, self.number, false);
         self.engine.keep_asleep(self.number, |_| false);
         let (engine, copies) = (&self.engine, self.copies.get_mut());
         if copies.wait(engine).is_err() {

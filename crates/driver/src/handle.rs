@@ -234,6 +234,16 @@ pub enum MemorySupport {
     Allocated,
 }
 
+impl MemorySupport {
+    /// Unit of physical memory, in bytes; `None` where there are only whole allocations.
+    pub const fn granularity(self) -> Option<u64> {
+        match self {
+            Self::Mapped { granularity } => Some(granularity),
+            Self::Allocated => None,
+        }
+    }
+}
+
 /// Device memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
 use crate::heap::segment::{create, Access};
-use crate::heap::suspend::{Keeper, NothingKept, Presence};
+use crate::heap::suspend::{runs, Keeper, NothingKept, Presence};
 use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
 
@@ -167,31 +167,19 @@ impl PlannedHeap {
         plan: &Plan,
         pieces: &[usize],
     ) -> Result<(), DriverError> {
-        let mut stretch: Option<(u64, u64)> = None;
+        let mut places = Vec::with_capacity(plan.mappings.len());
         for mapping in &plan.mappings {
-            let row = pieces[mapping.piece as usize];
+            let (address, row) = (mapping.address, pieces[mapping.piece as usize]);
             let &mut Physical { bytes, memory, .. } = self.piece(row);
-            let memory = memory.expect("captures end in pools that are awake");
-            driver.map(mapping.address, bytes, memory)?;
+            driver.map(address, bytes, memory.expect("captures end in pools that are awake"))?;
             if let Some(planned) = self.capture_mut(capture) {
-                let (address, access) = (mapping.address, Access::Open);
-                planned.bound.push(Bound { address, bytes, piece: row, access });
+                planned.bound.push(Bound { address, bytes, piece: row, access: Access::Open });
             }
-            // Neighbours in one call.
-            stretch = match stretch {
-                Some((start, end)) if end == mapping.address => Some((start, end + bytes)),
-                before => {
-                    if let Some((start, end)) = before {
-                        driver.set_access(start, end - start)?;
-                    }
-                    Some((mapping.address, mapping.address + bytes))
-                }
-            };
+            places.push((address, bytes));
         }
-        match stretch {
-            Some((start, end)) => driver.set_access(start, end - start),
-            None => Ok(()),
-        }
+        // Neighbours in one call.
+        let mut runs = runs(places.into_iter());
+        runs.try_for_each(|((address, bytes), _)| driver.set_access(address, bytes))
     }
 
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
@@ -404,49 +392,55 @@ impl PlannedHeap {
         }
         let before = every.clone().filter(|&row| goes[row] && !unused[row]).map(size).sum();
         let unused = every.filter(|&row| unused[row]).map(size).sum();
-        let Compacted { pieces: after, parts } = Compacted::new(&users);
-        let mut graphs = Vec::with_capacity(rows.len());
+        let Compacted { pieces: sizes, parts } = Compacted::new(&users);
+        let free = (0..).filter(|row: &usize| goes.get(*row).is_none_or(|goes| *goes));
+        let new: Vec<(usize, u64)> = free.zip(sizes).collect();
+        let mut parts_of = BTreeMap::new();
         for ((capture, runs), parts) in rows.into_iter().zip(parts) {
             let mut parts = parts.into_iter();
-            let whole = |(row, runs)| (row, parts.by_ref().take(runs).flatten().collect());
-            graphs.push(Movable { capture, parts: runs.into_iter().map(whole).collect() });
+            for (row, runs) in runs {
+                let of_piece: Vec<usize> = parts.by_ref().take(runs).flatten().collect();
+                parts_of.insert((capture, row), of_piece);
+            }
         }
-        Exchange { graphs, goes, unused, before, after, first: self.next }
+        let mut after = vec![Vec::new(); self.captures.len()];
+        for (capture, (planned, after)) in self.captures.iter().zip(&mut after).enumerate() {
+            for bound in &planned.bound {
+                let Some(parts) = parts_of.get(&(capture, bound.piece)) else {
+                    after.extend((!goes[bound.piece]).then_some(*bound));
+                    continue;
+                };
+                // New pieces, one behind the other.
+                let mut address = bound.address;
+                for &(piece, bytes) in parts.iter().map(|&part| &new[part]) {
+                    after.push(Bound { address, bytes, piece, access: Access::Unmapped });
+                    address += bytes;
+                }
+            }
+        }
+        let new = new.into_iter().zip(self.next..);
+        let new = new.map(|((row, bytes), number)| (row, (number, bytes))).collect();
+        Exchange { after, goes, unused, before, new }
     }
 
     /// What an exchange changes, for the checker.
     pub(crate) fn record(&self, exchange: &Exchange, unit: u64) -> Compaction {
         let number = |row: usize| self.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+        let new = |row: usize| exchange.new.get(&row).map(|&(number, _)| number);
         let mut graphs = Vec::with_capacity(self.captures.len());
         let mut kept: Vec<(u64, u64)> = self.ranges.ids().map(|id| self.extent(id)).collect();
-        for (capture, planned) in self.captures.iter().enumerate() {
-            let extent = |bound: &Bound| Extent {
-                address: bound.address,
-                bytes: bound.bytes,
-                memory: number(bound.piece),
+        for (planned, after) in self.captures.iter().zip(&exchange.after) {
+            let extent = |&Bound { address, bytes, .. }: &Bound, memory: u64| Extent {
+                address,
+                bytes,
+                memory,
             };
             let fixed = |bound: &&Bound| {
                 self.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())
             };
             let bound = planned.bound.iter();
             kept.extend(bound.clone().filter(fixed).map(|it| (it.address, it.bytes)));
-            let graph = exchange.graphs.iter().find(|graph| graph.capture == capture);
-            let mut after = Vec::new();
-            for whole in bound.clone() {
-                match graph.and_then(|graph| graph.parts.get(&whole.piece)) {
-                    Some(parts) => {
-                        let mut address = whole.address;
-                        after.extend(parts.iter().map(|&part| {
-                            let bytes = exchange.after[part];
-                            address += bytes;
-                            let memory = exchange.first + part as u64;
-                            Extent { address: address - bytes, bytes, memory }
-                        }));
-                    }
-                    None if exchange.goes[whole.piece] => {}
-                    None => after.push(extent(whole)),
-                }
-            }
+            let memory = |row: usize| new(row).unwrap_or_else(|| number(row));
             let freed = planned.blocks.iter().filter_map(|(&address, block)| {
                 Some(FreedOutput { address, bytes: block.bytes, freed: block.freed()? })
             });
@@ -455,8 +449,8 @@ impl PlannedHeap {
                 planned: planned.moment,
                 launches: planned.owner == Owner::Graph,
                 beside: planned.beside,
-                before: bound.map(extent).collect(),
-                after,
+                before: bound.map(|it| extent(it, number(it.piece))).collect(),
+                after: after.iter().map(|it| extent(it, memory(it.piece))).collect(),
                 freed: freed.collect(),
             });
         }
@@ -486,83 +480,50 @@ impl PlannedHeap {
     /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the rest.
     fn enter(&mut self, exchange: &Exchange) -> Vec<(u64, MemoryHandle)> {
         let goes = &exchange.goes;
-        let mut bounds: Vec<(usize, Vec<Bound>)> = Vec::new();
         let mut there: BTreeMap<u64, Vec<MemoryHandle>> = BTreeMap::new();
         for (piece, _) in self.pieces.iter_mut().zip(goes).filter(|(_, goes)| **goes) {
             if let Some(Physical { bytes, memory: Some(memory), .. }) = piece.take() {
                 there.entry(bytes).or_default().push(memory);
             }
         }
-        let mut rows = Vec::with_capacity(exchange.after.len());
-        let mut free = (0..).filter(|row: &usize| goes.get(*row).is_none_or(|goes| *goes));
-        for (number, &bytes) in (exchange.first..).zip(&exchange.after) {
+        for (&row, &(number, bytes)) in &exchange.new {
             let memory = there.get_mut(&bytes).and_then(Vec::pop);
             if memory.is_none() {
                 self.holding.suspend(bytes);
             }
             self.next = number + 1;
-            let row = free.next().unwrap_or(self.pieces.len());
             if self.pieces.len() <= row {
                 self.pieces.resize_with(row + 1, || None);
             }
             self.pieces[row] = Some(Physical { number, bytes, memory, fixed: None });
-            rows.push(row);
-        }
-        for Movable { capture, parts } in &exchange.graphs {
-            let mut bound = Vec::new();
-            for whole in &self.captures[*capture].bound {
-                let Some(parts) = parts.get(&whole.piece) else {
-                    bound.push(*whole);
-                    continue;
-                };
-                let mut address = whole.address;
-                for &part in parts {
-                    let bytes = exchange.after[part];
-                    bound.push(Bound { address, bytes, piece: rows[part], ..*whole });
-                    address += bytes;
-                }
-            }
-            bounds.push((*capture, bound));
         }
         // What captures that are over could not unmap before has gone with the rest.
-        for planned in self.captures.iter_mut().filter(|it| it.owner != Owner::Graph) {
-            planned.bound.retain(|bound| !goes[bound.piece]);
-        }
-        for (capture, bound) in bounds {
-            self.captures[capture].bound = bound;
+        for (planned, after) in self.captures.iter_mut().zip(&exchange.after) {
+            planned.bound.clone_from(after);
         }
         let left = there.into_iter();
         left.flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it))).collect()
     }
 }
 
-/// A capture whose pieces may be exchanged.
-struct Movable {
-    /// Its row.
-    capture: usize,
-    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
-    parts: BTreeMap<usize, Vec<usize>>,
-}
-
 /// What graphs may exchange, and what they get for it.
 pub(crate) struct Exchange {
-    graphs: Vec<Movable>,
+    /// By row of a capture: what lies at its addresses afterwards.
+    after: Vec<Vec<Bound>>,
     /// By row of a piece: whether it goes.
     goes: Vec<bool>,
     /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
     unused: u64,
     /// Bytes of the other pieces that go.
     before: u64,
-    /// The sizes of the new pieces, in bytes.
-    after: Vec<u64>,
-    /// The number of the first new piece; the others follow.
-    first: u64,
+    /// By row of a new piece: its number, and its size in bytes.
+    new: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Exchange {
     /// How many bytes less the new pieces have than those that go for them; 0 where nothing is to be exchanged.
     pub(crate) fn saves(&self) -> u64 {
-        self.before.saturating_sub(self.after.iter().sum())
+        self.before.saturating_sub(self.new.values().map(|(_, bytes)| bytes).sum())
     }
 
     /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one.

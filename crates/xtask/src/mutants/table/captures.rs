@@ -127,8 +127,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A pool whose block a capture uses belongs to that capture.",
         file: "src/engine/waits.rs",
         edits: &[("if let Some(slot) = self.state.captures.slot(capture) {
-                    self.join_pool(slot, pool);
-                }", "")],
+                self.join_pool(slot, pool);
+            }", "")],
         test: "captures::beside::a_pool_whose_block_a_graph_uses_belongs_to_it_though_a_question_failed",
     },
     Mutant {

@@ -151,9 +151,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[(
             "let own = self.state.timelines.known(stream);",
             "let own = self.state.timelines.known(stream);
-        let row = self.state.pool(pool, \"launch\")?;
-        row.set_followed();
-        row.forget_borrowers();",
+        self.state.pool(pool, \"launch\")?.set_followed();
+        self.state.pools.forget_borrowers(pool);",
         )],
         test: "rules::of_lending",
     },
@@ -162,9 +161,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch has not come after work that was marked after it asked.",
         file: "src/engine/lending.rs",
         edits: &[(
-            "self.0.lock()?.pool(pool, \"launch\")?.forget_borrowers();",
-            "self.0.lock()?.pool(pool, \"launch\")?.set_followed();
-        self.0.lock()?.pool(pool, \"launch\")?.forget_borrowers();",
+            "state.pools.forget_borrowers(pool);",
+            "state.pool(pool, \"launch\")?.set_followed();
+        state.pools.forget_borrowers(pool);",
         )],
         test: "rules::of_lending",
     },
@@ -307,7 +306,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "lent-on",
         rule: "Lending ends with the pool's last graph.",
         file: "src/engine/end.rs",
-        edits: &[("row.end_lending();", "return;")],
+        edits: &[("self.state.pools.end_lending(pool);", "return;")],
         test: "rules::of_lending",
     },
     Mutant {

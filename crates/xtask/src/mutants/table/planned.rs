@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "unshared",
         rule: "Planned memory is not kept for other processes.",
         file: "src/engine/sharing.rs",
-        edits: &[("return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };", "return if false { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };")],
+        edits: &[("there && with_heap!", "there && !planned && with_heap!")],
         test: "sharing::blocks::planned_memory_is_not_kept_for_others",
     },
     Mutant {

@@ -18,8 +18,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A pool without its memory launches nothing.",
         file: "src/graphs/order.rs",
         edits: &[(
-            "        if self.suspended {\n            return Err",
-            "        if false {\n            return Err",
+            "if self.asks.load(Ordering::Acquire) {\n            self.engine.host().require_awake",
+            "if false {\n            self.engine.host().require_awake",
         )],
         test: "protocol::the_engine_answers_as_the_model_does",
     },
@@ -64,13 +64,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "protocol::the_engine_answers_as_the_model_does",
     },
     Mutant {
-        name: "hold-opens",
-        rule: "A pool that is awake again launches again.",
-        file: "src/graphs/order.rs",
-        edits: &[(
-            "Ok(suspended) => order.suspended = suspended,",
-            "Ok(_) => {}",
-        )],
+        name: "launch-asks",
+        rule: "The launches of a pool that is shut ask whether it is.",
+        file: "src/engine/pools.rs",
+        edits: &[("lends || self.is_shut(id)", "lends")],
         test: "protocol::the_engine_answers_as_the_model_does",
     },
     Mutant {

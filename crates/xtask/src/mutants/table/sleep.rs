@@ -162,7 +162,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "moving-exported",
         rule: "Memory that sleeps is not said to stay behind its addresses.",
         file: "src/engine/sharing.rs",
-        edits: &[("if pools.planned(heap).holding().presence().is_shut() {", "if false {")],
+        edits: &[("let there = !pools.is_shut(pools.pool_of(heap)) && ", "let there = ")],
         test: "sleep::beside::no_memory_that_moves_is_said_to_stay",
     },
     Mutant {
@@ -179,17 +179,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "moving-unmapped",
         rule: "A pool that stays shut when its regions end is not brought back without its contents.",
         file: "src/engine/suspend.rs",
-        edits: &[("if !self.pools.is_shut(pool) {
-                    self.pools.set_keeper", "{
-                    self.pools.set_keeper")],
+        edits: &[(
+            "            return;
+        }
+        self.pools.set_presence(pool, |it| *it = Presence::Whole);",
+            "            self.pools.set_keeper(pool, None);
+            return;
+        }
+        self.pools.set_presence(pool, |it| *it = Presence::Whole);",
+        )],
         test: "sleep::beside::a_pool_with_memory_that_is_not_mapped_wakes_with_its_region",
     },
     Mutant {
         name: "moving-gone",
         rule: "A pool that is destroyed before its region is shut leaves no other one shut.",
-        file: "src/graphs/order.rs",
-        edits: &[("            Err(Error::Unknown { .. }) => {}
-", "")],
+        file: "src/engine/suspend.rs",
+        edits: &[("let known = locked.state.pools.get(pool).is_some();", "let known = true;")],
         test: "sleep::beside::a_pool_that_is_destroyed_before_its_region_is_shut_does_not_keep_the_others_awake",
     },
     Mutant {
