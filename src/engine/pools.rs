@@ -297,6 +297,8 @@ pub(super) struct Pools {
     heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     offering: Vec<PoolId>,
+    /// Pools whose owners are gone, in the order in which the owners went.
+    leaving: Vec<PoolId>,
     /// The heaps that were changed since they were last counted, in the order in which that began, and a bit for each.
     changed: (Vec<u32>, FixedBitSet),
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -314,6 +316,7 @@ impl Pools {
             graphs_made: 0,
             heaps: Vec::new(),
             offering: Vec::new(),
+            leaving: Vec::new(),
             changed: Default::default(),
             asleep: BTreeMap::new(),
         }
@@ -391,6 +394,7 @@ impl Pools {
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
+        self.leaving.retain(|&leaving| leaving != id);
         let heaps = pool.iter().flat_map(|pool| pool.heaps());
         let heaps =
             heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
@@ -454,15 +458,19 @@ impl Pools {
 
     /// Notes whose a pool is, or that its owner is gone.
     fn set_owner(&mut self, id: PoolId, owner: Option<Owner>) {
-        if let Some(pool) = self.get_mut(id) {
-            pool.owner = Some(owner);
+        self.leaving.retain(|&leaving| leaving != id);
+        let gone = owner.is_none();
+        if let Some(row) = self.get_mut(id) {
+            row.owner = Some(owner);
+            self.leaving.extend(gone.then_some(id));
         }
     }
 
-    /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one.
+    /// The pools whose owners are gone, and that no graph uses, nor a capture that may become one. Not looked for among all
+    /// pools: each pool that is made asks.
     pub(super) fn leaving(&self) -> Vec<PoolId> {
-        let gone = |it: &&PoolRow| matches!(it.owner, Some(None)) && it.is_without_graphs();
-        self.iter().filter(gone).map(|pool| pool.id).collect()
+        let leaves = |id: &PoolId| self.get(*id).is_some_and(PoolRow::is_without_graphs);
+        self.leaving.iter().copied().filter(leaves).collect()
     }
 
     /// The pools that lend what is free in them.
@@ -763,12 +771,18 @@ impl Pools {
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
         }
-        let offers = |it: &&PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
-        let mut all: Vec<PoolId> = self.iter().filter(offers).map(|pool| pool.id).collect();
-        let mut listed = self.offering.clone();
-        all.sort_unstable();
-        listed.sort_unstable();
-        holds!(listed == all, "{:?} are listed as offering", self.offering);
+        let listed = |list: &[PoolId], is_of: &dyn Fn(&PoolRow) -> bool| {
+            let mut listed = list.to_vec();
+            let mut all: Vec<PoolId> =
+                self.iter().filter(|it| is_of(it)).map(|pool| pool.id).collect();
+            all.sort_unstable();
+            listed.sort_unstable();
+            all == listed
+        };
+        let offers = |it: &PoolRow| matches!(it.spare, Spare::Offered | Spare::OfferedWhenShort);
+        holds!(listed(&self.offering, &offers), "{:?} are listed as offering", self.offering);
+        let leaves = |it: &PoolRow| matches!(it.owner, Some(None));
+        holds!(listed(&self.leaving, &leaves), "{:?} are listed as leaving", self.leaving);
         Ok(())
     }
 
