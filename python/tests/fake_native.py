@@ -246,6 +246,7 @@ class Graph:
 class FakeNative(types.ModuleType):
     """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
 
+    DRIVER_PIECE = 10 << 20
     Borrowing = Borrowing
     CupyAllocator = CupyAllocator
     Error = Error
@@ -288,6 +289,7 @@ class FakeNative(types.ModuleType):
         self._answer("memory_info", (3 << 30, 4 << 30))
         self._answer("retire_stream", True)
         self._answer("estimated", 0)
+        self._answer("bound", (98 << 20, 420 << 20))
         self._answer("name_pool", POOL)
         self._answer("capture_started", CAPTURE)
         self._answer("cupy_functions", (0x10, 0x20))
