@@ -67,15 +67,17 @@ pub enum Backup {
     /// cannot find it. The system deletes it when all that it keeps is awake or the process ends. A relative path
     /// counts from the process's working folder at the sleep. Needs Unix.
     File(Arc<Path>),
-    /// It is kept in this file, which other processes may name too: workers that hold the same weights keep them once. A
-    /// process that goes to sleep reads the file that is there, byte by byte. If it holds what the process would write, the
-    /// process writes nothing, and keeps that file open until all is awake. If not, or there is none, it writes one beside it,
-    /// and gives that the name; while another process does so it waits, up to a minute, and looks at what that has written,
-    /// and where it holds something else the process's own file has no name, as with [`Backup::File`]. For each region of a
-    /// process another name; in a folder of a tmpfs, such as `/dev/shm`, it is memory that processes share. The file stays
-    /// there until the host removes it or a process puts another in its place, which those that keep it do not notice.
-    /// **The host promises** that nothing else writes to it. A process that is killed at a sleep may leave a file named
-    /// `regraph-` and its number beside it. Needs Unix.
+    /// It is kept in this file, which other processes may name too, so that workers with the same weights keep them once.
+    /// A process that goes to sleep compares what its blocks hold with the file, byte by byte. If all is the same, the
+    /// process writes nothing and keeps the file open until the region is awake. If not, or if there is no file, the process
+    /// writes one and puts it in the other's place. While another process writes, this one waits, up to a minute, and then
+    /// compares with the new file; if that differs too, this process keeps its contents in a file without a name, as with
+    /// [`Backup::File`].
+    ///
+    /// Each region of a process needs a file of its own. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
+    /// processes share. It stays until the host removes it, which does not concern processes that keep it open. **The host
+    /// promises** that nothing else writes to it. A process that is killed while it writes may leave a file named
+    /// `regraph-PROCESS-NUMBER` in the folder. Needs Unix.
     Shared(Arc<Path>),
     /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
