@@ -144,14 +144,10 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<u64> {
-        let Opening { first, .. } = self.open_site(driver, bytes, requester, proof)?;
-        let address = self.ranges[first].address;
-        // What was opened lies beside what was idle.
-        for id in self.ids_where(|state| matches!(state, RangeState::Idle { .. })) {
-            if let RangeState::Idle { .. } = self.ranges[id].state {
-                self.merge(id);
-            }
-        }
+        let site = self.open_site(driver, bytes, requester, proof)?;
+        let address = self.ranges[site.first].address;
+        // What was opened lies above what was idle.
+        self.merge(site.first_closed);
         Some(address)
     }
 
@@ -199,7 +195,8 @@ impl Heap {
         (held >= missing).then_some(Opening { missing, address, first_closed: id, first })
     }
 
-    /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment.
+    /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment. What is opened is one with
+    /// what is idle above it, and not with what is idle below it.
     fn open_from(&mut self, first: RangeId, missing: u64, unit: u64) {
         let Range { address, segment, .. } = self.ranges[first];
         let start = self.segment(segment).address;
@@ -213,6 +210,8 @@ impl Heap {
                 self.split(id, end);
             }
             self.ranges.set_state(id, RangeState::Idle { users });
+            self.merge_next(id);
+            // Where that was idle it is gone now.
             at = next;
         }
     }
@@ -225,6 +224,31 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::Kept;
+
+    /// Memory comes in a part of an arena that lies above closed memory, of which a block then takes a part.
+    #[cfg(debug_assertions)]
+    #[test]
+    fn what_is_opened_is_one_with_what_is_idle_above_it() {
+        use crate::capture::Proof;
+        use crate::heap::{CaptureSlot, Heap, Plan, Requester, StreamIndex, Supply};
+        use regraph_sim::{SimConfig, SimDriver};
+
+        const PIECE: u64 = 2 << 20;
+        let driver = SimDriver::new(SimConfig::default());
+        let supply = Supply::Growing { reserve: 8 * PIECE };
+        let mut heap = Heap::new(Plan::new(false, supply, false, &crate::Settings::default()));
+        let base = heap.open_arena(&driver, 2 * PIECE).unwrap().unwrap();
+        heap.fill(&driver, (base, PIECE), (base, PIECE), u64::MAX).unwrap();
+        heap.close_idle();
+        heap.fill(&driver, (base, PIECE), (base + PIECE, PIECE), u64::MAX).unwrap();
+        let (capture, stream) = (CaptureSlot::new(0), StreamIndex::new(0));
+        let requester = Requester::Capture { capture, stream, share: true };
+        let above = base + PIECE + PIECE / 2;
+        assert!(heap.place_at(above, PIECE / 2, requester, Proof::NONE).is_some());
+        let opened = heap.open(&driver, 3 * PIECE / 4, requester, Proof::NONE);
+        assert_eq!(opened.map(|it| it.address), Some(base));
+        heap.verify().unwrap();
+    }
 
     #[test]
     fn stretches_unite_and_tell_where_they_end() {

@@ -497,18 +497,20 @@ impl Heap {
 
     /// Merges a listed idle range with idle neighbours of its kind.
     fn merge(&mut self, id: RangeId) {
-        let Range { state, previous, next, mut stamp, .. } = self.ranges[id];
-        let mut lowest = id;
+        self.merge_next(id);
+        let Range { state, previous, .. } = self.ranges[id];
+        if let Some(previous) = previous.filter(|&it| self.ranges[it].state == state) {
+            self.merge_next(previous);
+        }
+    }
+
+    /// Merges a listed idle range with the next one if that is of its kind.
+    fn merge_next(&mut self, id: RangeId) {
+        let Range { state, next, stamp, .. } = self.ranges[id];
         if let Some(next) = next.filter(|&next| self.ranges[next].state == state) {
-            stamp = stamp.max(self.ranges[next].stamp);
+            self.ranges[id].stamp = stamp.max(self.ranges[next].stamp);
             self.absorb_next(id, next);
         }
-        if let Some(previous) = previous.filter(|&it| self.ranges[it].state == state) {
-            stamp = stamp.max(self.ranges[previous].stamp);
-            self.absorb_next(previous, id);
-            lowest = previous;
-        }
-        self.ranges[lowest].stamp = stamp;
     }
 
     /// Enters a free range into the runs.

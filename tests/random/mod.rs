@@ -2,10 +2,7 @@
 
 mod attempts;
 mod eager_programs;
-mod executables;
 mod fuzz_smoke;
 mod graphs;
-mod lending;
-mod many_graphs;
 mod named_pools;
 mod property;

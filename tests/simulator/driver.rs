@@ -969,3 +969,19 @@ fn graphs_over_unmapped_addresses_may_be_refused() {
     sim.replay(executable, s[0]).unwrap();
     assert_eq!(sim.synchronize().unwrap_err().code, 700);
 }
+
+/// A wait for the device covers work of streams that are gone, also where another one has the handle.
+#[test]
+fn the_device_is_not_idle_while_streams_that_are_gone_have_work() {
+    let sim = sim();
+    sim.give_streams_again();
+    let gone = sim.create_stream().unwrap();
+    sim.launch(gone, Work::default(), false).unwrap();
+    let event = sim.create_event().unwrap();
+    Driver::record_event(&sim, event, gone).unwrap();
+    sim.destroy_stream(gone).unwrap();
+    assert_eq!(sim.create_stream().unwrap(), gone);
+    assert!(!sim.is_idle().unwrap());
+    sim.synchronize().unwrap();
+    assert!(sim.is_idle().unwrap() && sim.query_event(event).unwrap());
+}

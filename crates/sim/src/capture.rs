@@ -151,7 +151,8 @@ impl State {
         let stream = Stream::new(blocking, device, self.streams_ever);
         let slot = match self.vacant_streams.as_mut().and_then(Vec::pop) {
             Some(slot) => {
-                self.streams[slot] = stream;
+                let gone = std::mem::replace(&mut self.streams[slot], stream);
+                self.left.extend(gone.last.map(|step| (gone.device, step)));
                 slot
             }
             None => {

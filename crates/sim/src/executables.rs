@@ -189,6 +189,11 @@ impl SimDriver {
         state.executables.memory(self.device).1
     }
 
+    /// What executables have taken of this device's memory, in bytes, in use or not.
+    pub fn taken_by_executables(&self) -> u64 {
+        self.lock().executables.memory(self.device).0
+    }
+
     /// How many executables there are.
     pub fn executables(&self) -> usize {
         self.lock().executables.slots.iter().flatten().count()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::execute::Step;
 use super::graph::NewNode;
 use super::kernel::{Kernel, KernelMemory, Launch};
 use super::refusal::{Fallible, Refusal};
@@ -94,17 +95,23 @@ impl State {
 
     fn synchronize(&mut self, device: u32) -> Fallible<()> {
         self.forbid_captures_on(device)?;
-        let streams = self.streams.iter().filter(|stream| stream.device == device);
-        let last = streams.filter_map(|stream| stream.last);
+        let last: Vec<Step> = self.last_on(device).collect();
         self.execution.run_until(last, &self.graphs, &self.memory);
+        self.left.retain(|it| it.0 != device);
         self.meet_illegal()
+    }
+
+    /// The last work of each stream of a device, of those that are gone too.
+    fn last_on(&self, device: u32) -> impl Iterator<Item = Step> + '_ {
+        let streams = self.streams.iter().filter(move |stream| stream.device == device);
+        let gone = self.left.iter().filter(move |it| it.0 == device).map(|it| it.1);
+        streams.filter_map(|stream| stream.last).chain(gone)
     }
 
     fn is_idle(&mut self, device: u32) -> Fallible<bool> {
         self.forbid_captures_on(device)?;
-        let streams = self.streams.iter().filter(|stream| stream.device == device);
-        let mut last = streams.filter_map(|stream| stream.last);
-        Ok(last.all(|step| self.execution.is_done(step)))
+        let done = self.last_on(device).all(|step| self.execution.is_done(step));
+        Ok(done)
     }
 
     /// Completes all work; fails where some of it met memory that was not there.

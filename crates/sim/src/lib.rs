@@ -113,6 +113,8 @@ struct State {
     streams_ever: u64,
     /// Slots of streams that are gone, where such are given again.
     vacant_streams: Option<Vec<usize>>,
+    /// The last work of streams that are gone and whose slots others have, by device.
+    left: Vec<(u32, execute::Step)>,
     /// The number of the first capture: numbers are unique in the process, as CUDA's are.
     first_capture: u64,
     captures: Vec<Capture>,
@@ -199,6 +201,7 @@ impl SimDriver {
             streams: vec![Stream::new(false, device, 0), Stream::new(true, device, 1)],
             streams_ever: 1,
             vacant_streams: None,
+            left: Vec::new(),
             first_capture: (machine << 32) + 1,
             captures: Vec::new(),
             live_captures: Vec::new(),

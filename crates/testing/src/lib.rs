@@ -13,7 +13,7 @@ mod weights;
 
 pub use eager::{eager, eager_with_checkpoints, flawed_eager, named, named_with_upkeep, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
-pub use graphs::{graphs, run_lending, Features};
+pub use graphs::{graphs, run_lending, Counts, Features};
 pub use readers::{
     certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
     snapshot_reader, texts,

@@ -1,12 +1,13 @@
 //! Work outside captures: what it has, uses and gives back.
 
 use arbitrary::{Result, Unstructured};
-use regraph::driver::StreamHandle;
 use regraph::engine::{Block, BlockId, Lent};
 use regraph::graphs::Error;
 use regraph_tagged::{Program, Tagged};
 
+use super::executables::Launcher;
 use super::launches::Made;
+use super::streams::Stream;
 use super::{ends, is_short, overlap, World, POOLS};
 
 /// What a block of work outside captures is to graphs.
@@ -31,14 +32,14 @@ pub(super) struct Borrowed {
     /// Whether it holds its tag.
     pub(super) written: bool,
     /// Its own stream, and whether that has ended.
-    pub(super) stream: StreamHandle,
+    pub(super) stream: Stream,
     pub(super) ended: bool,
     /// Other streams that were recorded for it.
-    pub(super) readers: Vec<StreamHandle>,
+    pub(super) readers: Vec<Stream>,
     /// The graph, by number, whose capture has taken it over; older ones may overwrite it.
     pub(super) since: u64,
-    /// Whether the capture under way reads it: it is freed before that ends.
-    pub(super) captured: bool,
+    /// The capture under way, by number, that reads it: it is freed before that ends.
+    pub(super) captured: Option<u64>,
 }
 
 impl Borrowed {
@@ -46,32 +47,32 @@ impl Borrowed {
         matches!(self.kind, Kind::Lent(_))
     }
 
-    fn streams(&self) -> impl Iterator<Item = StreamHandle> + '_ {
-        let own = (!self.ended).then_some(self.stream);
-        own.into_iter().chain(self.readers.iter().copied())
+    /// Those that used it, whether they have ended or not.
+    pub(super) fn all_streams(&self) -> impl Iterator<Item = Stream> + '_ {
+        self.readers.iter().copied().chain([self.stream])
     }
 }
 
 impl<P: Program> World<'_, P> {
     pub(super) fn borrow(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let (home, stream) = (u.choose_index(POOLS)?, self.free_stream(u)?);
+        let (home, slot) = (u.choose_index(POOLS)?, self.free_stream(u)?);
         let lent = match u.int_in_range(0..=15)? {
             0..=2 => None,
             3 | 4 => Some(Lent::AllFree),
             _ => Some(Lent::Temporary),
         };
-        self.borrow_as(home, stream, lent, u)
+        self.borrow_as(home, slot, lent, u)
     }
 
     /// Gets a block outside captures and writes it.
     pub(super) fn borrow_as(
         &mut self,
         home: usize,
-        stream: usize,
+        slot: usize,
         lent: Option<Lent>,
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
-        let bytes = self.size(u)?;
+        let (bytes, stream) = (self.size(u)?, self.streams[slot]);
         if self.blocks.len() >= self.features.most {
             return Ok(());
         }
@@ -84,7 +85,7 @@ impl<P: Program> World<'_, P> {
             self.restart();
             self.lent_all = true;
         }
-        let (block, failed) = self.may_fail(u, |world| world.request(home, stream, lent, bytes))?;
+        let (block, failed) = self.may_fail(u, |world| world.request(home, slot, lent, bytes))?;
         let block = match block {
             Ok(Some(block)) => block,
             Ok(None) => return Ok(()),
@@ -96,10 +97,12 @@ impl<P: Program> World<'_, P> {
         let place = Tagged { address: block.address, bytes, tag: self.next_tag() };
         let lies = self.homes[home].used.iter().any(|&used| overlap(used, ends(&place)));
         assert!(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
-        let captured = self.open.as_ref().is_some_and(|open| open.homes[home]);
-        assert!(!(lies && captured), "memory is lent while its pool is captured into");
+        assert!(
+            !(lies && self.is_captured(home)),
+            "memory is lent while its pool is captured into"
+        );
         let kind = lent.filter(|_| lies).map_or(Kind::Plain, Kind::Lent);
-        let handle = self.streams[stream];
+        self.count("loans", u64::from(kind != Kind::Plain));
         self.work(stream, &[], &[place]);
         self.blocks.push(Borrowed {
             id: block.id,
@@ -107,11 +110,11 @@ impl<P: Program> World<'_, P> {
             place,
             kind,
             written: true,
-            stream: handle,
+            stream,
             ended: false,
             readers: Vec::new(),
             since: 0,
-            captured: false,
+            captured: None,
         });
         Ok(())
     }
@@ -119,11 +122,11 @@ impl<P: Program> World<'_, P> {
     fn request(
         &mut self,
         home: usize,
-        stream: usize,
+        slot: usize,
         lent: Option<Lent>,
         bytes: u64,
     ) -> std::result::Result<Option<Block>, Error> {
-        let handle = self.streams[stream];
+        let handle = self.streams[slot].handle;
         let home = &mut self.homes[home];
         let memory = match lent {
             None => home.pool.allocate(bytes, handle)?,
@@ -132,10 +135,10 @@ impl<P: Program> World<'_, P> {
                 return self.engine.host().lend(home.pool.id(), bytes, handle, Lent::AllFree);
             }
             Some(_) => {
-                if home.lending[stream].is_none() {
-                    home.lending[stream] = Some(home.pool.lend(handle)?);
+                if home.lending[slot].is_none() {
+                    home.lending[slot] = Some(home.pool.lend(handle)?);
                 }
-                match &home.lending[stream] {
+                match &home.lending[slot] {
                     Some(lending) => lending.allocate(bytes)?,
                     None => return Ok(None),
                 }
@@ -146,7 +149,7 @@ impl<P: Program> World<'_, P> {
 
     /// Reads a block on its own stream, or on another one that is recorded for it.
     pub(super) fn share(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let stream = self.free_stream(u)?;
+        let stream = self.streams[self.free_stream(u)?];
         if self.blocks.is_empty() {
             return Ok(());
         }
@@ -159,7 +162,7 @@ impl<P: Program> World<'_, P> {
         if kind == (Kind::Output { adopted: true }) && (!written || u.ratio(1, 2)?) {
             return self.use_taken(row, stream, u);
         }
-        if captured || !written || !self.join_users(row, stream) {
+        if captured.is_some() || !written || !self.join_users(row, stream) {
             return Ok(());
         }
         self.work(stream, &[self.blocks[row].place], &[]);
@@ -171,16 +174,16 @@ impl<P: Program> World<'_, P> {
     }
 
     /// A stream becomes one of those that use a block, after its own. False where that cannot be now.
-    fn join_users(&mut self, row: usize, stream: usize) -> bool {
-        let (handle, block) = (self.streams[stream], &self.blocks[row]);
-        let (id, own, ended) = (block.id, block.stream, block.ended);
-        if block.readers.iter().chain([&own]).any(|&it| self.is_capturing(it)) {
+    fn join_users(&mut self, row: usize, stream: Stream) -> bool {
+        let block = &self.blocks[row];
+        let (id, own) = (block.id, block.stream);
+        if block.all_streams().any(|it| self.is_capturing(it)) {
             return false;
         }
-        self.wait(handle, own);
-        if own != handle || ended {
-            self.engine.record_stream(id, handle).expect("the block lives");
-            self.blocks[row].readers.push(handle);
+        self.wait(stream, own);
+        if own != stream {
+            self.engine.record_stream(id, stream.handle).expect("the block lives");
+            self.blocks[row].readers.push(stream);
         }
         true
     }
@@ -190,7 +193,7 @@ impl<P: Program> World<'_, P> {
     pub(super) fn use_taken(
         &mut self,
         row: usize,
-        stream: usize,
+        stream: Stream,
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
         // Graphs of other pools that read what lay there are their host's to wait for.
@@ -198,19 +201,20 @@ impl<P: Program> World<'_, P> {
             return Ok(());
         }
         self.restart();
-        let handle = self.streams[stream];
-        self.blocks[row].readers.clone().into_iter().for_each(|it| self.wait(handle, it));
-        let followed = self.homes[self.blocks[row].home].pool.follow(handle);
+        self.blocks[row].readers.clone().into_iter().for_each(|it| self.wait(stream, it));
+        let followed = self.homes[self.blocks[row].home].pool.follow(stream.handle);
         assert!(followed.is_ok(), "the pool is awake");
         self.blocks[row].place.tag = self.next_tag();
         let block = self.blocks.remove(row);
         self.work(stream, &[], &[block.place]);
         self.work(stream, &[block.place], &[]);
         let newer = |it: &Made<P>| {
-            let alone = it.sources.is_empty() && it.inputs.is_empty();
+            let host = matches!(it.launcher, Launcher::Host(..));
+            let alone = host && it.sources.is_empty() && it.inputs.is_empty();
             alone && it.number >= block.since && it.homes[block.home]
         };
-        let (other, lives) = (self.free_stream(u)?, self.blocks.iter().any(Borrowed::is_lent));
+        let other = self.streams[self.free_stream(u)?];
+        let lives = self.blocks.iter().any(Borrowed::is_lent);
         match self.graphs.iter().position(newer) {
             // In the launch of a graph that has no part in it: the next one comes after its uses.
             Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {
@@ -231,13 +235,12 @@ impl<P: Program> World<'_, P> {
             return Ok(());
         }
         let row = u.choose_index(self.blocks.len())?;
-        if self.blocks[row].captured {
+        if self.blocks[row].captured.is_some() {
             return Ok(());
         }
         let block = self.blocks.remove(row);
-        let own = self.streams.iter().position(|&it| it == block.stream && !block.ended);
-        if let Some(own) = own.filter(|_| block.written && !self.is_capturing(block.stream)) {
-            self.work(own, &[block.place], &[]);
+        if block.written && !block.ended && !self.is_capturing(block.stream) {
+            self.work(block.stream, &[block.place], &[]);
         }
         self.may_fail(u, |world| world.free_block(&block))?;
         Ok(())
@@ -251,7 +254,7 @@ impl<P: Program> World<'_, P> {
 
     /// A block is freed, whose memory is graphs' if it was as an output of theirs.
     pub(super) fn note_free_of(&mut self, block: &Borrowed) {
-        self.note_free(block.home, &block.place, block.streams());
+        self.note_free(block.home, &block.place, block.all_streams());
         let belongs = self.has_graphs(block.home) || self.is_captured(block.home);
         if matches!(block.kind, Kind::Output { .. }) && belongs {
             self.homes[block.home].used.push(ends(&block.place));
@@ -263,12 +266,14 @@ impl<P: Program> World<'_, P> {
         &mut self,
         home: usize,
         place: &Tagged,
-        mut streams: impl Iterator<Item = StreamHandle>,
+        streams: impl Iterator<Item = Stream>,
     ) {
-        let Some(open) = &mut self.open else { return };
-        if streams.any(|stream| stream == open.handle) {
-            open.homes[home] = true;
-            open.freed.push((home, ends(place)));
+        let streams: Vec<Stream> = streams.collect();
+        for open in &mut self.open {
+            if streams.iter().any(|it| open.streams.contains(it)) {
+                open.homes[home] = true;
+                open.freed.push((home, ends(place)));
+            }
         }
     }
 }

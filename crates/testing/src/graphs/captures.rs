@@ -1,13 +1,17 @@
 //! Captures: begun, continued step by step, ended or abandoned.
 
 use arbitrary::{Result, Unstructured};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, StreamHandle};
-use regraph::engine::{BlockId, Lent};
-use regraph::graphs::{Capture, Error};
+use regraph::driver::{
+    self, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, StreamHandle,
+};
+use regraph::engine::Lent;
+use regraph::graphs::{Capture, Error, Graph};
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::blocks::{Borrowed, Kind};
+use super::executables::Launcher;
 use super::launches::{Made, Output};
+use super::streams::Stream;
 use super::{ends, is_short, overlap, Shared, World, DELAY, POOLS};
 
 /// Where a block lies: in which pool, and its addresses.
@@ -16,11 +20,13 @@ type Spot = (usize, (u64, u64));
 /// A capture under way.
 pub(super) struct Open<P: Program> {
     capture: Capture<Shared<P>>,
-    pub(super) handle: StreamHandle,
+    pub(super) number: u64,
+    /// The one that it began on first, and those that it was forked to.
+    pub(super) streams: Vec<Stream>,
     /// The pool that it allocates from, and those that its graph will use.
     home: usize,
     pub(super) homes: [bool; POOLS],
-    live: Vec<(BlockId, usize, Tagged)>,
+    live: Vec<Output>,
     /// Where its blocks lay, in the order of their allocation.
     places: Vec<Spot>,
     /// Where blocks from before it lay that were freed meanwhile and that it may use.
@@ -31,13 +37,34 @@ pub(super) struct Open<P: Program> {
     sources: Vec<u64>,
     /// Whether some are another pool's, which does not know of it: they live until it has ended.
     pub(super) crosses: bool,
-    /// What its stream comes after once it has ended.
-    pub(super) behind: Vec<StreamHandle>,
+    /// What its streams come after once it has ended.
+    pub(super) behind: Vec<EventHandle>,
     /// Whether its memory comes at its end.
     planned: bool,
+    /// Its nodes.
+    nodes: u64,
     shape: Shape,
     /// The sizes of its coming blocks, the next one last, where an earlier capture is repeated.
     script: Vec<u64>,
+}
+
+impl<P: Program> Open<P> {
+    /// What it has allocated and not freed.
+    pub(super) fn live(&self) -> &[Output] {
+        &self.live
+    }
+}
+
+/// What the end of a capture came to.
+struct Ended<P: Program> {
+    /// Whether the engine has closed it, and has accepted it.
+    closed: bool,
+    accepted: bool,
+    /// Whether blocks lie by a layout that it was given.
+    follows: bool,
+    graph: driver::Result<GraphHandle>,
+    /// None of an error where it was the host's own call that failed.
+    launcher: std::result::Result<Launcher<P>, Option<Error>>,
 }
 
 /// How a graph is captured.
@@ -51,18 +78,24 @@ pub(super) struct Shape {
 
 impl<P: Program> World<'_, P> {
     pub(super) fn is_captured(&self, home: usize) -> bool {
-        self.open.as_ref().is_some_and(|open| open.homes[home])
+        self.open.iter().any(|open| open.homes[home])
+    }
+
+    /// Whether a capture begins now, beside those under way.
+    pub(super) fn may_begin(&self, u: &mut Unstructured<'_>) -> Result<bool> {
+        let beside = self.open.len() < self.features.captures && self.free_streams() > 1;
+        Ok(self.open.is_empty() || beside && u.ratio(1, 2)?)
     }
 
     pub(super) fn begin(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if self.graphs.len() == self.features.most {
+        if self.graphs.len() + self.open.len() >= self.features.most {
             return Ok(());
         }
-        let borrows = |it: &&Borrowed| it.is_lent() && !it.ended;
+        let borrows = |it: &&Borrowed| it.is_lent() && !it.ended && !self.is_capturing(it.stream);
         let borrower = self.blocks.iter().find(borrows).map(|it| it.stream);
-        let handle = match borrower.filter(|_| u.ratio(1, 3).unwrap_or_default()) {
+        let stream = match borrower.filter(|_| u.ratio(1, 3).unwrap_or_default()) {
             Some(borrower) => borrower,
-            None => *u.choose(&self.streams)?,
+            None => self.streams[self.free_stream(u)?],
         };
         let last = usize::from(self.features.second) - 1;
         let home = u.int_in_range(0..=last)? / last;
@@ -71,16 +104,41 @@ impl<P: Program> World<'_, P> {
             let number = self.graphs[row].number;
             sources.extend(self.path.contains(&number).then_some(number));
         }
-        self.begin_on(handle, home, sources, u)?;
-        self.go_on(u)
+        let again = match self.features.repeats && u.ratio(1, 2)? {
+            true => self.graphs.iter().rfind(|it| it.home == home).map(|it| it.shape.clone()),
+            false => None,
+        };
+        match again {
+            Some(shape) => self.repeat(stream, home, (sources, shape), u),
+            None => {
+                self.begin_on(stream, home, (sources, None), u)?;
+                self.go_on(u)
+            }
+        }
+    }
+
+    /// Captures what an earlier capture was of.
+    fn repeat(
+        &mut self,
+        stream: Stream,
+        home: usize,
+        (sources, shape): (Vec<u64>, Shape),
+        u: &mut Unstructured<'_>,
+    ) -> Result<()> {
+        self.begin_on(stream, home, (sources, Some(shape)), u)?;
+        let at = self.open.len() - 1;
+        while !self.open[at].script.is_empty() {
+            self.grow(at, u)?;
+        }
+        self.close(at, u)
     }
 
     /// Begins a capture that reads outputs of some graphs.
     pub(super) fn begin_on(
         &mut self,
-        handle: StreamHandle,
+        stream: Stream,
         home: usize,
-        sources: Vec<u64>,
+        (sources, again): (Vec<u64>, Option<Shape>),
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
         let read = self.graphs.iter().filter(|it| sources.contains(&it.number));
@@ -88,6 +146,7 @@ impl<P: Program> World<'_, P> {
         let read: Vec<(usize, Tagged)> = read.map(|it| (it.home, it.place)).collect();
         let crosses = read.iter().any(|it| it.0 != home);
         self.crossed |= crosses;
+        let handle = stream.handle;
         if u.ratio(1, 2)? {
             self.engine.host().expect_capture(handle).expect("the stream does not capture");
             if u.ratio(2, 3)? {
@@ -98,7 +157,7 @@ impl<P: Program> World<'_, P> {
         }
         self.driver.begin_capture(handle, CaptureMode::Relaxed).expect("no stream captures");
         let capture = Capture::adopt(&self.homes[home].pool, handle).expect("the pool is awake");
-        let planned = match self.features.plans.filter(|_| self.plans && home == 0) {
+        let planned = match self.features.plans.filter(|_| self.plan.is_some() && home == 0) {
             Some(one) if u.ratio(1, one)? => {
                 let done = self.engine.plans().plan_capture(capture.id(), None);
                 done.expect("the capture has just begun");
@@ -106,11 +165,21 @@ impl<P: Program> World<'_, P> {
             }
             chosen => chosen.is_some(),
         };
+        let (kept, script) = match again {
+            Some(Shape { sizes, kept }) => (kept, sizes.into_iter().rev().collect()),
+            None => (u.int_in_range(0..=2)?, Vec::new()),
+        };
         let mut homes = [false; POOLS];
         homes[home] = true;
-        self.open = Some(Open {
+        let (others, beside) = (self.open.len(), self.is_captured(home));
+        self.count("captures", 1);
+        self.count("captures beside others", u64::from(others > 0));
+        self.count("captures beside others into their pool", u64::from(beside));
+        self.begun += 1;
+        self.open.push(Open {
             capture,
-            handle,
+            number: self.begun,
+            streams: vec![stream],
             home,
             homes,
             live: Vec::new(),
@@ -122,39 +191,35 @@ impl<P: Program> World<'_, P> {
             crosses,
             behind: Vec::new(),
             planned,
-            shape: Shape { sizes: Vec::new(), kept: u.int_in_range(0..=2)? },
-            script: Vec::new(),
+            nodes: 0,
+            shape: Shape { sizes: Vec::new(), kept },
+            script,
         });
         // What is freed before the first node is no graph's.
-        self.record(&[], &[]);
-        if self.plans && u.ratio(1, 5)? {
-            self.hold(u)?;
+        self.record(others, stream, &[], &[]);
+        if self.plan.is_some() && u.ratio(1, 5)? {
+            self.hold(others, u)?;
         }
-        self.grow(u)
+        self.grow(others, u)
     }
 
     /// One of many graphs is released and captured anew, with what it reads if that is there.
     pub(super) fn capture_again(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let (Some(row), None) = (self.any_graph(u)?, &self.open) else { return Ok(()) };
-        let Made { number, shape, sources, homes, .. } = &self.graphs[row];
-        let (number, shape, mut sources, home) =
-            (*number, shape.clone(), sources.clone(), usize::from(!homes[0]));
+        let (Some(row), true) = (self.any_graph(u)?, self.open.is_empty()) else { return Ok(()) };
+        let Made { number, shape, sources, home, .. } = &self.graphs[row];
+        let (number, shape, mut sources, home) = (*number, shape.clone(), sources.clone(), *home);
         self.release(number);
         sources.retain(|it| self.path.contains(it));
-        self.begin_on(*u.choose(&self.streams)?, home, sources, u)?;
-        for &bytes in &shape.sizes {
-            self.open.iter_mut().for_each(|open| open.script.push(bytes));
-            self.grow(u)?;
-        }
-        self.open.iter_mut().for_each(|open| open.shape.kept = shape.kept);
-        self.close(u)
+        let stream = self.streams[self.free_stream(u)?];
+        self.repeat(stream, home, (sources, shape), u)
     }
 
     /// Allocates a block that the capture frees while a stream outside may still use it.
-    fn hold(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+    fn hold(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<()> {
         let (bytes, tag) = (self.size(u)?, self.next_tag());
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let block = match self.homes[open.home].pool.allocate(bytes, open.handle) {
+        let Some(open) = self.open.get_mut(at) else { return Ok(()) };
+        let (stream, read) = (open.streams[0], open.read.clone());
+        let block = match self.homes[open.home].pool.allocate(bytes, stream.handle) {
             Ok(memory) => memory.into_block(),
             Err(error) => {
                 assert!(is_short(&error), "allocate in a capture: {error}");
@@ -163,9 +228,8 @@ impl<P: Program> World<'_, P> {
         };
         let place = Tagged { address: block.address, bytes, tag };
         open.places.push((open.home, ends(&place)));
-        let read = open.read.clone();
-        self.record(&read, &[place]);
-        self.record(&[place], &[]);
+        self.record(at, stream, &read, &[place]);
+        self.record(at, stream, &[place], &[]);
         self.engine.record_stream(block.id, self.idle).expect("the block lives");
         self.engine.free(block.id).expect("the block lives");
         Ok(())
@@ -173,40 +237,87 @@ impl<P: Program> World<'_, P> {
 
     /// Some more of a capture, and often its end.
     pub(super) fn go_on(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let at = if self.open.len() > 1 { u.choose_index(self.open.len())? } else { 0 };
         for _ in 0..u.int_in_range(0..=4)? {
             match u.int_in_range(0..=3)? {
-                0 => self.read_block(u)?,
-                _ => self.grow(u)?,
+                0 => self.read_block(at, u)?,
+                _ => self.grow(at, u)?,
             }
         }
         match u.int_in_range(0..=11)? {
-            0..=7 => self.close(u)?,
-            8 => self.abandon(),
+            // Else few captures would be under way beside each other.
+            5..=7 if self.features.captures > 1 => {}
+            0..=7 => self.close(at, u)?,
+            8 => self.abandon(at),
             _ => {}
         }
         Ok(())
     }
 
     /// A kernel of the capture.
-    fn record(&self, inputs: &[Tagged], outputs: &[Tagged]) {
-        let Some(open) = &self.open else { return };
+    fn record(&mut self, at: usize, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
+        let Some(open) = self.open.get_mut(at) else { return };
+        open.nodes += 1;
         let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
-        self.driver.launch(open.handle, work, false).expect("a legal launch");
+        self.driver.launch(stream.handle, work, false).expect("a legal launch");
+    }
+
+    /// A kernel of the capture, in the body of a conditional node.
+    fn record_inside(&mut self, at: usize, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
+        let mut terminals = Vec::new();
+        let status = self.driver.capture_status(stream.handle, &mut terminals);
+        let Ok(CaptureStatus::Active { graph, .. }) = status else { unreachable!("{status:?}") };
+        let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
+        let added = self.driver.add_conditional(graph, &terminals).and_then(|(node, body)| {
+            self.driver.add_node(body, &[], work)?;
+            self.driver.set_terminals(stream.handle, &[Dependency::full(node)])
+        });
+        added.expect("a legal conditional node");
+        self.open[at].nodes += 1;
+        self.count("bodies of conditional nodes", 1);
+    }
+
+    /// The stream on which a capture goes on: one of its own, maybe behind another one, or one that it forks to now.
+    fn branch(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<Option<Stream>> {
+        let Some(open) = self.open.get(at) else { return Ok(None) };
+        if !self.features.forks || u.ratio(1, 2)? {
+            return Ok(Some(open.streams[0]));
+        }
+        let (stream, other) = (*u.choose(&open.streams)?, *u.choose(&open.streams)?);
+        let forks = self.free_streams() > 1 && u.ratio(1, 2)?;
+        if !forks {
+            if u.ratio(1, 3)? {
+                self.wait(stream, other);
+            }
+            return Ok(Some(stream));
+        }
+        let fork = self.streams[self.free_stream(u)?];
+        // What it gave back before is no graph's.
+        self.engine.mark_stream(fork.handle).expect("the engine is sound");
+        self.wait(fork, other);
+        self.open[at].streams.push(fork);
+        self.count("forks", 1);
+        Ok(Some(fork))
     }
 
     /// Allocates another block in the capture, writes it, and frees an earlier one.
-    fn grow(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let scripted = self.open.as_mut().and_then(|open| open.script.pop());
+    fn grow(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<()> {
+        let scripted = self.open.get_mut(at).and_then(|open| open.script.pop());
         let (bytes, elsewhere) = match scripted {
             Some(bytes) => (bytes, false),
             None => (self.size(u)?, u.ratio(1, 8)?),
         };
         let tag = self.next_tag();
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let stream = match scripted {
+            Some(_) => self.open.get(at).map(|open| open.streams[0]),
+            None => self.branch(at, u)?,
+        };
+        let Some(stream) = stream else { return Ok(()) };
+        let open = &mut self.open[at];
         open.shape.sizes.push(bytes);
         let home = if elsewhere { (open.home + 1) % POOLS } else { open.home };
         open.homes[home] = true;
-        let block = match self.homes[home].pool.allocate(bytes, open.handle) {
+        let block = match self.homes[home].pool.allocate(bytes, stream.handle) {
             Ok(memory) => memory.into_block(),
             Err(error) => {
                 assert!(is_short(&error), "allocate in a capture: {error}");
@@ -216,128 +327,127 @@ impl<P: Program> World<'_, P> {
         let place = Tagged { address: block.address, bytes, tag };
         open.places.push((home, ends(&place)));
         let mut inputs = open.read.clone();
-        inputs.extend(open.live.last().map(|it| it.2));
-        open.live.push((block.id, home, place));
+        let mut joined = None;
+        if let Some(last) = open.live.last_mut() {
+            inputs.push(last.place);
+            if last.stream != stream {
+                if let Some(id) = last.id {
+                    self.engine.record_stream(id, stream.handle).expect("the block lives");
+                }
+                last.readers.push(stream);
+                joined = Some(last.stream);
+            }
+        }
+        open.live.push(Output::new(block.id, home, place, stream));
         let first = (open.live.len() > open.shape.kept.max(1)).then(|| open.live.remove(0));
-        self.record(&inputs, &[place]);
-        if let Some((id, ..)) = first {
+        if let Some(writer) = joined {
+            self.wait(stream, writer);
+            self.count("joins", 1);
+        }
+        match self.features.forks && u.ratio(1, 10)? {
+            true => self.record_inside(at, stream, &inputs, &[place]),
+            false => self.record(at, stream, &inputs, &[place]),
+        }
+        if let Some(id) = first.and_then(|it| it.id) {
             self.engine.free(id).expect("the block lives");
         }
         Ok(())
     }
 
     /// The capture reads a block from before it, borrowed perhaps, and frees it: it is filled before each launch.
-    fn read_block(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let Some(handle) = self.open.as_ref().map(|open| open.handle) else { return Ok(()) };
-        let fits =
-            |it: &Borrowed| it.written && !it.captured && !matches!(it.kind, Kind::Output { .. });
+    fn read_block(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<()> {
+        let Some(open) = self.open.get(at) else { return Ok(()) };
+        let beside = |it: Stream| !open.streams.contains(&it) && self.is_capturing(it);
+        let fits = |it: &Borrowed| {
+            let free = it.written && it.captured.is_none();
+            free && !matches!(it.kind, Kind::Output { .. }) && !it.all_streams().any(beside)
+        };
         let rows: Vec<usize> =
             (0..self.blocks.len()).filter(|&it| fits(&self.blocks[it])).collect();
         if rows.is_empty() {
             return Ok(());
         }
+        let Some(stream) = self.branch(at, u)? else { return Ok(()) };
         // One of its own that no other stream has read becomes its own.
-        let own = |&&row: &&usize| self.blocks[row].stream == handle && !self.blocks[row].ended;
+        let own = |&&row: &&usize| self.blocks[row].stream == stream;
         let row = match rows.iter().find(own) {
             Some(&row) if u.ratio(2, 3)? => row,
             _ => *u.choose(&rows)?,
         };
         let mut block = self.blocks.remove(row);
-        if block.stream != handle || block.ended {
-            self.engine.record_stream(block.id, handle).expect("the block lives");
-            block.readers.push(handle);
+        if block.stream != stream {
+            self.engine.record_stream(block.id, stream.handle).expect("the block lives");
+            block.readers.push(stream);
         }
-        // The host fills it after all that has used it.
-        for stream in block.readers.iter().copied().chain([block.stream]) {
-            match self.streams.iter().position(|&it| it == stream && it != handle) {
-                Some(slot) => self.all_follow(slot),
-                None if stream != handle => {
-                    let others = self.streams.iter().filter(|&&it| it != handle);
-                    others.for_each(|&it| self.wait(it, stream));
-                    self.open.iter_mut().for_each(|open| open.behind.push(stream));
-                }
-                None => {}
-            }
-        }
-        self.record(&[block.place], &[]);
-        if let Some(open) = &mut self.open {
-            open.inputs.push((block.home, block.place));
-            if u.ratio(1, 4)? {
-                block.captured = true;
-                self.blocks.push(block);
-                return Ok(());
-            }
+        // The host fills it after all that has used it: what streams of the capture did before, once that has ended.
+        let users: Vec<Stream> = block.all_streams().filter(|&it| !self.is_capturing(it)).collect();
+        users.into_iter().for_each(|it| self.all_follow(it));
+        self.record(at, stream, &[block.place], &[]);
+        self.open[at].inputs.push((block.home, block.place));
+        if u.ratio(1, 4)? {
+            block.captured = Some(self.open[at].number);
+            self.blocks.push(block);
+            return Ok(());
         }
         self.free_block(&block);
         Ok(())
     }
 
+    /// Joins a capture's streams into the one that it began on.
+    fn join(&self, open: &Open<P>) {
+        open.streams.iter().for_each(|&it| self.wait(open.streams[0], it));
+    }
+
     /// Ends the capture: its graph is there then, or it came to nothing for want of a call that failed.
-    pub(super) fn close(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if self.open.is_none() {
-            return Ok(());
-        }
-        let read: Vec<Borrowed> = self.blocks.extract_if(.., |it| it.captured).collect();
+    pub(super) fn close(&mut self, at: usize, u: &mut Unstructured<'_>) -> Result<()> {
+        let Some(number) = self.open.get(at).map(|open| open.number) else { return Ok(()) };
+        let read = |it: &mut Borrowed| it.captured == Some(number);
+        let read: Vec<Borrowed> = self.blocks.extract_if(.., read).collect();
         read.iter().for_each(|block| self.free_block(block));
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let open = &mut self.open[at];
         let gone = open.live.len().saturating_sub(open.shape.kept);
-        for (id, ..) in open.live.drain(..gone) {
+        for id in open.live.drain(..gone).filter_map(|it| it.id) {
             self.engine.free(id).expect("the block lives");
         }
-        let (Some(mut open), driver) = (self.open.take(), self.driver.clone()) else {
-            return Ok(());
-        };
-        let capture = open.capture;
-        let found = driver.capture_of(open.handle);
+        self.join(&self.open[at]);
+        let mut open = self.open.remove(at);
+        let (capture, handle) = (open.capture, open.streams[0].handle);
+        let found = self.driver.capture_of(handle);
         let Ok(CaptureStatus::Active { graph, .. }) = found else { unreachable!("{found:?}") };
-        let ((closed, ended, executable, accepted), failed) = self.may_fail(u, |_| {
-            let closed = capture.close(graph);
-            let ended = driver.end_capture(open.handle);
-            let executable = ended.as_ref().ok().map(|&graph| driver.instantiate(graph));
-            match (closed, &executable) {
-                (Ok(judging), Some(Ok(_))) => (true, ended, executable, Some(judging.verdict())),
-                (Ok(_), _) => (true, ended, executable, None),
-                (Err(error), _) => (false, ended, executable, Some(Err(error))),
-            }
-        })?;
+        let keeps = self.features.executables && u.ratio(2, 3)?;
+        let (Ended { closed, accepted, follows, graph, launcher }, failed) =
+            self.may_fail(u, |world| world.end(capture, (handle, graph), keeps))?;
+        self.count("captures that follow a layout", u64::from(follows));
         self.wake();
-        let graph = ended.or_else(|_| driver.end_capture(open.handle)).expect("it is under way");
+        let graph = graph.or_else(|_| self.driver.end_capture(handle)).expect("it is under way");
         let reads = !open.inputs.is_empty();
-        self.note_ended(open.handle, std::mem::take(&mut open.behind), (&open.freed, reads));
+        self.note_ended(&open.streams, std::mem::take(&mut open.behind), (&open.freed, reads));
         for &(home, place) in open.places.iter().chain(&open.freed) {
             self.homes[home].used.extend(closed.then_some(place));
         }
         if !closed {
             self.roll_back(&open.places);
         }
-        match (accepted, executable) {
-            (Some(Ok((lease, _))), Some(Ok(executable))) => {
+        let adopts = |it: &&mut Borrowed| it.kind == Kind::Lent(Lent::AllFree) && accepted;
+        for block in self.blocks.iter_mut().filter(adopts) {
+            if open.homes[block.home] {
+                block.kind = Kind::Output { adopted: true };
+                block.since = self.made;
+            }
+        }
+        match launcher {
+            Ok(launcher) => {
                 let number = self.made;
                 self.made += 1;
                 self.path.push(number);
-                let adopts = |it: &&mut Borrowed| it.kind == Kind::Lent(Lent::AllFree);
-                for block in self.blocks.iter_mut().filter(adopts) {
-                    if open.homes[block.home] {
-                        block.kind = Kind::Output { adopted: true };
-                        block.since = number;
-                    }
-                }
                 // One whose outputs it reads may be gone by now.
                 let whole = open.sources.iter().all(|&it| self.row_of(it).is_some());
-                let outputs = open.live.into_iter();
-                let outputs = outputs.map(|(id, home, place)| Output {
-                    id: Some(id),
-                    home,
-                    place,
-                    stream: open.handle,
-                    ended: false,
-                });
                 self.graphs.push(Made {
-                    lease,
-                    graph,
-                    executable,
+                    launcher,
+                    home: open.home,
+                    nodes: open.nodes,
                     homes: open.homes,
-                    outputs: outputs.collect(),
+                    outputs: open.live,
                     inputs: open.inputs,
                     sources: open.sources,
                     path: self.path.clone(),
@@ -356,16 +466,11 @@ impl<P: Program> World<'_, P> {
                     self.share(u)?;
                 }
             }
-            (accepted, executable) => {
-                let why = accepted.and_then(std::result::Result::err);
-                let why: Option<&Error> = why.as_ref();
-                let short = why.is_some_and(is_short);
+            Err(why) => {
+                let short = why.as_ref().is_some_and(is_short);
                 assert!(failed || short, "nothing is wrong with the capture: {why:?}");
-                if let Some(Ok(executable)) = executable {
-                    driver.destroy_executable(executable).expect("it is there");
-                }
-                driver.destroy_graph(graph).expect("it is there");
-                for (id, ..) in open.live {
+                self.driver.destroy_graph(graph).expect("it is there");
+                for id in open.live.iter().filter_map(|it| it.id) {
                     self.engine.free(id).expect("the block lives");
                 }
                 self.settle();
@@ -374,34 +479,86 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
+    /// Ends a capture and makes what its graph is launched by: by an executable that the host makes before it has the
+    /// verdict, or that the pool keeps.
+    fn end(
+        &self,
+        capture: Capture<Shared<P>>,
+        (handle, graph): (StreamHandle, GraphHandle),
+        keeps: bool,
+    ) -> Ended<P> {
+        let closed = capture.close(graph);
+        let graph = self.driver.end_capture(handle);
+        let mut ended = Ended {
+            closed: closed.is_ok(),
+            accepted: false,
+            follows: false,
+            graph,
+            launcher: Err(None),
+        };
+        let (judging, graph) = match (closed, &ended.graph) {
+            (Ok(judging), &Ok(graph)) => (judging, graph),
+            (Ok(_), Err(_)) => return ended,
+            (Err(error), _) => return Ended { launcher: Err(Some(error)), ..ended },
+        };
+        let executable = (!keeps).then(|| self.driver.instantiate(graph)).transpose();
+        let Ok(executable) = executable else { return ended };
+        ended.launcher = match (judging.verdict(), executable) {
+            (Ok((lease, report)), executable) => {
+                ended.accepted = true;
+                ended.follows = report.layout.as_ref().is_some_and(|it| it.followed > 0);
+                match executable {
+                    Some(executable) => Ok(Launcher::Host(lease, graph, executable)),
+                    None => Graph::of(lease, graph, report, handle)
+                        .map(|it| Launcher::Pool(Box::new(it)))
+                        .map_err(Some),
+                }
+            }
+            (Err(error), executable) => {
+                let destroyed = executable.map(|it| self.driver.destroy_executable(it));
+                destroyed.transpose().expect("it is there");
+                Err(Some(error))
+            }
+        };
+        ended
+    }
+
     /// Gives the capture up.
-    pub(super) fn abandon(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let Open { capture, handle, live, places, freed, inputs, behind, .. } = open;
+    pub(super) fn abandon(&mut self, at: usize) {
+        if at >= self.open.len() {
+            return;
+        }
+        self.join(&self.open[at]);
+        let open = self.open.remove(at);
+        let Open { capture, number, streams, live, places, freed, inputs, behind, .. } = open;
         drop(capture);
-        let graph = self.driver.end_capture(handle).expect("the stream captures");
+        let graph = self.driver.end_capture(streams[0].handle).expect("the stream captures");
         self.driver.destroy_graph(graph).expect("it is there");
-        self.note_ended(handle, behind, (&freed, !inputs.is_empty()));
+        self.note_ended(&streams, behind, (&freed, !inputs.is_empty()));
         self.roll_back(&places);
-        for (id, ..) in live {
+        for id in live.iter().filter_map(|it| it.id) {
             self.engine.free(id).expect("the block lives");
         }
-        self.blocks.iter_mut().for_each(|block| block.captured = false);
+        for block in self.blocks.iter_mut().filter(|it| it.captured == Some(number)) {
+            block.captured = None;
+        }
         self.settle();
     }
 
-    /// A stream captures no more.
+    /// Streams capture no more.
     fn note_ended(
         &mut self,
-        handle: StreamHandle,
-        behind: Vec<StreamHandle>,
+        streams: &[Stream],
+        behind: Vec<EventHandle>,
         (freed, reads): (&[Spot], bool),
     ) {
-        if let Some(slot) = self.streams.iter().position(|&it| reads && it == handle) {
+        for &stream in streams.iter().filter(|_| reads) {
             // What it did with inputs before: the host fills them after that.
-            self.all_follow(slot);
+            self.all_follow(stream);
         }
-        behind.into_iter().for_each(|stream| self.wait(handle, stream));
+        for event in behind {
+            streams.iter().for_each(|&it| self.wait_for(it, event));
+        }
         if let Some(&(home, _)) = freed.first() {
             // Else what waits for the stream would be taken for its next capture's.
             let looked = self.engine.host().largest_block(self.homes[home].pool.id());

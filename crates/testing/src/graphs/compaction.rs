@@ -58,6 +58,7 @@ impl<P: Program> World<'_, P> {
             let excess = self.excess(home);
             let before = pool.reserved().expect("the pool is there");
             let gone = pool.compact().expect("a right compaction is accepted");
+            self.count("compactions that gave memory back", u64::from(gone > 0));
             let after = pool.reserved().expect("the pool is there");
             assert_eq!((gone, after), (excess, before - excess));
             self.require();
@@ -81,6 +82,7 @@ impl<P: Program> World<'_, P> {
         self.fail_any(u, &kind)?;
         let done = pool.compact();
         (self.hooks.fail)(None);
+        self.failed = true;
         assert!(done.is_err() || !is_short(), "memory is missing, and no word of it");
         self.require();
         while is_short() {

@@ -1,5 +1,7 @@
 //! What the host of a program does, and how often.
 
+use std::collections::BTreeMap;
+
 use Step::*;
 
 use crate::weights::Weights;
@@ -33,7 +35,20 @@ pub(super) enum Step {
     Compact,
     /// They do so while calls of the driver fail.
     CompactFailing,
+    /// A pool is destroyed, and another one takes its part.
+    Replace,
+    /// A pool keeps executables in another way from then on.
+    Keep,
+    /// The executable of a graph's next launch is made ready.
+    Prepare,
+    Pin,
+    ReleaseExecutables,
+    /// What is wholly free goes back to the driver.
+    Trim,
 }
+
+/// What happened in a program, and how often.
+pub type Counts = BTreeMap<&'static str, u64>;
 
 /// What the host of a program of graphs does, and how often.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +62,17 @@ pub struct Features {
     pub(super) follows: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
+    /// Whether pools keep the executables of some graphs.
+    pub(super) executables: bool,
+    /// Captures at once, at most.
+    pub(super) captures: usize,
+    /// Whether captures fork to other streams, and some of their kernels are in conditional nodes' bodies.
+    pub(super) forks: bool,
+    pub(super) streams: usize,
+    /// Whether many captures are of what an earlier one was of.
+    pub(super) repeats: bool,
+    /// How many events of the engine's history are kept.
+    pub(super) history: usize,
     /// Graphs and blocks of work outside captures at once, at most.
     pub(super) most: usize,
     /// Steps after which a program ends, even if bytes are left.
@@ -66,6 +92,12 @@ impl Features {
         second: 4,
         follows: false,
         scarce: true,
+        executables: false,
+        captures: 1,
+        forks: false,
+        streams: 3,
+        repeats: false,
+        history: 0,
         most: 6,
         longest: 160,
     };
@@ -81,23 +113,66 @@ impl Features {
         second: u8::MAX,
         follows: false,
         scarce: false,
+        executables: false,
+        captures: 1,
+        forks: false,
+        streams: 3,
+        repeats: false,
+        history: 0,
         most: 16,
         longest: 60,
+    };
+
+    /// Pools keep executables within budgets, and graphs share them.
+    #[rustfmt::skip]
+    pub const EXECUTABLES: Self = Self {
+        steps: Weights(&[
+            (Begin, 6), (GoOn, 1), (Launch, 16), (Prepare, 3), (Keep, 1), (Release, 2), (Pin, 1),
+            (ReleaseExecutables, 1), (Suspend, 1), (Progress, 1),
+        ]),
+        executables: true,
+        repeats: true,
+        most: 10,
+        ..Self::LOANS
+    };
+
+    /// Several captures at once, each on several streams, while streams and pools come and go.
+    #[rustfmt::skip]
+    pub const CAPTURES: Self = Self {
+        steps: Weights(&[
+            (Begin, 8), (GoOn, 6), (Launch, 6), (Borrow, 3), (Share, 2), (GiveBack, 2),
+            (DropOutputs, 2), (Release, 1), (Retire, 2), (Replace, 1), (Progress, 1),
+            (Save, 1), (Restore, 1), (Trim, 1),
+        ]),
+        second: 2,
+        captures: 4,
+        forks: true,
+        streams: 8,
+        history: 10_000,
+        most: 10,
+        ..Self::LOANS
     };
 
     /// All of it at once: loans and checkpoints beside planned captures, which graphs of both pools take part in.
     #[rustfmt::skip]
     pub const ALL: Self = Self {
         steps: Weights(&[
-            (Begin, 4), (GoOn, 2), (Launch, 7), (Run, 1), (Borrow, 6), (Share, 3), (GiveBack, 3),
+            (Begin, 5), (GoOn, 2), (Launch, 7), (Run, 1), (Borrow, 6), (Share, 3), (GiveBack, 3),
             (DropOutputs, 2), (Release, 1), (CaptureAgain, 1), (EndLending, 1), (Suspend, 1),
             (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
-            (CompactFailing, 1),
+            (CompactFailing, 1), (Replace, 1), (Keep, 1), (Prepare, 1), (Pin, 1),
+            (ReleaseExecutables, 1), (Trim, 1),
         ]),
         plans: Some(3),
         second: 2,
         follows: true,
         scarce: true,
+        executables: true,
+        captures: 3,
+        forks: true,
+        streams: 6,
+        repeats: true,
+        history: 10_000,
         most: 8,
         longest: 160,
     };

@@ -1,21 +1,22 @@
 //! Graphs: launched along the order in which they were captured, and released.
 
 use arbitrary::{Result, Unstructured};
-use regraph::driver::{ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{BlockId, Lent};
-use regraph::graphs::{Error, Lease, PoolRefusal};
+use regraph::graphs::{Error, PoolRefusal};
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
 use super::captures::Shape;
-use super::{ends, overlap, Shared, World, POOLS};
+use super::executables::Launcher;
+use super::streams::Stream;
+use super::{ends, overlap, World, POOLS};
 
 /// A graph.
 pub(super) struct Made<P: Program> {
-    pub(super) lease: Lease<Shared<P>>,
-    pub(super) graph: GraphHandle,
-    pub(super) executable: ExecutableHandle,
-    /// The pools that it uses.
+    pub(super) launcher: Launcher<P>,
+    pub(super) nodes: u64,
+    /// The pool that its capture joined first, and all that it uses.
+    pub(super) home: usize,
     pub(super) homes: [bool; POOLS],
     pub(super) outputs: Vec<Output>,
     /// What is to be written before each launch, and in which pool it lies.
@@ -27,7 +28,7 @@ pub(super) struct Made<P: Program> {
     pub(super) path: Vec<u64>,
     pub(super) number: u64,
     /// Where it was launched last.
-    pub(super) last: Option<StreamHandle>,
+    pub(super) last: Option<Stream>,
     /// Whether its memory came at its end, and is of the first pool alone.
     pub(super) alone: bool,
     /// Where its blocks lay.
@@ -43,8 +44,20 @@ pub(super) struct Output {
     pub(super) id: Option<BlockId>,
     pub(super) home: usize,
     pub(super) place: Tagged,
-    pub(super) stream: StreamHandle,
+    pub(super) stream: Stream,
     pub(super) ended: bool,
+    /// Other streams of its capture that read it.
+    pub(super) readers: Vec<Stream>,
+}
+
+impl Output {
+    pub(super) fn new(id: BlockId, home: usize, place: Tagged, stream: Stream) -> Self {
+        Self { id: Some(id), home, place, stream, ended: false, readers: Vec::new() }
+    }
+
+    fn streams(&self) -> Vec<Stream> {
+        self.readers.iter().copied().chain([self.stream]).collect()
+    }
 }
 
 /// What happens in a launch besides it.
@@ -103,7 +116,7 @@ impl<P: Program> World<'_, P> {
             self.at += 1;
             return Ok(());
         };
-        let stream = self.free_stream(u)?;
+        let stream = self.streams[self.free_stream(u)?];
         if self.crossed && !self.follow_launches(stream) {
             return Ok(());
         }
@@ -113,7 +126,7 @@ impl<P: Program> World<'_, P> {
             let place = ends(&block.place);
             inputs.iter().any(|(_, input)| overlap(ends(input), place))
         };
-        let waits = self.lent_all && self.open.is_some() && !inputs.is_empty();
+        let waits = self.lent_all && !self.open.is_empty() && !inputs.is_empty();
         if waits || self.blocks.iter().filter(all).any(covered) {
             // The host has lent what it would have to fill, or cannot come after who has used it.
             return Ok(());
@@ -123,14 +136,17 @@ impl<P: Program> World<'_, P> {
             let (home, other) = (u.choose_index(POOLS)?, self.free_stream(u)?);
             self.borrow_as(home, other, Some(Lent::Temporary), u)?;
             if u.ratio(2, 3)? {
-                if let Some(block) = self.blocks.pop_if(|it| !it.captured) {
+                if let Some(block) = self.blocks.pop_if(|it| it.captured.is_none()) {
                     self.free_block(&block);
                 }
             }
         }
         let homes = self.graphs[row].homes;
         let lives = self.blocks.iter().any(|it| it.is_lent() && homes[it.home]);
-        let adopted = |it: &Borrowed| it.kind == Kind::Output { adopted: true } && !it.captured;
+        let host = matches!(self.graphs[row].launcher, Launcher::Host(..));
+        let adopted = |it: &Borrowed| {
+            it.kind == Kind::Output { adopted: true } && it.captured.is_none() && host
+        };
         let midway = match u.int_in_range(0..=15)? {
             0 => Midway::Fails { submitted: false },
             1 => Midway::Fails { submitted: true },
@@ -142,7 +158,7 @@ impl<P: Program> World<'_, P> {
         };
         let (done, failed) = self.may_fail(u, |world| world.submit_with(row, stream, midway))?;
         self.note_launch(row, stream, (done, failed), lives, u)?;
-        if self.plans && u.ratio(1, 2)? {
+        if self.plan.is_some() && u.ratio(1, 2)? {
             self.launch_out_of_turn(u)?;
         }
         Ok(())
@@ -167,7 +183,8 @@ impl<P: Program> World<'_, P> {
         if free.is_empty() {
             return Ok(());
         }
-        let (row, stream) = (free[u.choose_index(free.len())?], self.free_stream(u)?);
+        let (row, slot) = (free[u.choose_index(free.len())?], self.free_stream(u)?);
+        let stream = self.streams[slot];
         if self.crossed && !self.follow_launches(stream) {
             return Ok(());
         }
@@ -180,14 +197,14 @@ impl<P: Program> World<'_, P> {
     }
 
     /// Launches a graph, and frees a block meanwhile that only older ones overwrite.
-    pub(super) fn launch_freeing(&mut self, row: usize, stream: usize, block: Borrowed) {
+    pub(super) fn launch_freeing(&mut self, row: usize, stream: Stream, block: Borrowed) {
         match self.submit_with(row, stream, Midway::Frees(block)) {
             Ok(()) => {
                 self.note_launched(row, stream);
                 self.restart();
             }
             Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. }))
-                if self.open.is_some() => {}
+                if !self.open.is_empty() => {}
             Err(_) => panic!("a launch that nothing hinders is refused"),
         }
     }
@@ -195,7 +212,7 @@ impl<P: Program> World<'_, P> {
     fn note_launch(
         &mut self,
         row: usize,
-        stream: usize,
+        stream: Stream,
         (done, failed): (std::result::Result<(), Failure>, bool),
         lives: bool,
         u: &mut Unstructured<'_>,
@@ -226,7 +243,7 @@ impl<P: Program> World<'_, P> {
                 self.all_follow(stream);
             }
             Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })) => {
-                assert!(failed || self.open.is_some(), "all streams could be marked");
+                assert!(failed || !self.open.is_empty(), "all streams could be marked");
                 self.all_follow(stream);
             }
             Err(Failure::Own | Failure::Told(Error::Driver(_))) => {
@@ -235,43 +252,53 @@ impl<P: Program> World<'_, P> {
                 self.all_follow(stream);
                 self.restart();
             }
+            Err(Failure::Told(Error::Pool { why, .. })) => {
+                self.judge_no_executable(row, &why);
+                self.all_follow(stream);
+                self.restart();
+            }
             Err(Failure::Told(error)) => panic!("launch: {error}"),
         }
         Ok(())
     }
 
-    fn note_launched(&mut self, row: usize, stream: usize) {
-        self.graphs[row].last = Some(self.streams[stream]);
+    fn note_launched(&mut self, row: usize, stream: Stream) {
+        self.graphs[row].last = Some(stream);
         let output = |it: &&mut Borrowed| matches!(it.kind, Kind::Output { .. });
         self.blocks.iter_mut().filter(output).for_each(|it| it.written = false);
     }
 
-    pub(super) fn submit(&mut self, row: usize, stream: usize) -> std::result::Result<(), Failure> {
+    pub(super) fn submit(
+        &mut self,
+        row: usize,
+        stream: Stream,
+    ) -> std::result::Result<(), Failure> {
         self.submit_with(row, stream, Midway::Nothing)
     }
 
     fn submit_with(
         &mut self,
         row: usize,
-        stream: usize,
+        stream: Stream,
         midway: Midway,
     ) -> std::result::Result<(), Failure> {
-        let made = &self.graphs[row];
         let mut begun = false;
-        let replay = |stream| {
-            begun = true;
-            match &midway {
-                Midway::Fails { submitted: false } => return Err(Failure::Own),
-                Midway::Frees(block) => self.engine.free(block.id).expect("the block lives"),
-                _ => {}
-            }
-            self.driver.replay(made.executable, stream).map_err(Error::from)?;
-            match midway {
-                Midway::Fails { .. } => Err(Failure::Own),
-                _ => Ok(()),
-            }
+        let done = match &self.graphs[row].launcher {
+            Launcher::Pool(graph) => graph.launch(stream.handle).map_err(Failure::from),
+            Launcher::Host(lease, _, executable) => lease.launch(stream.handle, |stream| {
+                begun = true;
+                match &midway {
+                    Midway::Fails { submitted: false } => return Err(Failure::Own),
+                    Midway::Frees(block) => self.engine.free(block.id).expect("the block lives"),
+                    _ => {}
+                }
+                self.driver.replay(*executable, stream).map_err(Error::from)?;
+                match midway {
+                    Midway::Fails { .. } => Err(Failure::Own),
+                    _ => Ok(()),
+                }
+            }),
         };
-        let done = made.lease.launch(self.streams[stream], replay);
         match midway {
             Midway::Frees(block) if begun => self.note_free_of(&block),
             Midway::Frees(block) => self.blocks.push(block),
@@ -281,7 +308,7 @@ impl<P: Program> World<'_, P> {
     }
 
     /// Writes a graph's inputs, after all launches so far.
-    pub(super) fn fill(&mut self, row: usize, stream: usize) {
+    pub(super) fn fill(&mut self, row: usize, stream: Stream) {
         let inputs = self.graphs[row].inputs.clone();
         if inputs.is_empty() {
             return;
@@ -296,7 +323,7 @@ impl<P: Program> World<'_, P> {
                 block.written = false;
             }
             assert!(clear, "an input is filled where a block lives");
-            let followed = self.homes[home].pool.follow(self.streams[stream]);
+            let followed = self.homes[home].pool.follow(stream.handle);
             assert!(followed.is_ok(), "the pool is awake");
         }
         if self.lent_all {
@@ -312,19 +339,19 @@ impl<P: Program> World<'_, P> {
 
     /// Makes a stream come after all launches, whichever pool they are of, also of graphs that are gone: what these read
     /// of other pools is the host's to wait for. False where that cannot be.
-    pub(super) fn follow_launches(&self, stream: usize) -> bool {
+    pub(super) fn follow_launches(&self, stream: Stream) -> bool {
         let last = self.graphs.iter().filter_map(|it| it.last);
-        let last: Vec<StreamHandle> = last.chain(self.gone.iter().copied()).collect();
+        let last: Vec<Stream> = last.chain(self.gone.iter().copied()).collect();
         if last.iter().any(|&it| self.is_capturing(it)) {
             return false;
         }
-        last.into_iter().for_each(|it| self.wait(self.streams[stream], it));
+        last.into_iter().for_each(|it| self.wait(stream, it));
         true
     }
 
     /// Frees outputs of a graph, which others may read when they are launched.
     pub(super) fn drop_outputs(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if self.open.as_ref().is_some_and(|open| open.crosses) {
+        if self.open.iter().any(|open| open.crosses) {
             return Ok(());
         }
         let Some(row) = self.any_graph(u)? else { return Ok(()) };
@@ -332,12 +359,10 @@ impl<P: Program> World<'_, P> {
         for at in 0..self.graphs[row].outputs.len() {
             let output = &mut self.graphs[row].outputs[at];
             let Some(id) = output.id.take() else { continue };
+            let (home, place, streams) = (output.home, output.place, output.streams());
             self.graphs[row].lost = true;
-            let output = &self.graphs[row].outputs[at];
-            let (home, place, stream, ended) =
-                (output.home, output.place, output.stream, output.ended);
-            self.note_free(home, &place, [stream].into_iter().filter(|_| !ended));
-            if let Some(open) = &mut self.open {
+            self.note_free(home, &place, streams.into_iter());
+            for open in &mut self.open {
                 open.read.retain(|it| it.address != place.address);
             }
             self.engine.free(id).expect("the block lives");
@@ -357,19 +382,21 @@ impl<P: Program> World<'_, P> {
         let mut outputs = Vec::new();
         self.drop_graph(number, &mut outputs);
         self.settle();
-        for Output { id, home, place, stream, ended } in outputs {
-            let Some(id) = id else { continue };
-            self.note_free(home, &place, [stream].into_iter().filter(|_| !ended));
+        for output in outputs {
+            let Some(id) = output.id else { continue };
+            self.note_free(output.home, &output.place, output.streams().into_iter());
             self.engine.free(id).expect("the block lives");
         }
     }
 
     fn drop_graph(&mut self, number: u64, gone: &mut Vec<Output>) {
         let Some(row) = self.row_of(number) else { return };
-        let Made { lease, graph, executable, outputs, last, .. } = self.graphs.remove(row);
-        drop(lease);
+        let Made { launcher, outputs, last, .. } = self.graphs.remove(row);
+        if let Launcher::Host(lease, graph, executable) = launcher {
+            drop(lease);
+            self.handles.push((graph, executable));
+        }
         self.gone.extend(last);
-        self.handles.push((graph, executable));
         self.path.retain(|&it| it != number);
         gone.extend(outputs);
         let reads = |it: &&Made<P>| it.sources.contains(&number);

@@ -1,27 +1,30 @@
 //! Random programs of a host of graphs: what it captures, launches, lends, plans, compacts, and goes back to.
 //!
-//! A host of two pools captures graphs, some of them over several steps, abandons some, and launches them by itself,
-//! along the order in which they were captured, run after run, on any stream. In between work outside captures borrows,
-//! uses what it has on other streams, and gives it back in any order; streams end; pools sleep, and go back to
-//! checkpoints; memory is short; calls of the driver fail. Captures of one pool may get their memory at their end, and
-//! that pool is compacted, also while calls of the driver fail. What a program draws of all this, and how often, its
-//! [`Features`] say. Graphs read outputs of others that were freed, and inputs
-//! that their capture freed and that are filled before each launch. Kernels check what they read. The model knows which
-//! addresses graphs have ever used, and nothing else of the engine: from that it tells which blocks are lent, and so
-//! which launches must be refused.
+//! A host of two pools captures graphs, some of them over several steps, several at once, each on several streams, and
+//! abandons some. It launches them along the order in which their captures ended, run after run, on any stream: by
+//! executables of its own, or by those that a pool keeps, shares and destroys within a budget. In between work outside
+//! captures borrows, uses what it has on other streams, and gives it back in any order; streams are destroyed, and others
+//! get their handles; pools sleep, go back to checkpoints, and are destroyed; memory is short; calls of the driver fail.
+//! Captures of one pool may get their memory at their end, and that pool is compacted, also while calls of the driver
+//! fail. What a program draws of all this, and how often, its [`Features`] say. Graphs read outputs of others that were
+//! freed, and inputs that their capture freed and that are filled before each launch. Kernels check what they read, so a
+//! launch with the parameters of another graph shows as well. The model knows which addresses graphs have ever used, and
+//! nothing else of the engine: from that it tells which blocks are lent, and so which launches must be refused.
 
 mod blocks;
 mod captures;
 mod compaction;
+mod executables;
 mod features;
 mod launches;
 mod pools;
+mod streams;
 
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, StreamHandle};
-use regraph::engine::{Config, Engine, Lent, PoolConfig};
+use regraph::engine::{Config, Engine, Lent};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
 use regraph::settings::{PlanChoice, Settings};
@@ -30,12 +33,13 @@ use regraph_tagged::{Program, Tagged, Work};
 
 use blocks::{Borrowed, Kind};
 use captures::Open;
-pub use features::Features;
+use executables::Keeps;
 use features::Step;
+pub use features::{Counts, Features};
 use launches::Made;
 use pools::Saved;
+use streams::{Gone, Stream};
 
-const STREAMS: usize = 3;
 const POOLS: usize = 2;
 /// A unit of the blocks' sizes, in bytes.
 const UNIT: u64 = 256 << 10;
@@ -50,8 +54,10 @@ struct Hooks<'a> {
     progress: &'a dyn Fn(StreamHandle),
     /// Makes a coming call of the driver fail, or takes that back; does nothing on a device that cannot.
     fail: &'a dyn Fn(Option<Fault>),
-    /// What the driver holds, in bytes, where it tells that.
-    used: &'a dyn Fn() -> Option<u64>,
+    /// What the driver holds but for executables, in bytes, and how many of those there are, where it tells that.
+    held: &'a dyn Fn() -> Option<(u64, usize)>,
+    /// What an executable takes for each node, in bytes.
+    node_bytes: u64,
 }
 
 /// A call of the driver that fails.
@@ -61,6 +67,8 @@ enum Fault {
     Host(u64),
     /// One that is made for the host by the engine.
     Engine(Call),
+    /// The next update of an executable.
+    Update(ErrorKind),
     /// One of any kind that the engine makes: so many succeed before.
     Any(u64, ErrorKind),
     /// All of them, once so many have succeeded.
@@ -70,21 +78,24 @@ enum Fault {
 /// A pool, and what the model knows of it.
 struct Home<P: Program> {
     pool: Pool<Shared<P>>,
-    lending: [Option<Lending<Shared<P>>>; STREAMS],
+    /// By stream.
+    lending: Vec<Option<Lending<Shared<P>>>>,
+    keeps: Keeps,
     /// Addresses that graphs of the pool have used, since there are any.
     used: Vec<(u64, u64)>,
 }
 
 struct World<'a, P: Program> {
     features: Features,
-    /// Whether captures of the first pool get their memory at their end.
-    plans: bool,
+    /// How captures of the first pool get their memory at their end.
+    plan: Option<Options>,
     /// Never works: blocks that it might use are held back in captures.
     idle: StreamHandle,
     driver: Arc<P>,
     engine: Arc<Engine<Shared<P>>>,
     homes: [Home<P>; POOLS],
-    streams: [StreamHandle; STREAMS],
+    streams: Vec<Stream>,
+    gone_streams: Vec<Gone>,
     /// Whether a stream has ended, and work that it was given may go on.
     ended: bool,
     graphs: Vec<Made<P>>,
@@ -97,23 +108,29 @@ struct World<'a, P: Program> {
     crossed: bool,
     /// Whether work that borrowed of all that is free may go on that no fill of inputs comes after.
     lent_all: bool,
-    open: Option<Open<P>>,
+    /// Captures under way, and how many were begun.
+    open: Vec<Open<P>>,
+    begun: u64,
     blocks: Vec<Borrowed>,
     saved: Vec<Saved>,
     /// Graphs that are gone from their pools, and may run still.
     handles: Vec<(GraphHandle, ExecutableHandle)>,
     /// Where these were launched last.
-    gone: Vec<StreamHandle>,
+    gone: Vec<Stream>,
     tag: u64,
     made: u64,
+    /// Whether a call of the driver was made to fail, which may have been one that destroys something.
+    failed: bool,
+    counts: Counts,
     hooks: Hooks<'a>,
 }
 
-/// Runs the program that the bytes spell on the simulated driver and checks everything that it shows.
+/// Runs the program that the bytes spell on the simulated driver and checks everything that it shows. Returns what
+/// happened in it, and how often.
 ///
 /// # Panics
 /// Where the engine is wrong.
-pub fn graphs(data: &[u8], features: Features) {
+pub fn graphs(data: &[u8], features: Features) -> Counts {
     let mut u = Unstructured::new(data);
     let support = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
         0 if features.scarce => MemorySupport::Allocated,
@@ -126,15 +143,25 @@ pub fn graphs(data: &[u8], features: Features) {
     };
     let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
     driver.set_schedule_seed(u64::from(u.arbitrary::<u8>().unwrap_or_default()));
+    driver.give_streams_again();
+    // Where memory is short, executables take none of it.
+    let scarce = total_bytes < SimConfig::default().total_bytes;
+    let node_bytes = if features.executables && !scarce { 64 << 10 } else { 0 };
+    driver.charge_executables(node_bytes);
     let progress = |stream| driver.complete(stream).expect("the device answers");
     let fail = |fault| match fault {
         None => driver.forget_failures(),
         Some(Fault::Host(before)) => driver.fail_host_nth(before, ErrorKind::NotSupported),
         Some(Fault::Engine(call)) => driver.fail_nth(call, 0, ErrorKind::NotSupported),
+        Some(Fault::Update(kind)) => driver.fail_update_nth(0, kind),
         Some(Fault::Any(before, kind)) => driver.fail_any_nth(before, kind),
         Some(Fault::Lost(before, kind)) => driver.lose_device_at(before, kind),
     };
-    let hooks = Hooks { progress: &progress, fail: &fail, used: &|| Some(driver.used_bytes()) };
+    let held = || {
+        let taken = driver.taken_by_executables();
+        Some((driver.used_bytes() - taken, driver.executables()))
+    };
+    let hooks = Hooks { progress: &progress, fail: &fail, held: &held, node_bytes };
     let plan = match support {
         MemorySupport::Mapped { .. } if features.plans.is_some() => {
             let bounds = u.arbitrary::<u8>().unwrap_or_default();
@@ -152,7 +179,7 @@ pub fn graphs(data: &[u8], features: Features) {
         true => learned[usize::from(u.arbitrary::<u8>().unwrap_or_default() % 3)],
         false => PlanChoice::None,
     };
-    World::new(&driver, features, (plan, follows), hooks).run(u);
+    World::new(&driver, features, (plan, follows), hooks).run(u)
 }
 
 /// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
@@ -161,7 +188,7 @@ pub fn graphs(data: &[u8], features: Features) {
 /// # Panics
 /// Where the engine is wrong.
 pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
-    let hooks = Hooks { progress, fail: &|_| {}, used: &|| None };
+    let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 0 };
     World::new(driver, Features::LOANS, (None, PlanChoice::None), hooks)
         .run(Unstructured::new(data));
 }
@@ -182,27 +209,21 @@ impl<'a, P: Program> World<'a, P> {
         hooks: Hooks<'a>,
     ) -> Self {
         let config = Config::default().report_leaks(false);
-        let config = config.settings(Settings::default().plan(follows));
+        let history = if plan.is_none() { features.history } else { 0 };
+        let settings = Settings::default().plan(follows).history(history);
+        let config = config.settings(settings);
         let engine = Arc::new(Engine::new(driver.clone(), config));
-        let plans = plan.is_some();
-        let mut configs = [plan, None].map(|plan| match plan {
-            Some(plan) => PoolConfig::default().plan(plan),
-            None => PoolConfig::default(),
-        });
-        let homes = configs.each_mut().map(|config| Home {
-            pool: Pool::new(&engine, std::mem::take(config)),
-            lending: [(); STREAMS].map(|()| None),
-            used: Vec::new(),
-        });
+        let homes = [plan.clone(), None].map(|plan| Home::new(&engine, plan, features.streams));
         let idle = driver.create_stream().expect("there is room for it");
         Self {
             features,
-            plans,
+            plan,
             idle,
             driver: driver.clone(),
             engine,
             homes,
-            streams: [(); STREAMS].map(|()| driver.create_stream().expect("there is room for it")),
+            streams: (0..features.streams).map(|_| Stream::create(driver)).collect(),
+            gone_streams: Vec::new(),
             ended: false,
             graphs: Vec::new(),
             path: Vec::new(),
@@ -210,18 +231,21 @@ impl<'a, P: Program> World<'a, P> {
             at: 0,
             crossed: false,
             lent_all: false,
-            open: None,
+            open: Vec::new(),
+            begun: 0,
             blocks: Vec::new(),
             saved: Vec::new(),
             handles: Vec::new(),
             gone: Vec::new(),
             tag: 0,
             made: 0,
+            failed: false,
+            counts: Counts::default(),
             hooks,
         }
     }
 
-    fn run(mut self, mut u: Unstructured<'_>) {
+    fn run(mut self, mut u: Unstructured<'_>) -> Counts {
         for _ in 0..self.features.longest {
             if u.is_empty() {
                 break;
@@ -230,13 +254,19 @@ impl<'a, P: Program> World<'a, P> {
             self.step(&mut u).expect("missing bytes read as zeroes");
             crate::judge_tables(&self.engine);
             self.judge_held();
+            self.judge_budgets();
         }
-        self.finish();
+        self.finish()
+    }
+
+    /// Notes that something happened so many times.
+    fn count(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
     }
 
     /// Waits for all work, but while a stream captures, which that would ruin.
     fn judge_device(&mut self) -> bool {
-        if self.open.is_some() {
+        if !self.open.is_empty() {
             return false;
         }
         let done = self.driver.synchronize();
@@ -246,44 +276,9 @@ impl<'a, P: Program> World<'a, P> {
         true
     }
 
-    fn work(&self, stream: usize, inputs: &[Tagged], outputs: &[Tagged]) {
+    fn work(&self, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
         let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
-        self.driver.launch(self.streams[stream], work, false).expect("a legal launch");
-    }
-
-    fn is_capturing(&self, stream: StreamHandle) -> bool {
-        self.open.as_ref().is_some_and(|open| open.handle == stream)
-    }
-
-    /// A stream that does not capture.
-    fn free_stream(&self, u: &mut Unstructured<'_>) -> Result<usize> {
-        let stream = u.choose_index(STREAMS)?;
-        let captures = self.is_capturing(self.streams[stream]);
-        Ok(if captures { (stream + 1) % STREAMS } else { stream })
-    }
-
-    fn wait(&self, stream: StreamHandle, on: StreamHandle) {
-        if stream != on {
-            self.driver.wait(stream, on).expect("streams outside captures may wait");
-        }
-    }
-
-    /// Makes a stream come after all that the others were given, but for one that captures.
-    fn follow_all(&self, stream: usize) {
-        let others = self.streams.iter().filter(|&&other| !self.is_capturing(other));
-        others.for_each(|&other| self.wait(self.streams[stream], other));
-    }
-
-    /// Everything that streams are given from now on comes after what one was given.
-    fn all_follow(&mut self, stream: usize) {
-        for other in self.streams {
-            match self.is_capturing(other) {
-                true => {
-                    self.open.iter_mut().for_each(|open| open.behind.push(self.streams[stream]))
-                }
-                false => self.wait(other, self.streams[stream]),
-            }
-        }
+        self.driver.launch(stream.handle, work, false).expect("a legal launch");
     }
 
     /// Does something during which a call of the driver fails, sometimes; and whether that was so.
@@ -295,14 +290,17 @@ impl<'a, P: Program> World<'a, P> {
         let fault = match u.int_in_range(0..=59)? {
             before @ 0..=4 => Some(Fault::Host(before)),
             // A launch that cannot be marked waits for the device, which would ruin a capture.
-            5 if self.open.is_none() => Some(Fault::Engine(Call::RecordEvent)),
-            6 if self.open.is_none() => Some(Fault::Engine(Call::CreateEvent)),
+            5 if self.open.is_empty() => Some(Fault::Engine(Call::RecordEvent)),
+            6 if self.open.is_empty() => Some(Fault::Engine(Call::CreateEvent)),
             7 => Some(Fault::Engine(Call::QueryEvent)),
+            8..=13 if self.features.executables => Some(Fault::Update(ErrorKind::UpdateRefused)),
+            14 if self.features.executables => Some(Fault::Update(ErrorKind::NotSupported)),
             _ => None,
         };
         if fault.is_none() {
             return Ok((run(self), false));
         }
+        self.failed |= matches!(fault, Some(Fault::Host(_)));
         (self.hooks.fail)(fault);
         let done = run(self);
         (self.hooks.fail)(None);
@@ -311,7 +309,7 @@ impl<'a, P: Program> World<'a, P> {
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         match self.features.steps.draw(u)? {
-            Step::Begin if self.open.is_none() => self.begin(u)?,
+            Step::Begin if self.may_begin(u)? => self.begin(u)?,
             Step::Begin | Step::GoOn => self.go_on(u)?,
             Step::Launch => self.launch(u)?,
             Step::Run => self.launch_all(u)?,
@@ -324,7 +322,7 @@ impl<'a, P: Program> World<'a, P> {
                     // While a stream captures the host cannot wait for what fills inputs and reads outputs.
                     let filled = self.graphs.iter().any(|it| !it.inputs.is_empty());
                     let waits = filled || self.crossed || !self.graphs[row].outputs.is_empty();
-                    if self.open.is_none() || !waits {
+                    if self.open.is_empty() || !waits {
                         self.release(self.graphs[row].number);
                     }
                 }
@@ -341,52 +339,75 @@ impl<'a, P: Program> World<'a, P> {
                 self.launch_all(u)?;
             }
             Step::EndLending => {
-                let (home, stream) = (u.choose_index(POOLS)?, u.choose_index(STREAMS)?);
-                self.homes[home].lending[stream] = None;
+                let (home, slot) = (u.choose_index(POOLS)?, u.choose_index(self.streams.len())?);
+                self.homes[home].lending[slot] = None;
             }
             Step::Suspend => self.suspend(u)?,
             Step::Retire => self.retire(u)?,
             Step::Save => self.save(u)?,
             Step::Restore => self.restore(u)?,
-            Step::TakeOver if self.open.is_none() => self.take_over(u)?,
+            Step::Trim => {
+                self.engine.empty_cache().expect("the engine is sound");
+                self.judge_history();
+            }
+            Step::Replace => self.replace(u)?,
+            Step::Keep => self.keep_executables(u)?,
+            Step::Prepare => self.prepare(u)?,
+            Step::Pin => self.pin(u)?,
+            Step::ReleaseExecutables => self.release_executables(u)?,
+            Step::TakeOver if self.open.is_empty() => self.take_over(u)?,
             Step::TakeOver | Step::Progress => {
                 let stream = self.free_stream(u)?;
-                (self.hooks.progress)(self.streams[stream]);
+                (self.hooks.progress)(self.streams[stream].handle);
             }
         }
         Ok(())
     }
 
-    /// As much is lent as lies where graphs work, and as much is held as the driver says.
+    /// As much is lent as lies where graphs work, all that lives is counted, and as much is held as the driver says.
     fn judge_held(&self) {
         for home in 0..POOLS {
+            let told = self.homes[home].pool.statistics().expect("the pool is there");
             let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
             let lent: u64 = lent.map(|it| it.place.bytes.next_multiple_of(512)).sum();
-            let told = self.homes[home].pool.statistics().expect("the pool is there").lent;
-            let what = format!("{told} bytes are lent, {lent} lie where graphs work");
-            assert!(told == lent, "{what}");
+            let what = format!("{} bytes are lent, {lent} lie where graphs work", told.lent);
+            assert!(told.lent == lent, "{what}");
+            let outputs = self.graphs.iter().flat_map(|it| &it.outputs);
+            let outputs = outputs.chain(self.open.iter().flat_map(Open::live));
+            let outputs = outputs.filter(|it| it.home == home && it.id.is_some());
+            let blocks = self.blocks.iter().filter(|it| it.home == home).map(|it| it.place.bytes);
+            let all: Vec<u64> = outputs.map(|it| it.place.bytes).chain(blocks).collect();
+            assert_eq!((told.blocks, told.requested), (all.len(), all.iter().sum()));
         }
-        if let Some(used) = (self.hooks.used)() {
+        if let Some((used, _)) = (self.hooks.held)() {
             let all = self.engine.statistics().expect("the engine is sound").all;
             assert_eq!(all.reserved_bytes.current, used, "the driver holds something else");
         }
     }
 
+    /// The history leads to what there is, where all of it had memory from the first.
+    fn judge_history(&self) {
+        if self.plan.is_none() {
+            crate::judge_snapshot(&self.engine);
+        }
+    }
+
     /// A block of all that is free is taken over by a capture, used between launches and given back.
     fn take_over(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let stream = self.free_stream(u)?;
+        let slot = self.free_stream(u)?;
         while let Some(block) = self.blocks.pop() {
             self.free_block(&block);
         }
-        self.borrow_as(0, stream, Some(Lent::AllFree), u)?;
+        self.borrow_as(0, slot, Some(Lent::AllFree), u)?;
         if self.graphs.len() < self.features.most {
-            self.begin_on(*u.choose(&self.streams)?, 0, Vec::new(), u)?;
-            self.close(u)?;
+            let slot = self.free_stream(u)?;
+            self.begin_on(self.streams[slot], 0, (Vec::new(), None), u)?;
+            self.close(0, u)?;
         }
         let taken = |it: &Borrowed| it.kind == Kind::Output { adopted: true };
         if let Some(row) = self.blocks.iter().position(taken) {
-            let stream = self.free_stream(u)?;
-            self.use_taken(row, stream, u)?;
+            let slot = self.free_stream(u)?;
+            self.use_taken(row, self.streams[slot], u)?;
         }
         self.launch(u)?;
         self.launch(u)
@@ -399,7 +420,7 @@ impl<'a, P: Program> World<'a, P> {
     fn size(&self, u: &mut Unstructured<'_>) -> Result<u64> {
         let units = u64::from(1 + u.arbitrary::<u8>()? % 24);
         // Pieces of plans are of whole pages, which blocks fill or do not.
-        let odd = self.plans && u.ratio(1, 4)?;
+        let odd = self.plan.is_some() && u.ratio(1, 4)?;
         Ok(UNIT * units * if self.features.scarce { 1 } else { 8 } + if odd { 700 } else { 0 })
     }
 
@@ -410,39 +431,45 @@ impl<'a, P: Program> World<'a, P> {
 
     /// Launches every graph along its path.
     fn launch_paths(&mut self) {
+        let stream = self.streams[0];
         let numbers: Vec<u64> = self.graphs.iter().map(|it| it.number).collect();
         for number in numbers {
             self.run = self.path_of(number);
             for at in 0..self.run.len() {
                 self.at = at;
                 let row = self.row_of(self.run[at]).expect("paths name graphs that are there");
-                self.fill(row, 0);
-                let launched = self.submit(row, 0);
+                self.fill(row, stream);
+                let launched = self.submit(row, stream);
                 assert!(launched.is_ok(), "no block is left, and a launch is refused");
             }
             self.at = self.run.len();
         }
         self.judge_device();
+        self.judge_executables();
     }
 
     /// Ends everything, gives everything back and looks for what is missing. Says whether anything showed that the
     /// engine lacks a rule.
-    fn finish(mut self) {
-        self.abandon();
+    fn finish(mut self) -> Counts {
+        while !self.open.is_empty() {
+            self.abandon(0);
+        }
         self.judge_device();
         while let Some(block) = self.blocks.pop() {
             self.free_block(&block);
         }
         self.judge_device();
+        self.lift_budgets();
         self.launch_paths();
-        if self.plans {
+        if self.plan.is_some() {
             self.compact(0);
             self.launch_paths();
         }
         while let Some(made) = self.graphs.last() {
             self.release(made.number);
         }
-        let Self { homes, engine, driver, handles, .. } = self;
+        (0..POOLS).for_each(|home| self.note_executables(home));
+        let Self { homes, engine, driver, handles, counts, hooks, failed, .. } = self;
         let pools = homes.map(|home| home.pool);
         let mut waited = driver.synchronize().is_ok();
         pools.iter().for_each(|pool| waited &= pool.synchronize().is_ok());
@@ -456,8 +483,12 @@ impl<'a, P: Program> World<'a, P> {
             assert!(driver.synchronize().is_ok(), "the device answers");
             engine.empty_cache().expect("the engine is sound");
         }
+        if let Some((_, executables)) = (hooks.held)().filter(|_| !failed) {
+            assert_eq!(executables, 0, "executables were lost");
+        }
         let held = engine.statistics().expect("the engine is sound").all.reserved_bytes.current;
         assert_eq!(held, 0, "memory was lost");
+        counts
     }
 }
 

@@ -1,13 +1,17 @@
-//! What becomes of whole pools, and of streams.
+//! What becomes of whole pools.
+
+use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use regraph::driver::{HostApi, StreamHandle};
-use regraph::engine::{Checkpoint, CheckpointRefusal, Restored};
-use regraph::graphs::{Error, PoolRefusal, StreamRefusal};
+use regraph::engine::{Checkpoint, CheckpointRefusal, Engine, PoolConfig, Restored};
+use regraph::graphs::{Error, Pool, PoolRefusal};
+use regraph::plan::Options;
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
-use super::{World, POOLS, STREAMS};
+use super::executables::{Keeps, Launcher};
+use super::streams::Stream;
+use super::{Home, Shared, World, POOLS};
 
 /// So many checkpoints are kept.
 const MOST_SAVED: usize = 3;
@@ -20,11 +24,64 @@ pub(super) struct Saved {
     made: u64,
     path: Vec<u64>,
     /// Outputs that were live: whose, where, and on which stream; and blocks of work outside captures.
-    outputs: Vec<(u64, u64, (StreamHandle, bool))>,
+    outputs: Vec<(u64, u64, (Stream, bool))>,
     blocks: Vec<Borrowed>,
 }
 
+impl Saved {
+    /// A stream has ended.
+    pub(super) fn note_end(&mut self, stream: Stream) {
+        let outputs = self.outputs.iter_mut().map(|it| &mut it.2);
+        outputs.filter(|it| it.0 == stream).for_each(|it| it.1 = true);
+        self.blocks.iter_mut().filter(|it| it.stream == stream).for_each(|it| it.ended = true);
+    }
+}
+
+impl<P: Program> Home<P> {
+    /// A pool whose captures get their memory at their end where there is a plan for that.
+    pub(super) fn new(
+        engine: &Arc<Engine<Shared<P>>>,
+        plan: Option<Options>,
+        streams: usize,
+    ) -> Self {
+        let config = plan.map_or_else(PoolConfig::default, |it| PoolConfig::default().plan(it));
+        let lending = (0..streams).map(|_| None).collect();
+        let pool = Pool::new(engine, config);
+        Self { pool, lending, keeps: Keeps::default(), used: Vec::new() }
+    }
+}
+
 impl<P: Program> World<'_, P> {
+    /// A pool goes with all that uses it, which may run still, and another one takes its part.
+    pub(super) fn replace(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let home = u.choose_index(POOLS)?;
+        // Neither a capture under way nor what it reads, or would have the place of, is of the pool.
+        let freed_in = |it: &Borrowed| {
+            it.home == home
+                && (it.captured.is_some() || it.all_streams().any(|it| self.is_capturing(it)))
+        };
+        let used = self.open.iter().any(|open| open.homes[home] || open.crosses);
+        if used || self.blocks.iter().any(freed_in) {
+            return Ok(());
+        }
+        if !self.open.is_empty() && self.graphs.iter().any(|it| it.homes[home]) {
+            // While a stream captures the host cannot wait for what fills inputs and reads outputs.
+            return Ok(());
+        }
+        while let Some(made) = self.graphs.iter().find(|it| it.homes[home]) {
+            self.release(made.number);
+        }
+        let mine: Vec<Borrowed> = self.blocks.extract_if(.., |it| it.home == home).collect();
+        mine.iter().for_each(|block| self.free_block(block));
+        self.saved.retain(|it| it.home != home);
+        self.note_executables(home);
+        let plan = self.plan.clone().filter(|_| home == 0);
+        self.homes[home] = Home::new(&self.engine, plan, self.streams.len());
+        self.restart();
+        self.count("pools destroyed", 1);
+        Ok(())
+    }
+
     /// Suspends a pool and resumes it, where it has no blocks but graphs' own, or they may be lost.
     pub(super) fn suspend(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (home, discards) = (u.choose_index(POOLS)?, u.ratio(1, 3)?);
@@ -44,26 +101,32 @@ impl<P: Program> World<'_, P> {
                 let sound = discards || mine.all(|it| matches!(it.kind, Kind::Output { .. }));
                 assert!(sound, "blocks have lost what they held");
                 assert_eq!(pool.reserved().expect("the pool is there"), 0, "it holds memory");
-                let stream = u.choose_index(STREAMS)?;
+                let stream = self.streams[u.choose_index(self.streams.len())?];
                 if let Some(row) = self.graphs.iter().position(|it| it.homes[home]) {
                     let launched = self.submit(row, stream);
                     assert!(launched.is_err(), "a suspended pool launches");
+                    if let (Launcher::Pool(graph), true) =
+                        (&self.graphs[row].launcher, self.graphs[row].home == home)
+                    {
+                        let prepared = graph.prepare(stream.handle);
+                        assert!(prepared.is_err(), "a suspended pool prepares launches");
+                    }
                 }
-                let lend = pool.lend(self.streams[stream]);
+                let lend = pool.lend(stream.handle);
                 assert!(lend.is_err(), "a suspended pool lends");
                 pool.resume().expect("there is room for it");
+                self.count("pools that slept", 1);
                 self.restart();
                 for row in 0..self.blocks.len() {
                     let Borrowed { home: of, kind, stream: own, ended, .. } = self.blocks[row];
                     if of == home {
                         self.blocks[row].written = false;
                     }
-                    let slot = self.streams.iter().position(|&it| it == own && !ended);
-                    let (Some(slot), false) = (slot, matches!(kind, Kind::Output { .. })) else {
+                    if ended || matches!(kind, Kind::Output { .. }) {
                         continue;
-                    };
+                    }
                     if of == home {
-                        self.work(slot, &[], &[self.blocks[row].place]);
+                        self.work(own, &[], &[self.blocks[row].place]);
                         self.blocks[row].written = true;
                     }
                 }
@@ -81,55 +144,6 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
-    /// A stream is about to be destroyed, and another one takes its part.
-    pub(super) fn retire(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        let borrows = |it: &&Borrowed| it.is_lent() && !it.ended && !self.is_capturing(it.stream);
-        let borrower = self.blocks.iter().find(borrows).map(|it| it.stream);
-        let borrower = borrower.filter(|_| u.ratio(2, 3).unwrap_or_default());
-        let slot = match self.streams.iter().position(|&it| Some(it) == borrower) {
-            Some(slot) => slot,
-            None => self.free_stream(u)?,
-        };
-        self.homes.iter_mut().for_each(|home| home.lending[slot] = None);
-        let old = self.streams[slot];
-        let uses = |it: &&Borrowed| it.stream == old && !it.ended && it.written;
-        let used: Vec<(Tagged, Kind)> =
-            self.blocks.iter().filter(uses).map(|it| (it.place, it.kind)).collect();
-        used.iter().for_each(|(place, _)| self.work(slot, &[*place], &[]));
-        if used.iter().any(|(_, kind)| matches!(kind, Kind::Output { .. })) {
-            // As of every output, the host orders its uses before the launches of older graphs.
-            self.all_follow(slot);
-        }
-        match self.engine.retire_stream(old) {
-            Ok(()) => {}
-            Err(Error::Stream { why: StreamRefusal::InUse, .. }) => return Ok(()),
-            Err(error) => panic!("retire: {error}"),
-        }
-        self.ended = true;
-        self.streams[slot] = self.driver.create_stream().expect("there is room for it");
-        // What the others come after it comes after too.
-        let next = self.streams[(slot + 1) % STREAMS];
-        let other = if self.is_capturing(next) { self.streams[(slot + 2) % STREAMS] } else { next };
-        self.wait(self.streams[slot], other);
-        if self.lent_all {
-            self.wait(self.streams[slot], old);
-        }
-        let outputs = self.graphs.iter_mut().flat_map(|it| &mut it.outputs);
-        outputs.filter(|it| it.stream == old).for_each(|it| it.ended = true);
-        for saved in &mut self.saved {
-            saved.outputs.iter_mut().filter(|it| it.2 .0 == old).for_each(|it| it.2 .1 = true);
-        }
-        let saved = self.saved.iter_mut().flat_map(|it| &mut it.blocks);
-        let blocks = self.blocks.iter_mut().chain(saved);
-        blocks.filter(|it| it.stream == old).for_each(|it| it.ended = true);
-        if u.ratio(1, 2)? {
-            let gone = |it: &mut Borrowed| it.stream == old && !it.captured;
-            let gone: Vec<Borrowed> = self.blocks.extract_if(.., gone).collect();
-            gone.iter().for_each(|block| self.free_block(block));
-        }
-        Ok(())
-    }
-
     /// Takes a checkpoint of a pool.
     pub(super) fn save(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let home = u.choose_index(POOLS)?;
@@ -138,7 +152,7 @@ impl<P: Program> World<'_, P> {
         }
         let checkpoint = match self.engine.host().checkpoint(self.homes[home].pool.id()) {
             Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
-                if self.plans && home == 0 =>
+                if self.plan.is_some() && home == 0 =>
             {
                 return Ok(())
             }
@@ -165,7 +179,7 @@ impl<P: Program> World<'_, P> {
 
     /// Goes back to a checkpoint.
     pub(super) fn restore(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        if self.saved.is_empty() || self.open.is_some() {
+        if self.saved.is_empty() || !self.open.is_empty() {
             return Ok(());
         }
         let row = u.choose_index(self.saved.len())?;
@@ -174,19 +188,22 @@ impl<P: Program> World<'_, P> {
             self.judge_device();
             self.ended = false;
         } else {
-            self.follow_all(0);
-            self.all_follow(0);
+            self.follow_all(self.streams[0]);
+            self.all_follow(self.streams[0]);
         }
         let saved = self.saved.swap_remove(row);
         let restored =
             self.engine.host().restore(self.homes[saved.home].pool.id(), &saved.checkpoint);
         match restored {
-            Ok(restored) => self.note_restored(&saved, &restored),
+            Ok(restored) => {
+                self.count("checkpoints gone back to", 1);
+                self.note_restored(&saved, &restored);
+            }
             // Memory that the checkpoint names has gone back to the driver.
             Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. }) => return Ok(()),
             // A capture was planned there since.
             Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
-                if self.plans && saved.home == 0 =>
+                if self.plan.is_some() && saved.home == 0 =>
             {
                 return Ok(())
             }
@@ -204,6 +221,8 @@ impl<P: Program> World<'_, P> {
         self.blocks.retain(|it| it.home != home);
         let ended = before - self.blocks.len() + outputs;
         assert_eq!(restored.freed.len(), ended, "all blocks were ended");
+        let then = saved.outputs.len() + saved.blocks.len();
+        assert_eq!(restored.live.len(), then, "all that lived then lives");
         let all = || restored.freed.iter().chain(&restored.live);
         if self.has_graphs(home) {
             let places = all().map(|it| (it.address, it.address + it.bytes));
@@ -217,6 +236,8 @@ impl<P: Program> World<'_, P> {
                 .find_map(|it| it.outputs.iter_mut().find(|it| it.place.address == block.address));
             if let Some(output) = output {
                 output.id = Some(block.id);
+                // What these did is behind the restoration.
+                output.readers.clear();
                 continue;
             }
             let known = saved.blocks.iter().find(|it| it.place.address == block.address);
@@ -233,7 +254,7 @@ impl<P: Program> World<'_, P> {
                 ended,
                 readers: Vec::new(),
                 since: 0,
-                captured: false,
+                captured: None,
             });
         }
         // Of this pool the path is what it was; what reads outputs of others that are not on it is not either.
@@ -249,5 +270,6 @@ impl<P: Program> World<'_, P> {
         }
         self.path = path;
         self.restart();
+        self.judge_history();
     }
 }

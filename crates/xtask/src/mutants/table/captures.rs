@@ -55,7 +55,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What is left over in a heap is counted when a capture ends that gave something back there.",
         file: "src/engine/end.rs",
         edits: &[("if self.state.pools.heap(heap).free_pieces().0 > 0 {", "if false {")],
-        test: "random::many_graphs::compaction_takes_nothing_that_is_needed",
+        test: "random::graphs::compaction_takes_nothing_that_is_needed",
     },
     Mutant {
         name: "freed-elsewhere",
@@ -177,7 +177,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What waits no more is not looked at when its mark is reached.",
         file: "src/engine/streams.rs",
         edits: &[("parked.retain(|&it| it != number);", "")],
-        test: "random::lending::hosts_wait_for_what_pools_do_not_know_of",
+        test: "random::graphs::hosts_wait_for_what_pools_do_not_know_of",
     },
     Mutant {
         name: "owed-elsewhere",

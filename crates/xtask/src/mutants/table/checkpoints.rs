@@ -22,7 +22,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What a restoration frees in a pool with graphs is the graphs'.",
         file: "src/engine/checkpoints.rs",
         edits: &[("let users = tenure.users().of_block().or_graphs(has_graphs);", "let users = crate::heap::Users::Eager;")],
-        test: "checkpoints::restorations::every_path_of_a_tree_holds_its_own",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "restored-later",

@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Graphs keep inputs that a capture freed.",
         file: "src/engine/free.rs",
         edits: &[("heap.keep(range);", "")],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "kept-restored",
@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Graphs keep a lent block that a capture used until it was freed.",
         file: "src/engine/end.rs",
         edits: &[("waiting.users = Users::Graphs;", "waiting.users = waiting.users.or_graphs(true);")],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-blocks",
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "row.launch_behind(timelines.open_mark(stream));",
             "let _ = stream;",
         )],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-retired-work",
@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             row.launch_behind(timelines.open_mark(block.asked.stream));
         }",
         )],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-adoption",
@@ -200,14 +200,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Work on lent memory comes after the latest launch.",
         file: "src/graphs/lending.rs",
         edits: &[("if self.followed.get() != now {", "if false {")],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-early-again",
         rule: "Work on lent memory comes after launches since its stream first borrowed, too.",
         file: "src/graphs/lending.rs",
         edits: &[("if self.followed.get() != now {", "if self.followed.get().is_none() {")],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-order",
@@ -278,7 +278,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What lies where graphs work is known to be theirs while it is lent.",
         file: "src/engine/live_blocks.rs",
         edits: &[("Self::Lent(_) => Users::Lent,", "Self::Lent(_) => Users::Eager,")],
-        test: "random::lending::what_is_lent_is_no_one_elses_in_longer_programs",
+        test: "random::graphs::what_is_lent_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "lent-asleep",
