@@ -448,8 +448,7 @@ impl<'a, P: Program> World<'a, P> {
         self.judge_executables();
     }
 
-    /// Ends everything, gives everything back and looks for what is missing. Says whether anything showed that the
-    /// engine lacks a rule.
+    /// Ends everything, gives everything back and looks for what is missing.
     fn finish(mut self) -> Counts {
         while !self.open.is_empty() {
             self.abandon(0);
