@@ -42,22 +42,24 @@ struct Key {
 struct Bucket {
     key: Key,
     pool: PoolId,
+    /// The class that it is counted in.
+    class: usize,
     /// Rows that can be handed out.
     cached: Vec<u32>,
     /// How many rows are of this key.
     members: usize,
-    /// Whether it stands among those of its pool that are touched.
+    /// Whether it stands among those touched.
     touched: bool,
     /// The thread that the stream belongs to: the last that named it to the engine.
     thread: usize,
 }
 
-impl Bucket {
-    /// The class that it is counted in.
-    #[inline]
-    fn class(&self) -> usize {
-        class(is_small(self.key.bytes))
-    }
+/// The buckets of a pool.
+#[derive(Debug, Default)]
+struct PoolBuckets {
+    all: Vec<u32>,
+    /// Those that had something to hand out since leases were last taken back.
+    touched: Vec<u32>,
 }
 
 /// So many sizes are kept: their tables are at hand when the size is asked for again.
@@ -114,8 +116,8 @@ pub(super) struct StreamCache {
     by_key: Map<Key, u32>,
     /// Where there are more sizes than this, those are searched for that nothing is left of.
     most_sizes: usize,
-    /// By the row of their pool: buckets that had something to hand out since leases were last taken back.
-    touched: Vec<Vec<u32>>,
+    /// By the row of their pool.
+    by_pool: Vec<PoolBuckets>,
     /// The bucket that was used last.
     latest: u32,
     counted: Counters,
@@ -149,7 +151,7 @@ impl StreamCache {
             vacant_buckets: Vec::new(),
             by_key: new_map(),
             most_sizes: KEPT_SIZES,
-            touched: Vec::new(),
+            by_pool: Vec::new(),
             latest: 0,
             counted: Counters::default(),
             next: 0,
@@ -180,7 +182,7 @@ impl StreamCache {
             // The engine is to learn that the stream has passed to another thread.
             return None;
         }
-        let class = bucket.class();
+        let class = bucket.class;
         if within && !self.counted.get(pool.row()).can_take(class, bytes, requested) {
             return None;
         }
@@ -228,7 +230,7 @@ impl StreamCache {
         if from.is_some_and(|from| from != stream) {
             return Given::Undecided;
         }
-        let (pool, class) = (bucket.pool.row(), bucket.class());
+        let (pool, class) = (bucket.pool.row(), bucket.class);
         if within && !self.counted.get(pool).can_give(class, bytes) {
             return Given::Undecided;
         }
@@ -241,7 +243,7 @@ impl StreamCache {
         bucket.cached.push(id.slot);
         if !bucket.touched {
             bucket.touched = true;
-            self.touched[pool].push(row.bucket);
+            self.by_pool[pool].touched.push(row.bucket);
         }
         self.latest = row.bucket;
         self.hearing.note(Demand::Free { block: id.number() });
@@ -306,7 +308,7 @@ impl StreamCache {
         self.next += 1;
         let row = LeaseRow { state: RowState::Live, number: self.next, address, bucket, lease };
         let slot = enter_vacant(&mut self.rows, &mut self.vacant, row);
-        let class = self.buckets[bucket as usize].class();
+        let class = self.buckets[bucket as usize].class;
         let within = self.counted.rise(pool.row()).enter(class, bytes, requested);
         let id = self.id(slot, self.next);
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
@@ -346,19 +348,23 @@ impl StreamCache {
     pub(super) fn give_up(&mut self, id: BlockId) -> Option<(CacheLease, bool)> {
         let requested = self.live(id)?.asked.requested;
         let row = &self.rows[id.slot as usize];
+        let Bucket { key: Key { bytes, .. }, pool, class, .. } = self.buckets[row.bucket as usize];
+        let within = self.counted.change(pool.row()).leave(class, bytes, requested);
         let (number, retired) = (row.bucket, row.state == RowState::Retired);
-        let bucket = &mut self.buckets[number as usize];
-        bucket.members -= 1;
-        let (key, class) = (bucket.key, bucket.class());
-        let counter = self.counted.change(bucket.pool.row());
-        let within = counter.leave(class, key.bytes, requested);
         self.hearing.note(Demand::Free { block: id.number() });
         let row = vacate(&mut self.rows, &mut self.vacant, id.slot);
+        self.buckets[number as usize].members -= 1;
         let CacheLease { asked, uses, .. } = &mut self.rows[id.slot as usize].lease;
         let lease = CacheLease { row, asked: asked.take(), uses: std::mem::take(uses) };
         if retired && self.buckets[number as usize].members == 0 {
             // No request names its stream again.
-            self.drop_empty(|it| *it == key);
+            let Bucket { key, pool, .. } = self.buckets[number as usize];
+            self.by_key.remove(&key);
+            let of_pool = &mut self.by_pool[pool.row()];
+            of_pool.all.retain(|&it| it != number);
+            of_pool.touched.retain(|&it| it != number);
+            self.vacant_buckets.push(number);
+            self.latest = u32::MAX;
         }
         Some((lease, within))
     }
@@ -388,7 +394,7 @@ impl StreamCache {
     ) {
         match pool {
             Some(pool) => self.drain_pool(pool.row(), &wanted, leases),
-            None => (0..self.touched.len()).for_each(|row| self.drain_pool(row, &wanted, leases)),
+            None => (0..self.by_pool.len()).for_each(|row| self.drain_pool(row, &wanted, leases)),
         }
         if self.by_key.len() > self.most_sizes {
             self.drop_empty(|_| true);
@@ -403,7 +409,8 @@ impl StreamCache {
         wanted: &impl Fn(StreamHandle, bool) -> bool,
         leases: &mut Leases,
     ) {
-        let Some(touched) = self.touched.get_mut(row) else { return };
+        let Some(of_pool) = self.by_pool.get_mut(row) else { return };
+        let mut touched = std::mem::take(&mut of_pool.touched);
         touched.retain(|&number| {
             let bucket = &mut self.buckets[number as usize];
             let Key { stream, bytes, .. } = bucket.key;
@@ -412,12 +419,13 @@ impl StreamCache {
             }
             bucket.touched = false;
             bucket.members -= bucket.cached.len();
-            self.counted.change(row).drop_cached(bucket.class(), bucket.cached.len());
+            self.counted.change(row).drop_cached(bucket.class, bucket.cached.len());
             while let Some(slot) = bucket.cached.pop() {
                 leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
             }
             false
         });
+        self.by_pool[row].touched = touched;
     }
 
     /// Forgets a pool that is gone: its row will be another's.
@@ -426,21 +434,30 @@ impl StreamCache {
         pool: PoolId,
         peaks: impl FnOnce() -> MutexGuard<'a, Peaks>,
     ) {
-        if pool.row() < self.touched.len() {
-            self.drop_empty(|key| key.pool == pool.name());
-            debug_assert!(self.touched[pool.row()].is_empty(), "a pool with blocks is not gone");
-            self.counted.forget_pool(pool.row(), &mut peaks());
+        let Some(of_pool) = self.by_pool.get_mut(pool.row()) else { return };
+        of_pool.touched.clear();
+        let numbers = std::mem::take(&mut of_pool.all);
+        for &number in &numbers {
+            let bucket = &self.buckets[number as usize];
+            debug_assert!(bucket.members == 0, "a pool with blocks is not gone");
+            self.by_key.remove(&bucket.key);
         }
+        self.vacant_buckets.extend(numbers);
+        self.latest = u32::MAX;
+        self.counted.forget_pool(pool.row(), &mut peaks());
     }
 
     /// Forgets such keys of which nothing is left.
     fn drop_empty(&mut self, unwanted: impl Fn(&Key) -> bool) {
-        let Self { by_key, touched, buckets, vacant_buckets, latest, .. } = self;
+        let Self { by_key, by_pool, buckets, vacant_buckets, latest, .. } = self;
         let goes = |number: u32| {
             let bucket = &buckets[number as usize];
             bucket.members == 0 && unwanted(&bucket.key)
         };
-        touched.iter_mut().for_each(|touched| touched.retain(|&number| !goes(number)));
+        for of_pool in by_pool {
+            of_pool.all.retain(|&number| !goes(number));
+            of_pool.touched.retain(|&number| !goes(number));
+        }
         by_key.retain(|_, &mut number| {
             let gone = goes(number);
             if gone {
@@ -477,12 +494,13 @@ impl StreamCache {
 
     fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
         self.counted.reach(pool.row());
-        if self.touched.len() <= pool.row() {
-            self.touched.resize_with(pool.row() + 1, Vec::new);
+        if self.by_pool.len() <= pool.row() {
+            self.by_pool.resize_with(pool.row() + 1, PoolBuckets::default);
         }
         let bucket = Bucket {
             key,
             pool,
+            class: class(is_small(key.bytes)),
             cached: Vec::new(),
             members: 0,
             touched: false,
@@ -490,6 +508,7 @@ impl StreamCache {
         };
         let number = enter_vacant(&mut self.buckets, &mut self.vacant_buckets, bucket);
         self.by_key.insert(key, number);
+        self.by_pool[pool.row()].all.push(number);
         number
     }
 
@@ -546,18 +565,19 @@ impl StreamCache {
             let (live, requested) = (i64::from(row.is_live()), row.lease.asked.requested as i64);
             let bytes = live * bucket.key.bytes as i64;
             let of_row = [live, bytes, live * requested, 1 - live, -bytes];
-            let sums = &mut counted[pool][bucket.class()];
+            let sums = &mut counted[pool][bucket.class];
             sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
         let buckets = self.buckets.len();
         let vacant = times(self.vacant_buckets.iter().map(row), buckets)?;
-        let all = times(self.by_key.values().map(row), buckets)?;
-        let touched = times(self.touched.iter().flatten().map(row), buckets)?;
+        let all = times(self.by_pool.iter().flat_map(|it| it.all.iter().map(row)), buckets)?;
+        let touched = self.by_pool.iter().flat_map(|it| it.touched.iter().map(row));
+        let touched = times(touched, buckets)?;
         let listed = all.into_iter().zip(touched).zip(vacant.into_iter().zip(members));
         for ((at, bucket), (listed, (vacant, members))) in (0..).zip(&self.buckets).zip(listed) {
             let known = self.by_key.get(&bucket.key) == Some(&at);
             if vacant > 0 {
-                let unused = vacant == 1 && self.latest != at && members == 0;
+                let unused = vacant == 1 && !known && self.latest != at && members == 0;
                 holds!(unused && listed == (0, 0), "vacant {vacant} times, and in use: {bucket:?}");
                 continue;
             }
