@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn messages_name_calls_of_c() {
-        for file in ["error.rs", "engine/oom.rs", "engine/sharing.rs"] {
+        for file in ["error.rs", "engine/oom.rs", "heap/sharing.rs"] {
             let texts = texts(file);
             assert!(in_c(texts.clone()) != texts, "{file} has none to put in place");
             let told = in_c(texts);

@@ -44,7 +44,7 @@ def test_messages_name_calls_of_python():
         *("Pool::suspend_discarding_all", "Pool::suspend_discarding_outputs"),
         *("Pool::resume", "Pool::compact"),
     }
-    for name in ("error.rs", "engine/oom.rs", "engine/sharing.rs"):
+    for name in ("error.rs", "engine/oom.rs", "heap/sharing.rs"):
         lines = (root / "src" / name).read_text().splitlines()
         code = "\n".join(line.strip() for line in lines if not line.strip().startswith("//"))
         told = code.replace("\\\n", "")
