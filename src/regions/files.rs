@@ -169,16 +169,17 @@ fn number_of(file: &std::fs::Metadata) -> Option<(u64, u64)> {
 pub(super) struct Turn(#[allow(dead_code, reason = "it is unlocked when it is closed")] File);
 
 impl Turn {
-    /// Waits until no other process writes there. None where that takes more than [`PATIENCE`], or the system has no such
-    /// locks there: then what is written is shared with none.
-    pub(super) fn wait(backup: &Backup) -> Option<Self> {
+    /// Waits until no other process writes there, as long as that may take for so many bytes. None where it takes longer,
+    /// or the system has no such locks there: then what is written is shared with none.
+    pub(super) fn wait(backup: &Backup, bytes: u64) -> Option<Self> {
         let Backup::Shared(path) = backup else { return None };
         let folder = File::open(folder_of(path)).ok()?;
+        let patience = PATIENCE + Duration::from_secs(bytes / SLOWEST);
         let begun = Instant::now();
         loop {
             match folder.try_lock() {
                 Ok(()) => return Some(Self(folder)),
-                Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < patience => {
                     thread::sleep(PAUSE);
                 }
                 Err(_) => return None,
@@ -187,9 +188,11 @@ impl Turn {
     }
 }
 
-/// So long a process waits for another to write what both may keep.
+/// So long a process waits for another to write what both may keep,
 const PATIENCE: Duration = Duration::from_secs(60);
-/// And looks so often.
+/// and a second more for so many bytes.
+const SLOWEST: u64 = 128 << 20;
+/// It looks so often.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Where contents go.

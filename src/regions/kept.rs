@@ -331,7 +331,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
             }
         }
         // One process at a time writes; what it has written meanwhile may be what this one would.
-        let mut turn = Turn::wait(backup);
+        let mut turn = Turn::wait(backup, filed.end);
         let latest = BackupFile::shared(backup, region)
             .filter(|latest| found.as_ref().is_none_or(|found| !latest.is(found)));
         if let Some(latest) = latest {

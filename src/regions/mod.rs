@@ -70,9 +70,9 @@ pub enum Backup {
     /// It is kept in this file, which other processes may name too, so that workers with the same weights keep them once.
     /// A process that goes to sleep compares what its blocks hold with the file, byte by byte. If all is the same, the
     /// process writes nothing and keeps the file open until the region is awake. If not, or if there is no file, the process
-    /// writes one and puts it in the other's place. While another process writes, this one waits, up to a minute, and then
-    /// compares with the new file; if that differs too, this process keeps its contents in a file without a name, as with
-    /// [`Backup::File`].
+    /// writes one and puts it in the other's place. While another process writes, this one waits, for up to a minute and a
+    /// second for each 128 MiB, and then compares with the new file; if that differs too, this process keeps its contents in
+    /// a file without a name, as with [`Backup::File`].
     ///
     /// Each region of a process needs a file of its own. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
     /// processes share. It stays until the host removes it, which does not concern processes that keep it open. **The host
