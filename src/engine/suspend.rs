@@ -795,7 +795,7 @@ impl Held {
 pub(crate) struct Movement<'a, D: Driver> {
     engine: &'a Engine<D>,
     call: &'static str,
-    /// Who keeps what they hold, by number; `None` where nobody does.
+    /// Who keeps what they hold, by number; `None` where their contents are lost.
     by: Option<u64>,
     pools: Vec<PoolId>,
     /// Of the regions that sleep or wake; of a pool by itself none does.
@@ -807,7 +807,7 @@ pub(crate) struct Movement<'a, D: Driver> {
 }
 
 impl<'a, D: Driver> Movement<'a, D> {
-    /// A pool by itself, whose contents nobody keeps.
+    /// A pool by itself, whose contents are lost.
     fn of_pool(engine: &'a Engine<D>, pool: PoolId, by: By, bytes: u64) -> Self {
         let (tags, turned) = (Vec::new(), Vec::new());
         Self { engine, call: by.call, by: None, pools: vec![pool], tags, turned, bytes }

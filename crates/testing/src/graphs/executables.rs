@@ -109,7 +109,7 @@ impl<P: Program> World<'_, P> {
         }
     }
 
-    /// Nothing is left of executables that nobody needs, and figures tell what there is. All work is done.
+    /// No executable is left that no graph needs, and figures tell what there is. All work is done.
     pub(super) fn judge_executables(&self) {
         let mut known = self.handles.len();
         for (at, home) in self.homes.iter().enumerate() {
