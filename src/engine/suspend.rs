@@ -120,15 +120,17 @@ impl<D: Driver> Engine<D> {
     /// Suspends a pool in its owner's name or by its own, with what blocks of no graph hold or not.
     pub(crate) fn suspend(&self, pool: PoolId, discarding: bool, by: By) -> Result<u64, Error> {
         let loss = if discarding { Loss::Accepted } else { Loss::Refused };
-        let movement = self.change(|locked| {
+        // In one hold of the lock: another call may open the pool, and hand memory of it out, as soon as it is released.
+        self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            let bytes = locked.state.pools.reserved(pool);
+            let movement = Movement::of_pool(self, pool, by, locked.state.pools.reserved(pool));
             if locked.may_be_suspended(pool, loss, by.call)? {
                 locked.shut(pool);
             }
-            Ok(Movement::of_pool(self, pool, by, bytes))
-        })?;
-        movement.leave(&mut NothingKept)
+            let gone = locked.give_away(pool, &mut NothingKept, by.call);
+            gone.inspect_err(|_| movement.reopen(locked, &[]))?;
+            Ok(movement.end_leaving(locked))
+        })
     }
 
     /// Resumes a pool in its owner's name or by its own.
@@ -847,14 +849,17 @@ impl<'a, D: Driver> Movement<'a, D> {
                 return Err(error);
             }
         }
-        self.engine.change(|locked| {
-            let reserved = |&pool: &PoolId| locked.state.pools.reserved(pool);
-            let left: u64 = self.pools.iter().map(reserved).sum();
-            let went = self.bytes.saturating_sub(left);
-            locked.end_movement(&self.pools);
-            self.say(locked.state, ("is suspended", "sleep", "went"), went);
-            Ok(went)
-        })
+        self.engine.change(|locked| Ok(self.end_leaving(locked)))
+    }
+
+    /// Says that all has gone, and returns how many bytes went.
+    fn end_leaving(&self, locked: &mut Locked<'_, D>) -> u64 {
+        let reserved = |&pool: &PoolId| locked.state.pools.reserved(pool);
+        let left: u64 = self.pools.iter().map(reserved).sum();
+        let went = self.bytes.saturating_sub(left);
+        locked.end_movement(&self.pools);
+        self.say(locked.state, ("is suspended", "sleep", "went"), went);
+        went
     }
 
     /// Brings the memory of the pools back, and what their live blocks held, some pieces in each hold of the engine's
@@ -878,11 +883,16 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Err(error), Ok(())) => Err(error),
         };
         for &pool in &self.pools {
-            // What one holds of which nothing has gone is nowhere else.
-            let goes = self.engine.lock().is_ok_and(|state| state.pools.is_suspended(pool));
-            if goes {
-                // What cannot go now stays as it is, and goes or is used at the next call.
-                let _ = self.give_away(pool, &mut Back(Pace::default()));
+            let mut back = Back(Pace::default());
+            // Each hold looks: what a pool holds of which nothing has gone is nowhere else, and another call may have
+            // opened a pool by itself. What cannot go now stays as it is, and goes or is used at the next call.
+            let mut give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool)
+            {
+                true => locked.give_away(pool, &mut back, self.call),
+                false => Ok(true),
+            };
+            while self.engine.change(&mut give).is_ok_and(|gone| !gone) {
+                self.engine.state.let_others();
             }
         }
         let failed = self.engine.change(|locked| {

@@ -378,3 +378,42 @@ fn a_suspended_pool_is_shut() {
     };
     shuttle::check_random(run, RUNS / 4);
 }
+
+/// A pool that one thread suspends and another resumes: what is handed out of it meanwhile keeps its memory.
+#[test]
+fn a_pool_that_is_resumed_while_it_is_suspended_keeps_what_lives() {
+    let run = || {
+        let stage = Stage::new(64);
+        let stream = stage.stream();
+        stage.engine.free(stage.engine.allocate(stage.pool, 2 * MIB, stream).unwrap().id).unwrap();
+        stage.engine.wait_for_device().unwrap();
+        let suspends = spawn(&stage, |stage| {
+            for _ in 0..3 {
+                match stage.engine.host().suspend_discarding_outputs(stage.pool) {
+                    Ok(_) | Err(Error::Pool { .. }) => thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        let resumes = spawn(&stage, move |stage| {
+            for _ in 0..3 {
+                stage.engine.host().resume_pool(stage.pool).unwrap();
+                let Ok(block) = stage.engine.allocate(stage.pool, 2 * MIB, stream) else {
+                    continue;
+                };
+                for _ in 0..4 {
+                    thread::yield_now();
+                    assert!(
+                        !stage.engine.host().is_suspended(stage.pool).unwrap(),
+                        "a block lives"
+                    );
+                    assert!(stage.driver.used_bytes() >= 2 * MIB);
+                }
+                stage.engine.free(block.id).unwrap();
+            }
+        });
+        [suspends, resumes].into_iter().for_each(|thread| thread.join().unwrap());
+        stage.engine.host().verify().unwrap();
+    };
+    shuttle::check_random(run, RUNS);
+}
