@@ -231,7 +231,7 @@ def test_a_loan_of_another_process_is_given_back(lends, native, monkeypatch):
         def __init__(self, memory):
             self.memory = memory
 
-    monkeypatch.setattr(lending._Memory, "tensor", Tensor)
+    monkeypatch.setattr(lending._Memory, "tensor", lambda memory: Tensor(memory))
     with regraph.torch.take_loan(b"the handle", device=0) as loan:
         assert native.calls == [("take_loan", 0, b"the handle")]
         memory = loan.tensor.memory.__cuda_array_interface__
