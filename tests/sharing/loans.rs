@@ -160,9 +160,102 @@ fn a_launch_finds_out_that_a_loan_is_back() {
     while ours.state(&loan) != LoanState::Back {
         thread::yield_now();
     }
-    assert_eq!(ours.lent(), BYTES, "its block is freed by the next call that it matters to");
     ours.sound();
     assert_eq!(ours.lent(), 0);
+}
+
+/// A host that waits until nothing is lent need not launch to find out.
+#[test]
+fn what_is_lent_is_told_without_loans_that_are_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    while ours.lent() > 0 {
+        thread::yield_now();
+    }
+    ours.sound();
+}
+
+/// Going back to a checkpoint would end the block that another process has.
+#[test]
+fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    let refused = ours.host.plugin.checkpoint(0, POOL).unwrap_err();
+    assert!(matches!(refused, Error::OnLoan { call: "checkpoint", key: POOL }), "{refused}");
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    ours.host.plugin.checkpoint(0, POOL).unwrap();
+    let refused = ours.lend(BYTES).unwrap_err();
+    assert!(matches!(refused, Error::NothingLent { .. }), "{refused}");
+    ours.sound();
+}
+
+/// The pool lends nothing from then on, but what it has lent counts.
+#[test]
+fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    for _ in 0..2 {
+        let refused = ours.host.plugin.launches_elsewhere(POOL).unwrap_err();
+        assert!(refused.to_string().contains("lent"), "{refused}");
+        assert!(ours.is_held_back());
+    }
+    // A capture that is not announced.
+    let captures = ours.host.stream();
+    ours.host.begin(captures, POOL);
+    ours.host.used(captures);
+    ours.host.end(captures, POOL);
+    assert!(ours.is_held_back());
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    ours.host.plugin.launches_elsewhere(POOL).unwrap();
+    assert!(ours.lend(BYTES).is_err(), "a graph may be launched unseen");
+    ours.sound();
+}
+
+/// By its address, at which another block lies when the loan comes back.
+#[test]
+fn a_block_that_its_host_has_freed_is_freed_once() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    ours.host.free(ours.temporary);
+    let another = ours.lend(BYTES).unwrap();
+    assert!(ours.recall(&loan, Duration::ZERO));
+    assert_eq!(ours.lent(), BYTES, "the other one is lent still");
+    assert!(ours.is_held_back());
+    assert!(ours.recall(&another, Duration::ZERO));
+    ours.sound();
+}
+
+/// The lender asks for a loan at the moment at which it is taken.
+#[test]
+fn a_loan_that_is_taken_and_called_back_at_once_is_one_or_the_other() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let theirs = host_on(&driver, exportable());
+    for _ in 0..50 {
+        let loan = ours.lend(BYTES).unwrap();
+        thread::scope(|scope| {
+            let takes = scope.spawn(|| theirs.plugin.take_loan(0, &loan.handle));
+            let mut back = ours.recall(&loan, Duration::ZERO);
+            if let Ok(taken) = takes.join().unwrap() {
+                assert!(theirs.plugin.has_loan(taken.id));
+                theirs.plugin.give_back_loan(taken.id).unwrap();
+                assert!(!theirs.plugin.has_loan(taken.id));
+                back = ours.recall(&loan, LONG);
+            }
+            assert!(back);
+        });
+    }
+    ours.sound();
 }
 
 #[test]
@@ -396,6 +489,10 @@ fn handles_that_name_no_loan_are_refused() {
     let mut handle = loan.handle.clone();
     handle[7] += 1;
     assert!(matches!(refused(&handle), HandleError::OtherVersion { .. }));
+    // A block beyond the memory that it lies on.
+    let mut handle = loan.handle.clone();
+    handle[20] = 1;
+    assert!(matches!(refused(&handle), HandleError::Damaged(_)));
     // A loan that there never was.
     let mut handle = loan.handle.clone();
     handle[8] = 77;

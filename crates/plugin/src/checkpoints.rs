@@ -3,6 +3,7 @@
 use regraph::driver::Transfer;
 use regraph::engine::{Checkpoint, PoolId};
 use regraph::snapshot::Action;
+use regraph::tell_later;
 
 use super::device::Device;
 use super::history::LiveBlock;
@@ -24,12 +25,20 @@ impl<D: Transfer> Plugin<D> {
     /// map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
     ///
     /// # Errors
-    /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a
-    /// pool with a capture that got its memory at its end among them.
+    /// [`Error::UnknownPool`]; [`Error::OnLoan`], since going back would end the loan's block; those of
+    /// [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a pool with a capture that got its memory at its end among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
-        let pool = self.settled_pool(device, key, "checkpoint")?;
-        let checkpoint = self.device(device)?.engine.host().checkpoint(pool)?;
-        if let Some(private) = self.device(device)?.pools().private.get_mut(&key) {
+        const CALL: &str = "checkpoint";
+        let pool = self.settled_pool(device, key, CALL)?;
+        let number = device;
+        let device = self.device(device)?;
+        let _told = tell_later();
+        // A restoration ends all blocks of the pool: none is lent to another process from now on.
+        let _begins = device.begins_captures();
+        #[cfg(target_os = "linux")]
+        self.require_no_loan(number, key, CALL)?;
+        let checkpoint = device.engine.host().checkpoint(pool)?;
+        if let Some(private) = device.pools().private.get_mut(&key) {
             private.checkpointed = true;
         }
         Ok(checkpoint)
@@ -81,6 +90,8 @@ impl<D: Transfer> Plugin<D> {
 
     /// A pool by its name, once captures into it are ended whose end the host has not told.
     fn settled_pool(&self, device: u32, key: PoolKey, call: &'static str) -> Result<PoolId, Error> {
+        #[cfg(target_os = "linux")]
+        self.settle_loans();
         let device = self.device(device)?;
         let mut pools = device.pools();
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;

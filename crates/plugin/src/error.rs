@@ -94,8 +94,9 @@ pub enum Error {
     },
     /// The graphs of a pool have nothing to lend another process.
     #[error(
-        "lend_to_process: pool ({}, {}) lends no {bytes} bytes now: graphs of it leave none in one place between their \
-         launches, or one is being launched, or launches may go unseen (a message says so)",
+        "lend_to_process: pool ({}, {}) lends no {bytes} bytes now: its graphs leave none in one place between their \
+         launches (with plan:exact none at all); or a graph of it is being launched or captured, it sleeps, a checkpoint \
+         was taken of it, or graphs of it may be launched unseen, which a message says",
         .key.0, .key.1
     )]
     NothingLent {
@@ -104,11 +105,22 @@ pub enum Error {
         /// What was asked for.
         bytes: u64,
     },
-    /// A loan of another process cannot be had, or not be waited for.
+    /// A loan of another process cannot be had.
     #[error("take_loan: {why}")]
     NotTaken {
         /// Why.
         why: String,
+    },
+    /// Another process has a loan of a pool.
+    #[error(
+        "{call}: a loan of pool ({}, {}) to another process is not over; call it back first (recall_loan)",
+        .key.0, .key.1
+    )]
+    OnLoan {
+        /// The plug-in's call.
+        call: &'static str,
+        /// The pool's name.
+        key: PoolKey,
     },
     /// There is no loan of this name.
     #[error("{call}: there is no such loan; was it given back before?")]

@@ -121,7 +121,7 @@ impl<D: Transfer> Device<D> {
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });
     }
 
-    /// Enters a block that a pool has lent, and tells of it where someone watches.
+    /// Enters a block that a pool has lent to another process, and tells of it where someone watches.
     pub(super) fn enter_lent(&self, block: &Block, bytes: u64, stream: StreamHandle, key: PoolKey) {
         match self.watch.is_on() {
             true => self.enter_watched(block, bytes, stream, key),

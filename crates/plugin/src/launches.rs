@@ -162,7 +162,7 @@ impl<D: Transfer> Plugin<D> {
             let pools = device.pools();
             let Some(private) = pools.private.get(&key) else { continue };
             device.engine.host().require_awake(private.pool, call)?;
-            if private.launches.are_told() {
+            if private.launches.are_told() || private.launches.have_lent() {
                 launch.lends = Some((device, private.pool));
             }
         }

@@ -24,6 +24,8 @@ pub(super) struct Launches {
     borrowers: Vec<StreamHandle>,
     /// Whether it was said that the pool lends nothing.
     said: bool,
+    /// Whether the pool has lent memory: blocks may be in it still where it lends no more.
+    lent: bool,
 }
 
 /// Of which launches there is an event, or a wait for the device.
@@ -92,6 +94,11 @@ impl Launches {
         matches!(self.known, Known::Since(_) | Known::All)
     }
 
+    /// Whether blocks may lie in memory that the pool has lent.
+    pub(super) fn have_lent(&self) -> bool {
+        self.lent
+    }
+
     /// Has those that begin from now on marked. Gives a number for [`Launches::see_all`] where those before are to be
     /// waited for.
     fn begin_telling(&mut self) -> Option<u64> {
@@ -134,6 +141,8 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn begin_borrowing(&self, device: u32, key: PoolKey, lent: Lent) -> Result<u64, Error> {
         const CALL: &str = "begin_borrowing";
+        #[cfg(target_os = "linux")]
+        self.settle_loans();
         // A graph does not say on which device it is launched, only of which pool it is.
         let named = self.devices().filter(|it| it.pools().private.contains_key(&key)).count();
         let device = self.device(device)?;
@@ -187,6 +196,8 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn lent_bytes(&self, device: u32, key: PoolKey) -> Result<u64, Error> {
+        #[cfg(target_os = "linux")]
+        self.settle_loans();
         let device = self.device(device)?;
         let pool = device.pools().private.get(&key).map(|private| private.pool);
         let pool = pool.ok_or(Error::UnknownPool { call: "lent_bytes", key })?;
@@ -200,17 +211,21 @@ impl<D: Transfer> Plugin<D> {
     /// [`engine::PoolRefusal::BlocksLent`]; [`engine::Error::DeviceCaptures`], where a wait would ruin a capture:
     /// no graph may be launched so.
     pub fn launches_elsewhere(&self, key: PoolKey) -> Result<(), Error> {
+        #[cfg(target_os = "linux")]
+        self.settle_loans();
         for device in self.devices() {
             let mut pools = device.pools();
             let Some(private) = pools.private.get_mut(&key) else { continue };
-            let told = private.launches.are_told();
-            private.launches.lose_sight(key, Unseen::GivenAway);
-            if !told {
-                continue;
+            let has_lent = private.launches.are_told() || private.launches.have_lent();
+            if has_lent {
+                // Before it is too late to refuse: with the lock held no more is lent.
+                device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;
             }
-            device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;
+            private.launches.lose_sight(key, Unseen::GivenAway);
             drop(pools);
-            device.wait_for_all("launches_elsewhere")?;
+            if has_lent {
+                device.wait_for_all("launches_elsewhere")?;
+            }
         }
         Ok(())
     }
@@ -249,6 +264,7 @@ impl<D: Transfer> Device<D> {
             Err(engine::Error::Pool { why: engine::PoolRefusal::Suspended { .. }, .. }) => None,
             lent => lent?,
         };
+        launches.lent |= block.is_some();
         if block.is_some() && !launches.borrowers.contains(&stream) {
             launches.borrowers.push(stream);
         }

@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::Lent;
+use regraph::engine::{Block, BlockId, Lent};
 use regraph::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Rank};
 use regraph::tell_later;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{recv, recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{send, sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{getpid, pidfd_open, PidfdFlags};
 
 use super::fetch::connected;
 use super::handle::{Handle, LoanHandle, Sender};
 use super::offer::{is_trusted, GONE, HERE, PATIENCE};
 use super::{Error, HandleError, OpenedId, Plugin};
-use crate::pools::PoolKey;
+use crate::pools::{PoolKey, Private};
 
 /// In place of a number of exports: what follows is the number of a loan, and then a descriptor of the process.
 pub(super) const LOAN: u32 = u32::MAX;
@@ -121,12 +121,20 @@ impl Borrower {
     }
 }
 
+/// Sends a word without a wait. A process that is gone, or does not read what it was sent, is told nothing.
+fn say(stream: &UnixStream, word: u8) -> bool {
+    let sent = send(stream, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    matches!(sent, Ok(1))
+}
+
 /// Whether a step can be taken later.
 fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 enum Place {
+    /// It has no block yet, or no other process has heard of it.
+    Made,
     Offered,
     Taken(Arc<Borrower>),
     Back,
@@ -134,8 +142,9 @@ enum Place {
 
 struct Row {
     device: u32,
-    /// Of the lent block.
-    address: u64,
+    key: PoolKey,
+    /// The lent block, and where it lies.
+    block: Option<(BlockId, u64)>,
     place: Place,
 }
 
@@ -153,7 +162,9 @@ struct Table {
 }
 
 /// The loans of a process to others.
-pub(super) struct Loans {
+pub(crate) struct Loans {
+    /// The process that lends: one that was forked from it does not.
+    process: u32,
     table: Mutex<Table>,
     changed: Condvar,
     /// How many are back whose blocks are not freed.
@@ -163,33 +174,60 @@ pub(super) struct Loans {
 impl Loans {
     pub(super) fn new() -> Self {
         let table = Mutex::new(Rank::Loans, Table::default());
-        Self { table, changed: Condvar::new(), back: AtomicUsize::new(0) }
+        let process = std::process::id();
+        Self { process, table, changed: Condvar::new(), back: AtomicUsize::new(0) }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock()
     }
 
-    fn add(&self, device: u32, address: u64) -> u64 {
+    /// A new loan of a pool, which has no block yet.
+    fn make(&self, device: u32, key: PoolKey) -> u64 {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
-        table.rows.insert(number, Row { device, address, place: Place::Offered });
+        table.rows.insert(number, Row { device, key, block: None, place: Place::Made });
         number
     }
 
-    /// Gives a loan to a process, if none has had it.
-    fn give(&self, number: u64, borrower: Borrower) -> bool {
+    /// Lets a process have a loan, or without a block nobody.
+    fn offer(&self, number: u64, block: Option<(BlockId, u64)>) {
         let mut table = self.table();
-        let row = table.rows.get_mut(&number).filter(|row| matches!(row.place, Place::Offered));
-        row.map(|row| row.place = Place::Taken(Arc::new(borrower))).is_some()
+        match (table.rows.get_mut(&number), block) {
+            (Some(row), Some(_)) => (row.block, row.place) = (block, Place::Offered),
+            _ => _ = table.rows.remove(&number),
+        }
+    }
+
+    /// Whether there are any that are back whose blocks are not freed.
+    fn has_back(&self) -> bool {
+        self.back.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a loan of a pool is not over.
+    pub(crate) fn are_out(&self, device: u32, key: PoolKey) -> bool {
+        self.table().rows.values().any(|row| (row.device, row.key) == (device, key))
+    }
+
+    /// Gives a loan to a process if none has had it, and tells the process. Under one lock: what the lender says to it
+    /// next comes behind that. Where the process does not hear it, it has the loan until its end.
+    fn give(&self, number: u64, borrower: Borrower) {
+        let mut table = self.table();
+        match table.rows.get_mut(&number).filter(|row| matches!(row.place, Place::Offered)) {
+            Some(row) => {
+                say(&borrower.stream, HERE);
+                row.place = Place::Taken(Arc::new(borrower));
+            }
+            None => _ = say(&borrower.stream, GONE),
+        }
     }
 
     /// Those who have loans, with the loans' numbers.
     pub(super) fn borrowers(&self) -> Vec<(u64, Arc<Borrower>)> {
         let taken = |(number, row): (&u64, &Row)| match &row.place {
             Place::Taken(borrower) => Some((*number, Arc::clone(borrower))),
-            Place::Offered | Place::Back => None,
+            Place::Made | Place::Offered | Place::Back => None,
         };
         self.table().rows.iter().filter_map(taken).collect()
     }
@@ -225,11 +263,10 @@ impl Loans {
             let Some(row) = table.rows.get_mut(&number) else { return Some(true) };
             match &row.place {
                 Place::Back => return Some(true),
-                Place::Offered => self.note_back(row),
+                Place::Made | Place::Offered => self.note_back(row),
                 Place::Taken(borrower) => {
                     if !std::mem::replace(&mut asked, true) {
-                        // To a process that has ended, or has not read what it was sent before, nothing is to be said.
-                        let _ = (&borrower.stream).write(&[RECALL]);
+                        say(&borrower.stream, RECALL);
                     }
                     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
                     if left == Some(Duration::ZERO) {
@@ -245,31 +282,54 @@ impl Loans {
         let table = self.table();
         let known = number < table.next;
         known.then(|| match table.rows.get(&number).map(|row| &row.place) {
-            Some(Place::Offered) => LoanState::Offered,
+            Some(Place::Made | Place::Offered) => LoanState::Offered,
             Some(Place::Taken(_)) => LoanState::Taken,
             Some(Place::Back) | None => LoanState::Back,
         })
     }
 
-    /// Has the blocks of all loans that are back freed: by `free`, which gets device and address and is called with no
-    /// lock held, or by another thread that is at it.
-    fn settle(&self, free: impl Fn(u32, u64)) {
-        if self.back.load(Ordering::Acquire) == 0 {
-            return;
+    /// Has the blocks of all loans that are back freed: by `free`, which is called with no lock held, or by another thread
+    /// that is at it.
+    fn settle(&self, free: impl Fn(u32, BlockId, u64)) {
+        while self.has_back() {
+            let back: Vec<Row> = {
+                let rows = &mut self.table().rows;
+                let is_back = |(number, row): (&u64, &Row)| row.is_back().then_some(*number);
+                let numbers: Vec<u64> = rows.iter().filter_map(is_back).collect();
+                numbers.iter().filter_map(|it| rows.remove(it)).collect()
+            };
+            if back.is_empty() {
+                self.wait_for_frees();
+                continue;
+            }
+            let settling = Settling { loans: self, count: back.len() };
+            for Row { device, block, .. } in back {
+                block.into_iter().for_each(|(block, address)| free(device, block, address));
+            }
+            drop(settling);
         }
-        let back: Vec<Row> = {
-            let rows = &mut self.table().rows;
-            let is_back = |(number, row): (&u64, &Row)| row.is_back().then_some(*number);
-            let numbers: Vec<u64> = rows.iter().filter_map(is_back).collect();
-            numbers.iter().filter_map(|number| rows.remove(number)).collect()
-        };
-        back.iter().for_each(|row| free(row.device, row.address));
+    }
+
+    /// Waits until the blocks are freed that other threads free, or a loan comes back.
+    fn wait_for_frees(&self) {
         let mut table = self.table();
-        self.back.fetch_sub(back.len(), Ordering::Release);
-        self.changed.notify_all();
-        while self.back.load(Ordering::Acquire) > 0 && !table.rows.values().any(Row::is_back) {
+        while self.has_back() && !table.rows.values().any(Row::is_back) {
             table = self.changed.wait(table);
         }
+    }
+}
+
+/// The blocks of so many loans are being freed.
+struct Settling<'a> {
+    loans: &'a Loans,
+    count: usize,
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        let _table = self.loans.table();
+        self.loans.back.fetch_sub(self.count, Ordering::Release);
+        self.loans.changed.notify_all();
     }
 }
 
@@ -309,22 +369,25 @@ impl Asking {
         // Without one its end would not be noticed.
         let process = sent.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
         let silent = AtomicBool::new(false);
-        let given = loans.give(number, Borrower { stream: stream.try_clone()?, process, silent });
-        // Where this does not arrive, the process has the loan until its end.
-        let mut stream = stream;
-        stream.write_all(&[if given { HERE } else { GONE }])?;
+        loans.give(number, Borrower { stream: stream.try_clone()?, process, silent });
         Ok(true)
     }
 }
 
 /// A loan that this process has taken.
 pub(super) struct Taken {
+    /// The process that has taken it: what it forks gives nothing back.
+    process: u32,
     stream: UnixStream,
     opened: OpenedId,
-    recalled: AtomicBool,
 }
 
 impl Taken {
+    /// Whether this is the process that has taken it.
+    pub(super) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// Asks the lender's process for a loan.
     fn ask(sender: &Sender, number: u64) -> io::Result<UnixStream> {
         let mut stream = connected(sender)?;
@@ -341,44 +404,40 @@ impl Taken {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
         let mut word = [0];
-        if let Err(error) = stream.read_exact(&mut word) {
-            // The answer may come later, and would be that this process has the loan.
-            let _ = stream.write_all(&[BACK]);
-            return Err(error);
+        match stream.read_exact(&mut word) {
+            Ok(()) if word == [HERE] => Ok(stream),
+            Ok(()) if word == [GONE] => {
+                let why = "it was called back, or another process has taken it; ask the lender for another one";
+                Err(io::Error::other(why))
+            }
+            answer => {
+                // The answer may come later, and would be that this process has the loan.
+                say(&stream, BACK);
+                Err(answer.err().unwrap_or_else(|| ErrorKind::InvalidData.into()))
+            }
         }
-        if word != [HERE] {
-            let why = "it was called back, or another process has taken it; ask the lender for another one";
-            return Err(io::Error::other(why));
-        }
-        stream.set_nonblocking(true)?;
-        Ok(stream)
     }
 
     /// Whether the lender has asked for it, or has ended, after a wait of at most so long.
-    fn is_recalled(&self, patience: Duration) -> io::Result<bool> {
+    fn is_recalled(&self, patience: Duration) -> bool {
         let deadline = Instant::now().checked_add(patience);
-        while !self.recalled.load(Ordering::Relaxed) {
-            match (&self.stream).read(&mut [0]) {
-                Err(error) if is_early(&error) => {}
-                // Whatever the lender says is that; and that it says nothing more.
-                _ => self.recalled.store(true, Ordering::Relaxed),
-            }
-            if self.recalled.load(Ordering::Relaxed) {
-                break;
+        loop {
+            // A word stays for the next to ask. The end of the connection is that of the lender.
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            match recv(&self.stream, &mut [0; 1], flags) {
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                _ => return true,
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(false);
+                return false;
             }
             // Whole milliseconds, so that the time is up afterwards.
             let left = left.map(|left| left + Duration::from_millis(1));
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            // What cannot be waited for is asked for again.
+            let _ = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], timeout.as_ref());
         }
-        Ok(true)
     }
 }
 
@@ -390,12 +449,13 @@ impl<D: Transfer> Plugin<D> {
     /// Until the loan is back no graph of the pool can be launched ([`BlocksLent`](regraph::PoolRefusal::BlocksLent)). The loan is
     /// back when the other process has given it back or has ended; [`Plugin::recall_loan`] asks for it, and the next
     /// launch finds out by itself. Whole pieces of memory are mapped there: the other process is trusted to leave alone
-    /// what lies beside the loan. What a process that was forked from it, and did not run another program since, keeps
-    /// open of the driver's may keep work of it going after its end.
+    /// what lies beside the loan, and to give it back before it ends where its work may outlive it (under MPS, or
+    /// where processes that it has forked keep the driver's files open).
     ///
     /// # Errors
-    /// [`Error::NothingLent`] where the pool has no such place now; [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something
-    /// captures, which a wait would ruin; those of [`Plugin::share`] and [`Plugin::begin_borrowing`].
+    /// [`Error::NothingLent`] where the pool has no such place now, and where a checkpoint was taken of it;
+    /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin; those of
+    /// [`Plugin::share`] and [`Plugin::begin_borrowing`].
     pub fn lend_to_process(
         &self,
         device: u32,
@@ -405,10 +465,13 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<Loan, Error> {
         self.settle_loans();
         let route = self.begin_borrowing(device, key, Lent::Temporary)?;
+        let id = LoanId(self.sharing.loans.make(device, key));
         let lent = self.lend_block(device, key, bytes, stream);
-        self.end_borrowing(device, key, route)?;
-        let (address, memory, offset) = lent?;
-        let id = LoanId(self.sharing.loans.add(device, address));
+        let block = lent.as_ref().ok().map(|(block, ..)| (block.id, block.address));
+        let ended = self.end_borrowing(device, key, route);
+        self.sharing.loans.offer(id.0, block);
+        let (_, memory, offset) = lent?;
+        ended?;
         let handle = LoanHandle { number: id.0, offset, bytes, memory }.write();
         Ok(Loan { id, handle, bytes })
     }
@@ -420,26 +483,34 @@ impl<D: Transfer> Plugin<D> {
         key: PoolKey,
         bytes: u64,
         stream: StreamHandle,
-    ) -> Result<(u64, Vec<u8>, u64), Error> {
+    ) -> Result<(Block, Vec<u8>, u64), Error> {
         let device = self.device(device)?;
-        let block = device.borrow(key, Lent::Temporary, (bytes, stream))?;
+        let block = {
+            let _told = tell_later();
+            // No checkpoint is taken until the block is there.
+            let _begins = device.begins_captures();
+            let checkpointed = |it: &Private| it.checkpointed;
+            let checkpointed = device.pools().private.get(&key).is_some_and(checkpointed);
+            match checkpointed {
+                true => None,
+                false => device.borrow(key, Lent::Temporary, (bytes, stream))?,
+            }
+        };
         let block = block.ok_or(Error::NothingLent { key, bytes })?;
         device.enter_lent(&block, bytes, stream, key);
         // No graph is launched from now on. The other process waits for none of this one's streams, so what was
         // launched before completes first.
         let waited = device.wait_for_all("lend_to_process");
-        let shared =
-            waited.and_then(|()| self.share(block.address)).and_then(|shared| match Handle::read(
-                &shared.handle,
-            )? {
-                Handle::Pieces(..) => Ok(shared),
-                Handle::Allocation(_) => {
-                    let why = "loans are of memory that is mapped; set expandable_segments:True";
-                    Err(Error::NotOffered { why: why.to_owned() })
-                }
-            });
+        let shared = waited.and_then(|()| self.share(block.address));
+        let shared = shared.and_then(|shared| match Handle::read(&shared.handle)? {
+            Handle::Pieces(..) => Ok(shared),
+            Handle::Allocation(_) => {
+                let why = "loans are of memory that is mapped; set expandable_segments:True";
+                Err(Error::NotOffered { why: why.to_owned() })
+            }
+        });
         match shared {
-            Ok(shared) => Ok((block.address, shared.handle, shared.offset)),
+            Ok(shared) => Ok((block, shared.handle, shared.offset)),
             Err(error) => {
                 device.free(block.address)?;
                 Err(error)
@@ -453,7 +524,9 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::UnknownLoan`].
     pub fn recall_loan(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
-        let back = self.sharing.loans.recall(loan.0, patience);
+        let loans = &self.sharing.loans;
+        let own = loans.process == std::process::id();
+        let back = if own { loans.recall(loan.0, patience) } else { None };
         self.settle_loans();
         back.ok_or(Error::UnknownLoan { call: "recall_loan" })
     }
@@ -466,13 +539,34 @@ impl<D: Transfer> Plugin<D> {
         self.sharing.loans.state(loan.0).ok_or(Error::UnknownLoan { call: "loan_state" })
     }
 
-    /// Frees the blocks of loans that are back.
+    /// Frees the blocks of loans that are back. Costs a look at a counter where there are none.
     pub(crate) fn settle_loans(&self) {
-        self.sharing.loans.settle(|device, address| {
-            let _told = tell_later();
+        let loans = &self.sharing.loans;
+        if !loans.has_back() {
+            return;
+        }
+        // What is told of it may make any call, this one too.
+        let _told = tell_later();
+        loans.settle(|device, block, address| {
+            let Ok(device) = self.device(device) else { return };
             // A host that has freed it by its address has done what is to be done.
-            let _ = self.device(device).and_then(|device| device.free(address));
+            if device.blocks.get(address) == Some(block) {
+                let _ = device.free(address);
+            }
         });
+    }
+
+    /// Refuses a call about a pool of which a loan is not over.
+    pub(crate) fn require_no_loan(
+        &self,
+        device: u32,
+        key: PoolKey,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        match self.sharing.loans.are_out(device, key) {
+            true => Err(Error::OnLoan { call, key }),
+            false => Ok(()),
+        }
     }
 
     /// Takes a loan that another process has offered, for kernels of a device; what it holds is undefined. It is this
@@ -483,34 +577,44 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::Handle`]; [`Error::NotTaken`]; those of [`Plugin::open_shared`].
     pub fn take_loan(&self, device: u32, handle: &[u8]) -> Result<TakenLoan, Error> {
         let LoanHandle { number, offset, bytes, memory } = LoanHandle::read(handle)?;
-        let Handle::Pieces(sender, _) = Handle::read(&memory)? else {
+        let Handle::Pieces(sender, pieces) = Handle::read(&memory)? else {
             return Err(HandleError::Damaged("a loan of memory that cannot be lent").into());
         };
-        // First: what is mapped is this process's then.
+        let whole = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.bytes));
+        if whole.is_none() || offset.checked_add(bytes) > whole {
+            return Err(HandleError::Damaged("a loan that lies beyond its memory").into());
+        }
+        // Before it is mapped: no process maps what another one has.
         let asked = Taken::ask(&sender, number);
         let stream = asked.map_err(|error| Error::NotTaken { why: error.to_string() })?;
         let opened = match self.open_shared(device, &memory) {
             Ok(opened) => opened,
             Err(error) => {
                 // Where the lender does not hear of it, this process has it until its end.
-                let _ = (&stream).write_all(&[BACK]);
+                say(&stream, BACK);
                 return Err(error);
             }
         };
-        let recalled = AtomicBool::new(false);
-        let id = self.sharing.add_taken(Taken { stream, opened: opened.id, recalled });
+        let process = std::process::id();
+        let id = self.sharing.add_taken(Taken { process, stream, opened: opened.id });
         Ok(TakenLoan { id, address: opened.address + offset, bytes })
     }
 
-    /// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so long. What has ended
-    /// waits for nothing: the memory stays this process's until it gives it back.
+    /// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so long. A lender that has ended
+    /// waits for nothing, and the memory stays this process's until it gives it back. The lender's end is noticed once all
+    /// processes that it has forked have ended too, or run another program.
     ///
     /// # Errors
-    /// [`Error::UnknownLoan`]; [`Error::NotTaken`] where the system does not let it wait.
+    /// [`Error::UnknownLoan`].
     pub fn wait_for_recall(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
-        let taken =
-            self.sharing.taken(loan).ok_or(Error::UnknownLoan { call: "wait_for_recall" })?;
-        taken.is_recalled(patience).map_err(|error| Error::NotTaken { why: error.to_string() })
+        const CALL: &str = "wait_for_recall";
+        let taken = self.sharing.taken(loan).ok_or(Error::UnknownLoan { call: CALL })?;
+        Ok(taken.is_recalled(patience))
+    }
+
+    /// Whether this process has taken a loan and not given it back.
+    pub fn has_loan(&self, loan: LoanId) -> bool {
+        self.sharing.taken(loan).is_some()
     }
 
     /// Gives a loan back, after a wait for all devices. Work that uses it must have been submitted before, and no graph
@@ -524,9 +628,9 @@ impl<D: Transfer> Plugin<D> {
         self.sharing.taken(loan).ok_or(Error::UnknownLoan { call: CALL })?;
         self.devices().try_for_each(|device| device.wait_for_all(CALL))?;
         let taken = self.sharing.remove_taken(loan).ok_or(Error::UnknownLoan { call: CALL })?;
-        self.close_shared(taken.opened)?;
-        // A lender that has ended waits for nothing.
-        let _ = (&taken.stream).write_all(&[BACK]);
-        Ok(())
+        let closed = self.close_shared(taken.opened);
+        // The work is over in any case. A lender that has ended waits for nothing.
+        say(&taken.stream, BACK);
+        closed
     }
 }

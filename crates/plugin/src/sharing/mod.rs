@@ -135,7 +135,8 @@ impl Sharing {
 
     #[cfg(target_os = "linux")]
     fn taken(&self, loan: LoanId) -> Option<Arc<loans::Taken>> {
-        self.table().taken.get(&loan.number()).cloned()
+        let taken = self.table().taken.get(&loan.number()).cloned();
+        taken.filter(|taken| taken.is_own())
     }
 
     #[cfg(target_os = "linux")]

@@ -29,6 +29,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "sharing::loans::a_connection_that_closes_gives_nothing_back",
     },
     Mutant {
+        name: "loan-unseen",
+        rule: "A pool that lends no more holds launches back for what it has lent.",
+        file: "crates/plugin/src/launches.rs",
+        edits: &[("private.launches.are_told() || private.launches.have_lent()", "private.launches.are_told()")],
+        test: "sharing::loans::launches_are_held_back_where_graphs_may_be_launched_unseen_since",
+    },
+    Mutant {
+        name: "loan-checkpoint",
+        rule: "No checkpoint is taken of a pool of which a loan is not over.",
+        file: "crates/plugin/src/checkpoints.rs",
+        edits: &[("self.require_no_loan(number, key, CALL)?;", "")],
+        test: "sharing::loans::checkpoints_and_loans_of_a_pool_exclude_each_other",
+    },
+    Mutant {
+        name: "loan-block",
+        rule: "A loan that is back frees its own block alone.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[("if device.blocks.get(address) == Some(block) {", "if device.blocks.get(address).is_some() {")],
+        test: "sharing::loans::a_block_that_its_host_has_freed_is_freed_once",
+    },
+    Mutant {
         name: "loan-twice",
         rule: "A loan is taken once, and not after it was called back.",
         file: "crates/plugin/src/sharing/loans.rs",
