@@ -266,6 +266,33 @@ def begin_borrowing(device: int, pool: tuple[int, int]) -> None:
     What has no place there is the pool's as by `begin_thread_pool`.
     """
 
+class Loan:
+    """A loan to another process; nothing before it begins. One that is dropped is asked for."""
+
+    def begin(self, device: int, pool: tuple[int, int], size: int, stream: int) -> bytes:
+        """Lends what a pool's graphs do not keep between launches, and returns the loan's handle."""
+
+    def recall(self, seconds: float) -> bool:
+        """Asks for it, and waits for at most so many seconds until it is back; says whether it is."""
+
+    def state(self) -> Literal["offered", "taken", "back"]:
+        """Where it is."""
+
+class TakenLoan:
+    """A loan of another process; nothing before it is taken. One that is dropped is given back."""
+
+    def take(self, device: int, handle: bytes) -> tuple[int, int]:
+        """Takes the loan that a handle names: its address and its bytes."""
+
+    def is_taken(self) -> bool:
+        """Whether it is this process's."""
+
+    def wait_for_recall(self, seconds: float) -> bool:
+        """Whether its lender has asked for it, or has ended, after a wait of at most so many seconds."""
+
+    def give_back(self) -> None:
+        """Gives it back, after a wait for all devices; raises where something captures there."""
+
 class Borrowing:
     """That a thread's requests are lent what graphs of a pool do not keep between launches."""
 
@@ -337,24 +364,6 @@ def launches_elsewhere(pool: tuple[int, int]) -> None:
 
 def lent_bytes(device: int, pool: tuple[int, int]) -> int:
     """The bytes that live in memory which a pool has lent."""
-
-def lend_to_process(device: int, pool: tuple[int, int], size: int, stream: int) -> tuple[int, bytes]:
-    """Lends another process what a pool's graphs do not keep between launches: the loan's number, and its handle."""
-
-def recall_loan(loan: int, seconds: float) -> bool:
-    """Asks for a loan, and waits for at most so many seconds until it is back; says whether it is."""
-
-def loan_state(loan: int) -> Literal["offered", "taken", "back"]:
-    """Where a loan is."""
-
-def take_loan(device: int, handle: bytes) -> tuple[int, int, int]:
-    """Takes a loan of another process: its number here, its address and its bytes."""
-
-def wait_for_recall(loan: int, seconds: float) -> bool:
-    """Whether a loan's lender has asked for it, or has ended, after a wait of at most so many seconds."""
-
-def give_back_loan(loan: int) -> None:
-    """Gives a loan back, after a wait for all devices; raises where something captures there."""
 
 def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.

@@ -64,12 +64,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
     module.add_function(wrap_pyfunction!(lent_bytes, module)?)?;
     module.add_class::<Borrowing>()?;
-    module.add_function(wrap_pyfunction!(lend_to_process, module)?)?;
-    module.add_function(wrap_pyfunction!(recall_loan, module)?)?;
-    module.add_function(wrap_pyfunction!(loan_state, module)?)?;
-    module.add_function(wrap_pyfunction!(take_loan, module)?)?;
-    module.add_function(wrap_pyfunction!(wait_for_recall, module)?)?;
-    module.add_function(wrap_pyfunction!(give_back_loan, module)?)?;
+    module.add_class::<Loan>()?;
+    module.add_class::<TakenLoan>()?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }
 
@@ -95,10 +91,10 @@ fn begin_borrowing(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()
 
 /// That a thread borrows what a pool's graphs do not keep.
 #[pyclass(frozen)]
-struct Borrowing(Mutex<Option<Loan>>);
+struct Borrowing(Mutex<Option<Begun>>);
 
 /// The device, the pool and the number of what was begun.
-type Loan = (u32, (u64, u64), u64);
+type Begun = (u32, (u64, u64), u64);
 
 #[pymethods]
 impl Borrowing {
@@ -123,7 +119,7 @@ impl Borrowing {
 }
 
 impl Borrowing {
-    fn loan(&self) -> MutexGuard<'_, Option<Loan>> {
+    fn loan(&self) -> MutexGuard<'_, Option<Begun>> {
         self.0.lock()
     }
 }
@@ -140,57 +136,110 @@ fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
     py.detach(|| allocator()?.lent_bytes(device, pool).map_err(raised))
 }
 
-/// Lends another process what a pool's graphs do not keep between launches: the loan's number, and its handle.
-#[pyfunction]
-fn lend_to_process(
-    py: Python<'_>,
-    device: u32,
-    pool: (u64, u64),
-    bytes: u64,
-    stream: usize,
-) -> PyResult<(u64, Cow<'static, [u8]>)> {
-    let stream = StreamHandle::from_bits(stream);
-    let lend = || allocator()?.lend_to_process(device, pool, bytes, stream).map_err(raised);
-    let loan = py.detach(lend)?;
-    Ok((loan.id.number(), loan.handle.into()))
+/// A loan to another process; nothing before it begins. One that is dropped is asked for.
+#[pyclass(frozen)]
+struct Loan(Mutex<Option<LoanId>>);
+
+#[pymethods]
+impl Loan {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(Rank::Python, None))
+    }
+
+    /// Lends what a pool's graphs do not keep between launches, and returns the loan's handle.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        device: u32,
+        pool: (u64, u64),
+        bytes: u64,
+        stream: usize,
+    ) -> PyResult<Cow<'static, [u8]>> {
+        let stream = StreamHandle::from_bits(stream);
+        let lend = || allocator()?.lend_to_process(device, pool, bytes, stream).map_err(raised);
+        let loan = py.detach(lend)?;
+        *self.0.lock() = Some(loan.id);
+        Ok(loan.handle.into())
+    }
+
+    /// Asks for it, and waits for at most so many seconds until it is back. Says whether it is.
+    fn recall(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let Some(loan) = *self.0.lock() else { return Ok(true) };
+        py.detach(|| allocator()?.recall_loan(loan, patience(seconds)).map_err(raised))
+    }
+
+    /// Where it is: "offered", "taken" or "back".
+    fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let Some(loan) = *self.0.lock() else { return Ok("back") };
+        Ok(match py.detach(|| allocator()?.loan_state(loan).map_err(raised))? {
+            LoanState::Offered => "offered",
+            LoanState::Taken => "taken",
+            LoanState::Back => "back",
+        })
+    }
 }
 
-/// Asks for a loan, and waits for at most so many seconds until it is back. Says whether it is.
-#[pyfunction]
-fn recall_loan(py: Python<'_>, loan: u64, seconds: f64) -> PyResult<bool> {
-    let patience = patience(seconds);
-    py.detach(|| allocator()?.recall_loan(LoanId::from_number(loan), patience).map_err(raised))
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let Some(loan) = *self.0.lock() else { return };
+        // One that is unknown was lent by the process that this one was forked from.
+        end_quietly(|| drop(allocator().map(|it| it.recall_loan(loan, Duration::ZERO))));
+    }
 }
 
-/// Where a loan is: "offered", "taken" or "back".
-#[pyfunction]
-fn loan_state(py: Python<'_>, loan: u64) -> PyResult<&'static str> {
-    let state = py.detach(|| allocator()?.loan_state(LoanId::from_number(loan)).map_err(raised))?;
-    Ok(match state {
-        LoanState::Offered => "offered",
-        LoanState::Taken => "taken",
-        LoanState::Back => "back",
-    })
+/// A loan of another process; nothing before it is taken. One that is dropped is given back.
+#[pyclass(frozen)]
+struct TakenLoan(Mutex<Option<LoanId>>);
+
+#[pymethods]
+impl TakenLoan {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(Rank::Python, None))
+    }
+
+    /// Takes the loan that a handle names: its address and its bytes.
+    fn take(&self, py: Python<'_>, device: u32, handle: &[u8]) -> PyResult<(u64, u64)> {
+        let taken = py.detach(|| allocator()?.take_loan(device, handle).map_err(raised))?;
+        *self.0.lock() = Some(taken.id);
+        Ok((taken.address, taken.bytes))
+    }
+
+    /// Whether it is this process's.
+    fn is_taken(&self) -> bool {
+        let loan = *self.0.lock();
+        loan.is_some_and(|loan| allocator().is_ok_and(|it| it.has_loan(loan)))
+    }
+
+    /// Whether its lender has asked for it, or has ended, after a wait of at most so many seconds.
+    fn wait_for_recall(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let Some(loan) = *self.0.lock() else { return Ok(true) };
+        py.detach(|| allocator()?.wait_for_recall(loan, patience(seconds)).map_err(raised))
+    }
+
+    /// Gives it back, after a wait for all devices. Does nothing where it is not taken.
+    fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(loan) = *self.0.lock() else { return Ok(()) };
+        py.detach(|| match allocator()? {
+            allocator if allocator.has_loan(loan) => allocator.give_back_loan(loan).map_err(raised),
+            _ => Ok(()),
+        })
+    }
 }
 
-/// Takes a loan of another process: its number here, its address and its bytes.
-#[pyfunction]
-fn take_loan(py: Python<'_>, device: u32, handle: &[u8]) -> PyResult<(u64, u64, u64)> {
-    let taken = py.detach(|| allocator()?.take_loan(device, handle).map_err(raised))?;
-    Ok((taken.id.number(), taken.address, taken.bytes))
+impl Drop for TakenLoan {
+    fn drop(&mut self) {
+        let Some(loan) = *self.0.lock() else { return };
+        // Where something captures, it is this process's until its end.
+        end_quietly(|| drop(allocator().map(|it| it.give_back_loan(loan))));
+    }
 }
 
-/// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so many seconds.
-#[pyfunction]
-fn wait_for_recall(py: Python<'_>, loan: u64, seconds: f64) -> PyResult<bool> {
-    let patience = patience(seconds);
-    py.detach(|| allocator()?.wait_for_recall(LoanId::from_number(loan), patience).map_err(raised))
-}
-
-/// Gives a loan back, after a wait for all devices.
-#[pyfunction]
-fn give_back_loan(py: Python<'_>, loan: u64) -> PyResult<()> {
-    py.detach(|| allocator()?.give_back_loan(LoanId::from_number(loan)).map_err(raised))
+/// Does what ends an object that is dropped, without the interpreter's lock: what is waited for may need that. Nothing
+/// is done where the interpreter ends.
+fn end_quietly(end: impl FnOnce() + Send) {
+    Python::try_attach(|py| py.detach(end));
 }
 
 /// A wait in seconds, which is none where it is not above zero; one that is too long has no end.

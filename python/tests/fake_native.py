@@ -188,6 +188,50 @@ class Stay(Steps):
     leave = Steps._end
 
 
+class Loan(Steps):
+    """As the library's."""
+
+    ends = "recall_loan"
+
+    def begin(self, device: int, pool: Any, size: int, stream: int) -> Any:
+        """A process is lent memory."""
+        self._begin("lend_to_process", device, pool, size, stream)
+        return self.native.answers["lend_to_process"]
+
+    def recall(self, seconds: float) -> Any:
+        """It is asked for."""
+        return self.native.recall_loan(seconds)
+
+    def state(self) -> Any:
+        """Where it is."""
+        return self.native.answers["loan_state"]
+
+
+class TakenLoan(Steps):
+    """As the library's."""
+
+    ends = "give_back_loan"
+
+    def take(self, device: int, handle: bytes) -> Any:
+        """A process takes it."""
+        self._begin("take_loan", device, handle)
+        return self.native.answers["take_loan"]
+
+    def is_taken(self) -> bool:
+        """Whether it was taken and not given back."""
+        return self._begun
+
+    def wait_for_recall(self, seconds: float) -> Any:
+        """Whether it is asked for."""
+        return self.native.wait_for_recall(seconds)
+
+    def give_back(self) -> None:
+        """The end of it, where that does not fail."""
+        if self._begun:
+            self.native.give_back_loan()
+            self._begun = False
+
+
 class Borrowing(Steps):
     """As the library's."""
 
@@ -253,9 +297,11 @@ class FakeNative(types.ModuleType):
     Graph = Graph
     KeptStreams = KeptStreams
     Launch = Launch
+    Loan = Loan
     OutOfMemory = OutOfMemory
     Refused = Refused
     Stay = Stay
+    TakenLoan = TakenLoan
 
     def __init__(self) -> None:
         super().__init__("regraph._native")
@@ -280,10 +326,10 @@ class FakeNative(types.ModuleType):
         self._answer("has_checkpoint", False)
         self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
-        self._answer("lend_to_process", (7, b"the handle"))
+        self._answer("lend_to_process", b"the handle")
         self._answer("loan_state", "taken")
         self._answer("recall_loan", True)
-        self._answer("take_loan", (9, ADDRESS, 64))
+        self._answer("take_loan", (ADDRESS, 64))
         self._answer("wait_for_recall", False)
         self._answer("give_back_loan", None)
         self._answer("change_settings", [])

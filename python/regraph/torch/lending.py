@@ -77,10 +77,10 @@ def _begin(call: str, device: "Device") -> int:
 
 
 class Loan:
-    """A loan to another process, which takes it by its `handle` (`take_loan`)."""
+    """A loan to another process, which takes it by its `handle` (`take_loan`). One that is dropped is asked for."""
 
-    def __init__(self, number: int, handle: bytes, size: int) -> None:
-        self._number = number
+    def __init__(self, native: _native.Loan, handle: bytes, size: int) -> None:
+        self._native = native
         #: What names the loan, for one other process.
         self.handle = handle
         #: In bytes.
@@ -89,7 +89,7 @@ class Loan:
     @property
     def state(self) -> Literal["offered", "taken", "back"]:
         """Whether no process has taken it yet, a process has it, or it is back for good."""
-        return _native.loan_state(self._number)
+        return self._native.state()
 
     def recall(self, timeout: float | None = None) -> bool:
         """Asks the other process for the loan, and waits until it is back; one that was not taken is back at once.
@@ -102,17 +102,37 @@ class Loan:
         Returns:
             Whether it is back. It can be asked for again.
         """
-        return _wait(_native.recall_loan, self._number, timeout)
+        return _wait(self._native.recall, timeout)
 
 
 class TakenLoan:
-    """A loan of another process. A `with` block gives it back at its end."""
+    """A loan of another process. A `with` block gives it back at its end.
 
-    def __init__(self, number: int, address: int, size: int) -> None:
-        self._number = number
-        self._memory: _Memory | None = _Memory(address, size)
-        #: The memory, as bytes; what they are is undefined.
-        self.tensor: torch.Tensor | None = self._memory.tensor()
+    Without one it is given back once this object and all tensors in its memory are gone.
+    """
+
+    def __init__(self, native: _native.TakenLoan, index: int, address: int, size: int) -> None:
+        self._native, self._index, self._address = native, index, address
+        #: In bytes.
+        self.size = size
+        self._tensor: torch.Tensor | None = None
+        #: What all tensors that lie in the loan keep alive.
+        self._memory: weakref.ref[_Memory] | None = None
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The memory, as bytes; what they are is undefined.
+
+        Raises:
+            Error: The loan was given back.
+        """
+        if self._tensor is None:
+            if not self._native.is_taken():
+                raise Error("tensor: the loan was given back.")
+            memory = _Memory(self._native, self._address, self.size)
+            self._memory = weakref.ref(memory)
+            self._tensor = memory.tensor(self._index)
+        return self._tensor
 
     def recalled(self, timeout: float | None = 0.0) -> bool:
         """Whether the other process has asked for the loan, or has ended.
@@ -120,7 +140,7 @@ class TakenLoan:
         Args:
             timeout: How long to wait for that at most, in seconds; `None` waits as long as it takes.
         """
-        return _wait(_native.wait_for_recall, self._number, timeout)
+        return _wait(self._native.wait_for_recall, timeout)
 
     def give_back(self) -> None:
         """Gives the loan back, after a wait for all work on the devices. Does nothing a second time.
@@ -130,54 +150,52 @@ class TakenLoan:
         Raises:
             Error: A tensor lies in it still, or something captures. The loan is here still.
         """
-        if self._memory is None:
-            return
-        size, gone = self._memory.size, weakref.ref(self._memory)
-        address, self._memory, self.tensor = self._memory.address, None, None
-        memory = gone()
-        if memory is not None:
-            self._memory, self.tensor = memory, memory.tensor()
+        self._tensor = None
+        if self._memory is not None and self._memory() is not None:
             raise Error(
-                f"give_back: tensors lie in the {size} bytes at {address:#x} that another process has lent; delete them "
-                "first, views included."
+                f"give_back: tensors lie in the {self.size} bytes at {self._address:#x} that another process has lent; "
+                "delete them first, views included."
             )
-        try:
-            _native.give_back_loan(self._number)
-        except BaseException:
-            self._memory = _Memory(address, size)
-            self.tensor = self._memory.tensor()
-            raise
+        self._native.give_back()
 
     def __enter__(self) -> "TakenLoan":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.give_back()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.give_back()
+            return
+        # What the block raised goes on. Its frames keep its tensors: with them the loan goes.
+        with contextlib.suppress(Error):
+            self.give_back()
 
 
-def _wait(ask: Callable[[int, float], bool], loan: int, timeout: float | None) -> bool:
+def _wait(ask: Callable[[float], bool], timeout: float | None) -> bool:
     """Whether something about a loan has come true by then: asked again and again, so that an interrupt ends it."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
-        if ask(loan, max(left, 0.0)):
+        if ask(max(left, 0.0)):
             return True
         if end is not None and time.monotonic() >= end:
             return False
 
 
 class _Memory:
-    """What all tensors that lie in a loan keep alive."""
+    """What all tensors that lie in a loan keep alive, and with it the loan."""
 
-    def __init__(self, address: int, size: int) -> None:
-        self.address, self.size = address, size
+    def __init__(self, native: _native.TakenLoan, address: int, size: int) -> None:
+        self.native, self.address, self.size = native, address, size
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 2}
 
-    def tensor(self) -> torch.Tensor:
-        return torch.as_tensor(self, device="cuda")
+    def tensor(self, index: int) -> torch.Tensor:
+        tensor = torch.as_tensor(self, device=torch.device("cuda", index))
+        if tensor.data_ptr() != self.address:
+            raise Error(f"take_loan: the loan is not memory of device {index}; name the lender's device.")
+        return tensor
 
 
 def lend(pool: Pool, size: int, device: "Device" = None) -> Loan:
@@ -209,8 +227,9 @@ def lend(pool: Pool, size: int, device: "Device" = None) -> Loan:
     index = _begin("lend", device)
     launches.watch()
     stream = torch.cuda.current_stream(index).cuda_stream
-    number, handle = _native.lend_to_process(index, pool, size, stream)
-    return Loan(number, handle, size)
+    # Made before anything begins, so that an interrupt finds what has to end.
+    native = _native.Loan()
+    return Loan(native, native.begin(index, pool, size, stream), size)
 
 
 def take_loan(handle: bytes, device: "Device" = None) -> TakenLoan:
@@ -222,9 +241,10 @@ def take_loan(handle: bytes, device: "Device" = None) -> TakenLoan:
                 ...
             del scratch
 
-    A loan is taken once. The lender can ask for it at any time and waits for it then. A process that takes loans and
-    forks others (without starting another program in them) may have work on the device after its own end; it gives its
-    loans back first.
+    A loan is taken once. The lender can ask for it at any time and waits for it then. Where the block raises, the loan
+    is given back once the exception's frames have let the block's tensors go. A process that takes loans gives them back
+    before it ends under MPS, and where it has forked others that run no other program: its work on the device may
+    outlive it there, and the lender would not know.
 
     Args:
         handle: `Loan.handle` of the other process.
@@ -234,8 +254,10 @@ def take_loan(handle: bytes, device: "Device" = None) -> TakenLoan:
         Error: As `borrow`; the handle names no loan; or the loan was called back, or taken before.
     """
     index = _begin("take_loan", device)
+    # Made before anything is taken, so that an interrupt finds what has to end.
+    native = _native.TakenLoan()
     with torch.cuda.device(index):
-        return TakenLoan(*_native.take_loan(index, handle))
+        return TakenLoan(native, index, *native.take(index, handle))
 
 
 def lent_bytes(pool: Pool, device: "Device" = None) -> int:
