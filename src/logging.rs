@@ -174,8 +174,12 @@ impl Teller {
     /// A range that a profiler shows until it is dropped. Locks may be held.
     #[inline]
     pub(crate) fn range(&self, text: impl FnOnce() -> String) -> Option<Range> {
-        let profiler = self.profiler?;
-        Some(profiler.range(&format!("device {}: {}", self.device, text())))
+        self.profiler.map(|profiler| self.begin(profiler, text))
+    }
+
+    #[cold]
+    fn begin(&self, profiler: &'static Profiler, text: impl FnOnce() -> String) -> Range {
+        profiler.range(&format!("device {}: {}", self.device, text()))
     }
 }
 
