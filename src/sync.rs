@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 #[cfg(shuttle)]
 use shuttle::sync;
@@ -128,6 +129,8 @@ ranks! {
     Returned: Alone, NotCalled;
     /// The exports that other processes may fetch.
     Exports: Alone, NotCalled;
+    /// The loans of this process to others.
+    Loans: Alone, NotCalled;
     /// The memory that a device's driver has mapped and allocated.
     Ranges: Alone, NotCalled;
     /// The order in which memory was mapped and allocated.
@@ -330,6 +333,24 @@ impl Condvar {
         #[cfg(debug_assertions)]
         guard.entry.must_be_alone();
         let inner = self.0.wait(guard.inner).unwrap_or_else(sync::PoisonError::into_inner);
+        MutexGuard { inner, entry: guard.entry }
+    }
+
+    /// As [`Condvar::wait`], for so long at most; without an end where there is no such time.
+    ///
+    /// # Panics
+    /// As [`Condvar::wait`].
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        patience: Option<Duration>,
+    ) -> MutexGuard<'a, T> {
+        let Some(patience) = patience else { return self.wait(guard) };
+        #[cfg(debug_assertions)]
+        guard.entry.must_be_alone();
+        let waited = self.0.wait_timeout(guard.inner, patience);
+        let (inner, _) = waited.unwrap_or_else(sync::PoisonError::into_inner);
         MutexGuard { inner, entry: guard.entry }
     }
 

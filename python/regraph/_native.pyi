@@ -6,7 +6,7 @@ fail raises an `Error` whose message says what happened.
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 class Error(RuntimeError):
     """Something that regraph cannot do; the message says what, and what to do about it."""
@@ -337,6 +337,24 @@ def launches_elsewhere(pool: tuple[int, int]) -> None:
 
 def lent_bytes(device: int, pool: tuple[int, int]) -> int:
     """The bytes that live in memory which a pool has lent."""
+
+def lend_to_process(device: int, pool: tuple[int, int], size: int, stream: int) -> tuple[int, bytes]:
+    """Lends another process what a pool's graphs do not keep between launches: the loan's number, and its handle."""
+
+def recall_loan(loan: int, seconds: float) -> bool:
+    """Asks for a loan, and waits for at most so many seconds until it is back; says whether it is."""
+
+def loan_state(loan: int) -> Literal["offered", "taken", "back"]:
+    """Where a loan is."""
+
+def take_loan(device: int, handle: bytes) -> tuple[int, int, int]:
+    """Takes a loan of another process: its number here, its address and its bytes."""
+
+def wait_for_recall(loan: int, seconds: float) -> bool:
+    """Whether a loan's lender has asked for it, or has ended, after a wait of at most so many seconds."""
+
+def give_back_loan(loan: int) -> None:
+    """Gives a loan back, after a wait for all devices; raises where something captures there."""
 
 def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.

@@ -1,13 +1,16 @@
 //! Pools of PyTorch's own making (`torch.cuda.MemPool`), and what it asks of memory as a whole.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
 use regraph::engine::Lent;
 use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph_plugin::{LoanId, LoanState};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -61,6 +64,12 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
     module.add_function(wrap_pyfunction!(lent_bytes, module)?)?;
     module.add_class::<Borrowing>()?;
+    module.add_function(wrap_pyfunction!(lend_to_process, module)?)?;
+    module.add_function(wrap_pyfunction!(recall_loan, module)?)?;
+    module.add_function(wrap_pyfunction!(loan_state, module)?)?;
+    module.add_function(wrap_pyfunction!(take_loan, module)?)?;
+    module.add_function(wrap_pyfunction!(wait_for_recall, module)?)?;
+    module.add_function(wrap_pyfunction!(give_back_loan, module)?)?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }
 
@@ -129,6 +138,64 @@ fn launches_elsewhere(py: Python<'_>, pool: (u64, u64)) -> PyResult<()> {
 #[pyfunction]
 fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
     py.detach(|| allocator()?.lent_bytes(device, pool).map_err(raised))
+}
+
+/// Lends another process what a pool's graphs do not keep between launches: the loan's number, and its handle.
+#[pyfunction]
+fn lend_to_process(
+    py: Python<'_>,
+    device: u32,
+    pool: (u64, u64),
+    bytes: u64,
+    stream: usize,
+) -> PyResult<(u64, Cow<'static, [u8]>)> {
+    let stream = StreamHandle::from_bits(stream);
+    let lend = || allocator()?.lend_to_process(device, pool, bytes, stream).map_err(raised);
+    let loan = py.detach(lend)?;
+    Ok((loan.id.number(), loan.handle.into()))
+}
+
+/// Asks for a loan, and waits for at most so many seconds until it is back. Says whether it is.
+#[pyfunction]
+fn recall_loan(py: Python<'_>, loan: u64, seconds: f64) -> PyResult<bool> {
+    let patience = patience(seconds);
+    py.detach(|| allocator()?.recall_loan(LoanId::from_number(loan), patience).map_err(raised))
+}
+
+/// Where a loan is: "offered", "taken" or "back".
+#[pyfunction]
+fn loan_state(py: Python<'_>, loan: u64) -> PyResult<&'static str> {
+    let state = py.detach(|| allocator()?.loan_state(LoanId::from_number(loan)).map_err(raised))?;
+    Ok(match state {
+        LoanState::Offered => "offered",
+        LoanState::Taken => "taken",
+        LoanState::Back => "back",
+    })
+}
+
+/// Takes a loan of another process: its number here, its address and its bytes.
+#[pyfunction]
+fn take_loan(py: Python<'_>, device: u32, handle: &[u8]) -> PyResult<(u64, u64, u64)> {
+    let taken = py.detach(|| allocator()?.take_loan(device, handle).map_err(raised))?;
+    Ok((taken.id.number(), taken.address, taken.bytes))
+}
+
+/// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so many seconds.
+#[pyfunction]
+fn wait_for_recall(py: Python<'_>, loan: u64, seconds: f64) -> PyResult<bool> {
+    let patience = patience(seconds);
+    py.detach(|| allocator()?.wait_for_recall(LoanId::from_number(loan), patience).map_err(raised))
+}
+
+/// Gives a loan back, after a wait for all devices.
+#[pyfunction]
+fn give_back_loan(py: Python<'_>, loan: u64) -> PyResult<()> {
+    py.detach(|| allocator()?.give_back_loan(LoanId::from_number(loan)).map_err(raised))
+}
+
+/// A wait in seconds, which is none where it is not above zero; one that is too long has no end.
+fn patience(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 /// Has the graphs of a pool, or of all, share what they can by now; how many bytes went. The host has waited

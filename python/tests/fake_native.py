@@ -280,6 +280,12 @@ class FakeNative(types.ModuleType):
         self._answer("has_checkpoint", False)
         self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
+        self._answer("lend_to_process", (7, b"the handle"))
+        self._answer("loan_state", "taken")
+        self._answer("recall_loan", True)
+        self._answer("take_loan", (9, ADDRESS, 64))
+        self._answer("wait_for_recall", False)
+        self._answer("give_back_loan", None)
         self._answer("change_settings", [])
         self._answer("release_executables", 8)
         self._answer("executables", dict.fromkeys(EXECUTABLES, 1))

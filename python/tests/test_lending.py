@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import types
 
 import pytest
 
@@ -10,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from interrupts import behind_each_call
 
 import regraph.torch
-from regraph.torch import launches, pools
+from regraph.torch import launches, lending, pools
 
 POOL = (0, 3)
 
@@ -201,6 +202,67 @@ def test_a_refusal_says_why(lends, native):
         with regraph.torch.borrow(POOL, device=0):
             pass
     assert "end_borrowing" not in native.names()
+
+
+def test_another_process_is_lent_memory(lends, native, monkeypatch):
+    stream = types.SimpleNamespace(cuda_stream=0x57)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    loan = regraph.torch.lend(POOL, 64, device=0)
+    assert native.calls == [("lend_to_process", 0, POOL, 64, 0x57)]
+    assert (loan.handle, loan.size, loan.state) == (b"the handle", 64, "taken")
+    native.calls.clear()
+    assert loan.recall()
+    # An interrupt ends a wait without an end.
+    [(name, number, seconds)] = native.calls
+    assert (name, number) == ("recall_loan", 7) and 0 < seconds <= 1
+    native.answers["recall_loan"] = False
+    assert not loan.recall(timeout=0)
+    # Replays are told of from now on.
+    native.answers["lending_device"] = 0
+    native.calls.clear()
+    lends().replay()
+    assert native.names()[0] == "launch_begins"
+
+
+def test_a_loan_of_another_process_is_given_back(lends, native, monkeypatch):
+    class Tensor:
+        """As a tensor that lies in memory."""
+
+        def __init__(self, memory):
+            self.memory = memory
+
+    monkeypatch.setattr(lending._Memory, "tensor", lambda memory: Tensor(memory))
+    with regraph.torch.take_loan(b"the handle", device=0) as loan:
+        assert native.calls == [("take_loan", 0, b"the handle")]
+        memory = loan.tensor.memory.__cuda_array_interface__
+        assert memory["data"][0] > 0 and memory["shape"] == (64,)
+        assert not loan.recalled()
+        native.answers["wait_for_recall"] = True
+        assert loan.recalled(timeout=None)
+        view = loan.tensor
+        with pytest.raises(regraph.torch.Error, match="tensors lie in the 64 bytes at 0x"):
+            loan.give_back()
+        assert "give_back_loan" not in native.names()
+        del view
+        native.failures["give_back_loan"] = native.Error("device 0 captures")
+        with pytest.raises(regraph.torch.Error, match="captures"):
+            loan.give_back()
+        # It is here still.
+        assert loan.tensor is not None
+        del native.failures["give_back_loan"]
+    assert native.calls[-1] == ("give_back_loan", 9)
+    assert loan.tensor is None
+    native.calls.clear()
+    loan.give_back()
+    assert native.calls == []
+
+
+def test_nothing_is_lent_to_a_process_in_a_capture(lends, native, gpu):
+    gpu.capturing = True
+    for call in (lambda: regraph.torch.lend(POOL, 64, 1), lambda: regraph.torch.take_loan(b"", 1)):
+        with pytest.raises(regraph.torch.Error, match="device 1 is capturing; end the capture"):
+            call()
+    assert native.calls == []
 
 
 def test_what_is_lent_is_told(lends, native):

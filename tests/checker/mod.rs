@@ -9,4 +9,5 @@ mod journal;
 mod late_uses;
 mod manifests;
 mod pages;
+mod small;
 mod ways;

@@ -3,12 +3,12 @@
 //! A simulated device gives out descriptors of files that say which memory they stand for, so a process with
 //! a device of its own can tell what it was sent.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use super::other_process::{is_other_process, words, OtherProcess};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, host_with, Host};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport};
@@ -25,9 +25,6 @@ const BOARD: usize = 28;
 const COUNT: usize = 32;
 const PIECES: usize = 36;
 const PIECE: usize = 20;
-
-/// Set for the other process alone.
-const RECEIVER: &str = "REGRAPH_TEST_RECEIVER";
 
 fn exportable() -> Config {
     Config::default().settings(Settings::default().exportable(true))
@@ -315,46 +312,6 @@ fn devices_are_let_at_each_others_memory() {
 }
 
 /// A process that opens what it is sent, line by line, and says what lies there.
-struct Receiver {
-    child: Child,
-    send: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Receiver {
-    fn new() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "sharing::handles::receives", "--nocapture"])
-            .env(RECEIVER, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let send = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Self { child, send, answers }
-    }
-
-    fn open(&mut self, handle: &[u8]) -> String {
-        let text: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(self.send, "{text}").unwrap();
-        loop {
-            let mut line = String::new();
-            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the receiver has ended");
-            if let Some(answer) = line.trim_end().strip_prefix("opened ") {
-                return answer.to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn origins(driver: &SimDriver, address: u64) -> String {
     format!("{:?} {:?}", driver.origin(address), driver.origin(address + 4 * MIB))
 }
@@ -362,23 +319,18 @@ fn origins(driver: &SimDriver, address: u64) -> String {
 #[test]
 #[ignore = "the other process of the tests below"]
 fn receives() {
-    if std::env::var_os(RECEIVER).is_none() {
+    if !is_other_process() {
         return;
     }
     let theirs = host_with(exportable());
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let digits = line.as_bytes().chunks(2);
-        let byte =
-            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        let handle: Vec<u8> = digits.map(byte).collect();
+    for handle in words() {
         match theirs.plugin.open_shared(0, &handle) {
             Ok(opened) => {
-                println!("\nopened {}", origins(&theirs.driver, opened.address));
+                println!("\nanswer {}", origins(&theirs.driver, opened.address));
                 theirs.plugin.close_shared(opened.id).unwrap();
                 assert_eq!(theirs.driver.origin(opened.address), None);
             }
-            Err(error) => println!("\nopened {error}"),
+            Err(error) => println!("\nanswer {error}"),
         }
     }
 }
@@ -388,21 +340,21 @@ fn another_process_gets_the_very_memory_by_either_way() {
     let ours = host_with(exportable());
     let (blocks, shared) = ours.two_pieces();
     let there = origins(&ours.driver, blocks[1] - shared.offset);
-    let mut receiver = Receiver::new();
-    assert_eq!(receiver.open(&shared.handle), there);
+    let mut receiver = OtherProcess::new("sharing::handles::receives");
+    assert_eq!(receiver.ask(&shared.handle), there);
     // Without a board there is the socket alone.
     let mut by_socket = shared.handle.clone();
     by_socket_alone(&mut by_socket);
-    assert_eq!(receiver.open(&by_socket), there);
+    assert_eq!(receiver.ask(&by_socket), there);
     // A board that is another file.
     let file = std::fs::File::open("/dev/null").unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&file);
     by_socket[BOARD..BOARD + 4].copy_from_slice(&number.to_le_bytes());
-    assert_eq!(receiver.open(&by_socket), there);
+    assert_eq!(receiver.ask(&by_socket), there);
     ours.give_back(blocks);
     // The thread that sent the descriptors may be about to let go of them.
     let gone = |answer: &String| !answer.starts_with("Some");
-    let mut answers = std::iter::repeat_with(|| receiver.open(&shared.handle)).take(1_000);
+    let mut answers = std::iter::repeat_with(|| receiver.ask(&shared.handle)).take(1_000);
     let answer = answers.find(gone).unwrap();
     assert!(answer.contains("given the memory back"), "{answer}");
     assert!(answer.contains("keep the memory until it is opened"), "{answer}");
@@ -423,12 +375,12 @@ fn more_pieces_than_one_message_holds() {
     let shared = ours.plugin.share(block).unwrap();
     let count = (shared.handle.len() - PIECES) / PIECE;
     assert!(count >= 140, "{count}");
-    let mut receiver = Receiver::new();
+    let mut receiver = OtherProcess::new("sharing::handles::receives");
     let there = origins(&ours.driver, block - shared.offset);
-    assert_eq!(receiver.open(&shared.handle), there);
+    assert_eq!(receiver.ask(&shared.handle), there);
     let mut by_socket = shared.handle.clone();
     by_socket_alone(&mut by_socket);
-    assert_eq!(receiver.open(&by_socket), there);
+    assert_eq!(receiver.ask(&by_socket), there);
 }
 
 #[test]

@@ -92,6 +92,30 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// The graphs of a pool have nothing to lend another process.
+    #[error(
+        "lend_to_process: pool ({}, {}) lends no {bytes} bytes now: graphs of it leave none in one place between their \
+         launches, or one is being launched, or launches may go unseen (a message says so)",
+        .key.0, .key.1
+    )]
+    NothingLent {
+        /// The pool's name.
+        key: PoolKey,
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// A loan of another process cannot be had, or not be waited for.
+    #[error("take_loan: {why}")]
+    NotTaken {
+        /// Why.
+        why: String,
+    },
+    /// There is no loan of this name.
+    #[error("{call}: there is no such loan; was it given back before?")]
+    UnknownLoan {
+        /// The plug-in's call.
+        call: &'static str,
+    },
     /// Nothing that was opened has this name.
     #[error("close_shared: nothing is open under this name; was it closed before?")]
     NotOpen,

@@ -1,7 +1,7 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Figure, HistoryOptions, PoolId};
+use regraph::engine::{Block, Figure, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
 use super::device::{Device, Target};
@@ -107,13 +107,26 @@ impl<D: Transfer> Device<D> {
     ) -> Result<u64, Error> {
         let key = self.pools().key_of(u64::from(target.pool.number()));
         let block = self.watch.asking(key, stream, || self.allocate_from(target, bytes, stream))?;
-        self.blocks.insert(&block);
+        self.enter_watched(&block, bytes, stream, key);
+        Ok(block.address)
+    }
+
+    /// Enters a block that was handed out, and tells of it.
+    fn enter_watched(&self, block: &Block, bytes: u64, stream: StreamHandle, key: PoolKey) {
+        self.blocks.insert(block);
         // Another pool's, where that lends.
         let key = self.live_block(block.address).map_or(key, |block| block.key);
         let (device, address) = (self.number, block.address);
         let action = Action::Alloc;
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });
-        Ok(address)
+    }
+
+    /// Enters a block that a pool has lent, and tells of it where someone watches.
+    pub(super) fn enter_lent(&self, block: &Block, bytes: u64, stream: StreamHandle, key: PoolKey) {
+        match self.watch.is_on() {
+            true => self.enter_watched(block, bytes, stream, key),
+            false => self.blocks.insert(block),
+        }
     }
 
     /// Hands out a block at an address while someone watches; false where there is none to be had.

@@ -214,10 +214,7 @@ impl<D: Transfer> Plugin<D> {
             }
             device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;
             drop(pools);
-            if !device.wait_while_none_captures() {
-                let call = "launches_elsewhere";
-                return Err(engine::Error::DeviceCaptures { call }.into());
-            }
+            device.wait_for_all("launches_elsewhere")?;
         }
         Ok(())
     }
@@ -272,9 +269,20 @@ impl<D: Transfer> Device<D> {
 
     /// Waits for the device, unless something captures there: none begins meanwhile. Says whether it did.
     pub(super) fn wait_while_none_captures(&self) -> bool {
+        self.wait_for_all("launch").is_ok()
+    }
+
+    /// Waits for the device for a call, which is refused where something captures: none begins meanwhile.
+    ///
+    /// # Errors
+    /// [`engine::Error::DeviceCaptures`]; the driver's.
+    pub(super) fn wait_for_all(&self, call: &'static str) -> Result<(), Error> {
         let _told = tell_later();
         let _none_begins = self.begins_captures();
-        self.wait_for_device()
+        match !self.captures() && self.engine.wait_for_device()? {
+            true => Ok(()),
+            false => Err(engine::Error::DeviceCaptures { call }.into()),
+        }
     }
 
     /// Notes a launch that was made behind all that [`HostCalls::follow_lent`](regraph::engine::HostCalls::follow_lent) was asked for.

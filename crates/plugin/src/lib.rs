@@ -56,6 +56,8 @@ pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
 pub use settings::{of_hosts, Overlay};
 pub use sharing::{HandleError, Opened, OpenedId, Shared};
+#[cfg(target_os = "linux")]
+pub use sharing::{Loan, LoanId, LoanState, TakenLoan};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
@@ -211,6 +213,8 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// Those of [`HostCalls::empty_cache_waiting`](regraph::engine::HostCalls::empty_cache_waiting).
     pub fn empty_cache(&self) -> Result<(), Error> {
+        #[cfg(target_os = "linux")]
+        self.settle_loans();
         self.unmap_closed();
         for device in self.devices() {
             let _returned = device.returned.at_end();

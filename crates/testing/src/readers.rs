@@ -82,26 +82,33 @@ pub fn environment_reader(data: &[u8]) {
     }
 }
 
-/// Opens any bytes as another process's handle of memory, from a process that there is not.
+/// Opens any bytes as another process's handle of memory, and takes them for that of a loan, from a process that there
+/// is not.
 ///
 /// # Panics
 /// Where memory is mapped.
 pub fn handle_reader(data: &[u8]) {
     let mut handle = data.to_vec();
-    if let Some(process) = handle.get_mut(24..28) {
-        process.fill(0);
+    // The process in a handle of memory, which stands behind 32 bytes in one of a loan.
+    for process in [24..28, 56..60] {
+        handle.get_mut(process).into_iter().for_each(|it| it.fill(0));
     }
     let device = || Arc::new(SimDriver::new(SimConfig::default()));
     let plugin = Plugin::new(Config::default(), move |_| Ok(device()));
     let opened = plugin.open_shared(0, &handle);
     assert!(opened.is_err(), "{opened:?}");
+    #[cfg(target_os = "linux")]
+    {
+        let taken = plugin.take_loan(0, &handle);
+        assert!(taken.is_err(), "{taken:?}");
+    }
 }
 
 /// A fuzz target, and some text that it takes.
 pub type Reader = (fn(&[u8]), Vec<u8>);
 
 /// Some text that each of the readers takes, for [`edited`].
-pub fn texts() -> [Reader; 6] {
+pub fn texts() -> [Reader; 7] {
     let mut certificate = Certificate::new(0, (2, 2), Default::default());
     certificate.minimum_bytes = 512;
     certificate.antichain = vec![CertifiedBlock { id: 0, bytes: 512 }];
@@ -129,6 +136,8 @@ pub fn texts() -> [Reader; 6] {
         (snapshot_reader, snapshot),
         (settings_reader, settings.into()),
         (environment_reader, format!("{settings}\n1").into()),
+        // Of a loan: magic and version, number, place and size of the block; the handle of the memory.
+        (handle_reader, [&b"regloan\x01"[..], &[0; 24], &handle].concat()),
         (handle_reader, handle),
     ]
 }

@@ -48,7 +48,7 @@ from regraph.torch.figures import (
     set_pool_name,
 )
 from regraph.torch.learning import forget_learned, learn
-from regraph.torch.lending import borrow, lent_bytes
+from regraph.torch.lending import Loan, TakenLoan, borrow, lend, lent_bytes, take_loan
 from regraph.torch.plotting import plot
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
@@ -82,11 +82,13 @@ __all__ = [
     "Estimate",
     "Executables",
     "Graph",
+    "Loan",
     "Moved",
     "OutOfMemory",
     "Recording",
     "Refused",
     "Region",
+    "TakenLoan",
     "_dump_snapshot",
     "_record_memory_history",
     "_snapshot",
@@ -111,6 +113,7 @@ __all__ = [
     "keep_executables",
     "keep_exported",
     "learn",
+    "lend",
     "lent_bytes",
     "make_graphed_callables",
     "max_memory_allocated",
@@ -139,6 +142,7 @@ __all__ = [
     "set_backup",
     "set_pool_name",
     "sleep",
+    "take_loan",
     "try_sleep",
     "wake",
 ]

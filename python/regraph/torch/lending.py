@@ -1,8 +1,10 @@
-"""Eager work in memory that graphs do not keep between their replays."""
+"""Memory that graphs do not keep between their replays, for eager work and for other processes."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.cuda._utils import _get_device_index
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from torch.types import Device
 
 Pool = tuple[int, int]
+
+#: So long is waited at once, in seconds.
+_SLICE = 0.25
 
 
 @contextlib.contextmanager
@@ -41,16 +46,7 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
         Error: regraph is not enabled, or only as a plug-in; there is no such pool; or the device's current
             stream is capturing.
     """
-    require_enabled("borrow")
-    if backend() != "native":
-        raise Error("borrow needs the native allocator; see regraph.torch.enable(native=True).")
-    index = _get_device_index(device, optional=True)
-    with torch.cuda.device(index):
-        capturing = torch.cuda.is_current_stream_capturing()
-    if capturing:
-        raise Error(
-            f"borrow: the current stream of device {index} is capturing; end the capture first."
-        )
+    index = _begin("borrow", device)
     launches.watch()
     # Made before anything begins, so that an interrupt finds what has to end.
     borrowing = _native.Borrowing()
@@ -59,6 +55,187 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
         yield
     finally:
         borrowing.end()
+
+
+def _begin(call: str, device: "Device") -> int:
+    """The number of a device of which the current stream does not capture.
+
+    Raises:
+        Error: As `borrow`.
+    """
+    require_enabled(call)
+    if backend() != "native":
+        raise Error(f"{call} needs the native allocator; see regraph.torch.enable(native=True).")
+    index: int = _get_device_index(device, optional=True)
+    with torch.cuda.device(index):
+        capturing = torch.cuda.is_current_stream_capturing()
+    if capturing:
+        raise Error(
+            f"{call}: the current stream of device {index} is capturing; end the capture first."
+        )
+    return index
+
+
+class Loan:
+    """A loan to another process, which takes it by its `handle` (`take_loan`)."""
+
+    def __init__(self, number: int, handle: bytes, size: int) -> None:
+        self._number = number
+        #: What names the loan, for one other process.
+        self.handle = handle
+        #: In bytes.
+        self.size = size
+
+    @property
+    def state(self) -> Literal["offered", "taken", "back"]:
+        """Whether no process has taken it yet, a process has it, or it is back for good."""
+        return _native.loan_state(self._number)
+
+    def recall(self, timeout: float | None = None) -> bool:
+        """Asks the other process for the loan, and waits until it is back; one that was not taken is back at once.
+
+        It is back when the other process has given it back, or has ended.
+
+        Args:
+            timeout: How long to wait at most, in seconds; `None` waits as long as it takes.
+
+        Returns:
+            Whether it is back. It can be asked for again.
+        """
+        return _wait(_native.recall_loan, self._number, timeout)
+
+
+class TakenLoan:
+    """A loan of another process. A `with` block gives it back at its end."""
+
+    def __init__(self, number: int, address: int, size: int) -> None:
+        self._number = number
+        self._memory: _Memory | None = _Memory(address, size)
+        #: The memory, as bytes; what they are is undefined.
+        self.tensor: torch.Tensor | None = self._memory.tensor()
+
+    def recalled(self, timeout: float | None = 0.0) -> bool:
+        """Whether the other process has asked for the loan, or has ended.
+
+        Args:
+            timeout: How long to wait for that at most, in seconds; `None` waits as long as it takes.
+        """
+        return _wait(_native.wait_for_recall, self._number, timeout)
+
+    def give_back(self) -> None:
+        """Gives the loan back, after a wait for all work on the devices. Does nothing a second time.
+
+        Graphs that were captured over the memory must not be replayed any more.
+
+        Raises:
+            Error: A tensor lies in it still, or something captures. The loan is here still.
+        """
+        if self._memory is None:
+            return
+        size, gone = self._memory.size, weakref.ref(self._memory)
+        address, self._memory, self.tensor = self._memory.address, None, None
+        memory = gone()
+        if memory is not None:
+            self._memory, self.tensor = memory, memory.tensor()
+            raise Error(
+                f"give_back: tensors lie in the {size} bytes at {address:#x} that another process has lent; delete them "
+                "first, views included."
+            )
+        try:
+            _native.give_back_loan(self._number)
+        except BaseException:
+            self._memory = _Memory(address, size)
+            self.tensor = self._memory.tensor()
+            raise
+
+    def __enter__(self) -> "TakenLoan":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+
+def _wait(ask: Callable[[int, float], bool], loan: int, timeout: float | None) -> bool:
+    """Whether something about a loan has come true by then: asked again and again, so that an interrupt ends it."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+        if ask(loan, max(left, 0.0)):
+            return True
+        if end is not None and time.monotonic() >= end:
+            return False
+
+
+class _Memory:
+    """What all tensors that lie in a loan keep alive."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 2}
+
+    def tensor(self) -> torch.Tensor:
+        return torch.as_tensor(self, device="cuda")
+
+
+def lend(pool: Pool, size: int, device: "Device" = None) -> Loan:
+    """Lends another process what a pool's graphs do not keep between replays.
+
+        loan = regraph.torch.lend(pool, 2 << 30)
+        connection.send(loan.handle)
+        ...
+        if not loan.recall(timeout=5):
+            ...  # the other process does not answer, and has the memory still
+        graph.replay()
+
+    Until the loan is back no graph of the pool can be replayed, as with `borrow`, which says when a pool lends
+    nothing. Waits for the device first. The other process maps whole pieces of memory: it is trusted to leave
+    alone what lies beside the loan.
+
+    Args:
+        pool: The pool, as `torch.cuda.CUDAGraph.pool()` names it.
+        size: In bytes, which the graphs must leave in one place.
+        device: The device; `None` is the current one.
+
+    Returns:
+        The loan. Its handle is sent to the other process by any means.
+
+    Raises:
+        Error: As `borrow`; the graphs leave no such place; the pool's memory cannot be shared (`exportable:False`); or
+            something captures on the device.
+    """
+    index = _begin("lend", device)
+    launches.watch()
+    stream = torch.cuda.current_stream(index).cuda_stream
+    number, handle = _native.lend_to_process(index, pool, size, stream)
+    return Loan(number, handle, size)
+
+
+def take_loan(handle: bytes, device: "Device" = None) -> TakenLoan:
+    """Takes a loan of another process on the same device, which runs as the same user.
+
+        with regraph.torch.take_loan(handle) as loan:
+            scratch = loan.tensor.view(torch.float16)
+            while not loan.recalled():
+                ...
+            del scratch
+
+    A loan is taken once. The lender can ask for it at any time and waits for it then. A process that takes loans and
+    forks others (without starting another program in them) may have work on the device after its own end; it gives its
+    loans back first.
+
+    Args:
+        handle: `Loan.handle` of the other process.
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: As `borrow`; the handle names no loan; or the loan was called back, or taken before.
+    """
+    index = _begin("take_loan", device)
+    with torch.cuda.device(index):
+        return TakenLoan(*_native.take_loan(index, handle))
 
 
 def lent_bytes(pool: Pool, device: "Device" = None) -> int:

@@ -97,6 +97,108 @@ def tensors_back(folder):
     torch.cuda.empty_cache()
 
 
+def _borrows(given, back):
+    """Fills each loan whose handle comes until it is called back, and gives it back; until `None` comes."""
+    enable(native=True)
+    while (handle := given.get(timeout=PATIENCE)) is not None:
+        with regraph.torch.take_loan(handle) as loan:
+            numbers = loan.tensor.view(torch.float32)
+            back.put(numbers.numel())
+            rounds = 0
+            while not loan.recalled():
+                rounds += 1
+                numbers.fill_(rounds)
+                assert numbers.min().item() == numbers.max().item() == rounds
+            # Tensors in the loan keep it.
+            expect(regraph.torch.Error, loan.give_back, "tensors lie in")
+            del numbers
+        back.put(rounds)
+
+
+def _writes_on(given, back):
+    """Has the device write into a loan for seconds, and says so at once."""
+    enable(native=True)
+    loan = regraph.torch.take_loan(given.get(timeout=PATIENCE))
+    numbers = loan.tensor.view(torch.float32)
+    for number in range(100_000):
+        numbers.fill_(number)
+        if number == 1_000:
+            back.put("writes")
+
+
+class _Lender:
+    """A graph whose temporaries are lent."""
+
+    SIZE = 128 * MIB
+
+    def __init__(self):
+        self.graph, self.input = torch.cuda.CUDAGraph(), torch.ones(32 * MIB, device="cuda")
+        with torch.cuda.graph(self.graph):
+            x = self.input
+            for _ in range(4):
+                x = x * 2 + 1
+            self.output = torch.stack([x.min(), x.max()])
+            del x
+        self.pool = self.graph.pool()
+
+    def lend(self):
+        return regraph.torch.lend(self.pool, self.SIZE)
+
+    def is_held_back(self):
+        expect(RuntimeError, self.graph.replay, "lent")
+
+    def replay(self, value):
+        self.input.fill_(value)
+        self.graph.replay()
+        assert self.output.tolist() == [16 * value + 15] * 2, self.output
+
+
+def graphs_lend_another_process(folder):
+    """Another process has what graphs leave, as long as no graph runs."""
+    enable(native=True)
+    lender, other = _Lender(), Other(_borrows)
+    held = torch.cuda.memory_reserved()
+    for value in range(1, 6):
+        lender.replay(value)
+        loan = lender.lend()
+        assert loan.state == "offered"
+        other.to.put(loan.handle)
+        assert other.get() == lender.SIZE // 4
+        assert loan.state == "taken"
+        lender.is_held_back()
+        assert loan.recall(timeout=PATIENCE)
+        assert other.get() >= 0 and loan.state == "back"
+        lender.replay(value)
+    assert torch.cuda.memory_reserved() == held
+    # What no process has taken is back at once.
+    loan = lender.lend()
+    lender.is_held_back()
+    assert loan.recall(timeout=0) and regraph.torch.lent_bytes(lender.pool) == 0
+    lender.replay(7)
+    expect(regraph.torch.Error, lambda: regraph.torch.lend(lender.pool, 1 << 36), "lends no")
+    expect(regraph.torch.Error, lambda: regraph.torch.take_loan(loan.handle), "called back")
+    other.to.put(None)
+    other.end()
+
+
+def a_borrower_is_killed(folder):
+    """What a process that was killed had submitted writes no more once the loan is back."""
+    enable(native=True)
+    lender = _Lender()
+    for value in range(1, 4):
+        other = Other(_writes_on)
+        loan = lender.lend()
+        other.to.put(loan.handle)
+        assert other.get() == "writes"
+        assert not loan.recall(timeout=0.1), "it does not look"
+        lender.is_held_back()
+        other.process.kill()
+        assert loan.recall(timeout=PATIENCE)
+        for again in range(50):
+            lender.replay(value + again)
+        other.process.join()
+
+
 def a_tensor_sent_twice(folder):
     """What is sent twice, and what lies beside it, is the same memory there."""
     enable(native=True)
@@ -325,6 +427,8 @@ PROGRAMS = {
         tensors_there,
         tensors_back,
         a_tensor_sent_twice,
+        graphs_lend_another_process,
+        a_borrower_is_killed,
         the_sender_frees_first,
         many_pieces,
         a_process_without_regraph,

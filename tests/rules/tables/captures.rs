@@ -140,6 +140,28 @@ pub const ROWS: &[Row] = &[
          t: keep x; s: keep y; s: set x y; s: observe; s: record b; s: launch; s <- t; free b; s: launch; s: end",
     ),
     row(
+        "what another stream was seen to launch before a stream is observed is not a set-back stream's work",
+        "s: begin; s: launch; t <- s; s: keep x; s: a = 4M; s: launch; free a; s: b = 4M at a; s: observe; s: set x;
+         s: observe; t: launch; t: observe; s: observe; s <- t; s: end",
+    ),
+    // It looks as if s had launched the node itself, on a block that need not come after a's users.
+    row(
+        "what another stream launched and no look has seen is a set-back stream's work",
+        "s: begin; s: launch; t <- s; s: keep x; s: a = 4M; s: launch; free a; s: b = 4M at a; s: observe; s: set x;
+         s: observe; t: launch; s <- t; s: end !Refused \"block 0 at\" \"block 1 at\"",
+    ),
+    // It looks as if s had launched its node between a's allocation and the record.
+    row(
+        "what was launched before a block's allocation and seen later is a use of the block",
+        "s: begin; s: launch; s: keep x; t <- s; s: launch; t: a = 4M; s: record a; free a; s: b = 4M at a; s: observe;
+         s: set x; s: observe; s: launch; s <- t; s: end !Refused \"block 0 at\" \"block 1 at\"",
+    ),
+    row(
+        "what was seen before a block's allocation is no use of the block",
+        "s: begin; s: launch; s: keep x; t <- s; s: launch; s: observe; t: a = 4M; s: record a; free a; s: b = 4M at a;
+         s: observe; s: set x; s: observe; s: launch; s <- t; s: end",
+    ),
+    row(
         "a set-back under a place that was taken is refused without the checker",
         "s: begin; s: launch; s: keep x; s: a = 4M; s: launch; free a; s: b = 4M at a; s: set x; s: observe;
          s: launch; s: end !SetBack",

@@ -107,7 +107,7 @@ fn from_socket(sender: &Sender, pieces: &[Piece]) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// A connection to the sender, on which no step waits for long.
-fn connected(sender: &Sender) -> io::Result<UnixStream> {
+pub(super) fn connected(sender: &Sender) -> io::Result<UnixStream> {
     let address = socket(sender)?;
     let name = address.as_abstract_name().unwrap_or_default();
     let flags = SocketFlags::CLOEXEC;

@@ -12,13 +12,17 @@
 //! | how many pieces | 4 |
 //! | of each: its size, its serial number, its descriptor there | 8, 8, 4 |
 //!
-//! Numbers are little-endian.
+//! A loan's begin with `regloan` and the version, the number of the loan, the block's place in the memory and its bytes,
+//! 8 bytes each; the handle of the memory follows. Numbers are little-endian.
 
 use regraph::driver::AllocationName;
 use thiserror::Error;
 
 const MAGIC: &[u8; 7] = b"regraph";
 const VERSION: u8 = 1;
+/// Of loans; the version is that of other handles.
+#[cfg(target_os = "linux")]
+const LOAN_MAGIC: &[u8; 7] = b"regloan";
 /// The most pieces that a handle may have.
 const PIECES: usize = 1 << 16;
 
@@ -45,6 +49,9 @@ pub enum HandleError {
         /// Its version.
         found: u8,
     },
+    /// It names no loan.
+    #[error("the handle names no loan; lend_to_process makes those that do")]
+    NoLoan,
     /// It comes from a PyTorch whose segments are expandable, without regraph.
     #[error(
         "the handle comes from a process that runs without regraph and with expandable segments; \
@@ -150,6 +157,42 @@ impl Handle {
             [PYTORCH_FIRST..=PYTORCH_LAST, PYTORCH_SEGMENT, ..] => Err(HandleError::Expandable),
             _ => Err(HandleError::Unknown),
         }
+    }
+}
+
+/// What the handle of a loan names.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoanHandle {
+    pub(super) number: u64,
+    /// Where the block lies in the memory, and how many bytes it has.
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// The handle of the memory.
+    pub(super) memory: Vec<u8>,
+}
+
+#[cfg(target_os = "linux")]
+impl LoanHandle {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut bytes = LOAN_MAGIC.to_vec();
+        bytes.push(VERSION);
+        for number in [self.number, self.offset, self.bytes] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(&self.memory);
+        bytes
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HandleError> {
+        let mut rest = Reader(bytes.strip_prefix(LOAN_MAGIC).ok_or(HandleError::NoLoan)?);
+        let [version] = rest.take()?;
+        if version != VERSION {
+            return Err(HandleError::OtherVersion { found: version });
+        }
+        let [number, offset, bytes] =
+            [rest.take()?, rest.take()?, rest.take()?].map(u64::from_le_bytes);
+        Ok(Self { number, offset, bytes, memory: rest.0.to_vec() })
     }
 }
 

@@ -11,12 +11,18 @@
 mod fetch;
 mod handle;
 #[cfg(target_os = "linux")]
+mod loans;
+#[cfg(target_os = "linux")]
 mod offer;
 
 use std::collections::BTreeMap;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 
 pub use handle::HandleError;
 use handle::{Handle, Piece, Sender};
+#[cfg(target_os = "linux")]
+pub use loans::{Loan, LoanId, LoanState, TakenLoan};
 use regraph::driver::{AllocationName, Descriptor, Transfer};
 use regraph::engine::{self, ImportId, SharedPiece};
 use regraph::sync::{Mutex, MutexGuard, Rank};
@@ -77,6 +83,9 @@ struct Entry {
 pub(super) struct Sharing {
     #[cfg(target_os = "linux")]
     offers: Mutex<Option<offer::Offers>>,
+    /// To other processes.
+    #[cfg(target_os = "linux")]
+    loans: Arc<loans::Loans>,
     opened: Mutex<Table>,
 }
 
@@ -84,6 +93,9 @@ pub(super) struct Sharing {
 struct Table {
     /// By device, and by the handle in one form.
     entries: BTreeMap<(u32, Vec<u8>), Entry>,
+    /// Loans of other processes, by their numbers here.
+    #[cfg(target_os = "linux")]
+    taken: BTreeMap<u64, Arc<loans::Taken>>,
     named: u64,
 }
 
@@ -101,12 +113,34 @@ impl Sharing {
         Self {
             #[cfg(target_os = "linux")]
             offers: Mutex::new(Rank::Offers, None),
+            #[cfg(target_os = "linux")]
+            loans: Arc::new(loans::Loans::new()),
             opened: Mutex::new(Rank::Opened, Table::default()),
         }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.opened.lock()
+    }
+
+    /// Names a loan that was taken.
+    #[cfg(target_os = "linux")]
+    fn add_taken(&self, taken: loans::Taken) -> LoanId {
+        let mut table = self.table();
+        table.named += 1;
+        let number = table.named;
+        table.taken.insert(number, Arc::new(taken));
+        LoanId::from_number(number)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn taken(&self, loan: LoanId) -> Option<Arc<loans::Taken>> {
+        self.table().taken.get(&loan.number()).cloned()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn remove_taken(&self, loan: LoanId) -> Option<Arc<loans::Taken>> {
+        self.table().taken.remove(&loan.number())
     }
 
     #[cfg(target_os = "linux")]
@@ -116,7 +150,7 @@ impl Sharing {
         let mut offers = self.offers.lock();
         let offers = match &mut *offers {
             Some(offers) => offers,
-            none => none.insert(offer::Offers::new().map_err(why)?),
+            none => none.insert(offer::Offers::new(&self.loans).map_err(why)?),
         };
         if !offers.is_own() {
             let why =

@@ -29,6 +29,7 @@ use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, S
 use rustix::rand::{getrandom, GetRandomFlags};
 
 use super::handle::{Piece, Sender};
+use super::loans::{Asking, Borrower, Loans, LOAN};
 
 /// Descriptors in one message; the system allows no more than 253.
 pub(super) const IN_ONE: usize = 64;
@@ -67,6 +68,7 @@ struct Offered {
     process: u32,
     board: Option<File>,
     exports: Mutex<BTreeMap<u64, Weak<Export>>>,
+    loans: Arc<Loans>,
     closing: AtomicBool,
 }
 
@@ -117,12 +119,20 @@ impl Offered {
     }
 }
 
+/// What a receiver asks for.
+enum Asked {
+    /// It has not said.
+    Nothing,
+    /// So many exports, of those that were not sent.
+    Exports(usize),
+    Loan(Asking),
+}
+
 /// A receiver that asks at the socket.
 struct Peer {
     stream: UnixStream,
     since: Instant,
-    /// The number of exports that the receiver asks for and that were not sent; none before it has sent its request.
-    left: Option<usize>,
+    asked: Asked,
     /// What it has sent of its next message.
     message: Vec<u8>,
 }
@@ -133,12 +143,16 @@ impl Peer {
         if !is_trusted(&stream) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        Ok(Self { stream, since: Instant::now(), left: None, message: Vec::new() })
+        Ok(Self { stream, since: Instant::now(), asked: Asked::Nothing, message: Vec::new() })
     }
 
     /// The length of its next message, in bytes.
     fn expected(&self) -> usize {
-        self.left.map_or(4, |left| 8 * left.min(IN_ONE))
+        match &self.asked {
+            Asked::Nothing => 4,
+            Asked::Exports(left) => 8 * left.min(&IN_ONE),
+            Asked::Loan(asking) => asking.expected(),
+        }
     }
 
     /// What the next step waits for.
@@ -151,6 +165,11 @@ impl Peer {
 
     /// Reads what has come, and answers a message that is whole; false once nothing more is to be done.
     fn step(&mut self, offered: &Offered) -> io::Result<bool> {
+        if let Asked::Loan(asking) = &self.asked {
+            if asking.answer(&self.stream, &offered.loans)? {
+                return Ok(false);
+            }
+        }
         let missing = self.expected() - self.message.len();
         if missing > 0 {
             let mut read = [0; 8 * IN_ONE];
@@ -160,21 +179,27 @@ impl Peer {
                 return Ok(count > 0);
             }
         }
-        match self.left {
-            None => {
+        let goes_on = match &mut self.asked {
+            Asked::Nothing => {
                 let count = self.message.iter().rev().fold(0, |n, &byte| n << 8 | u32::from(byte));
-                self.left = Some(count as usize);
-                self.message.clear();
-                Ok((1..=ASKED).contains(&count))
+                self.asked = match count {
+                    LOAN => Asked::Loan(Asking::default()),
+                    _ => Asked::Exports(count as usize),
+                };
+                count == LOAN || (1..=ASKED).contains(&count)
             }
-            Some(left) => {
+            Asked::Exports(left) => {
                 let found = offered.send(&self.message, &self.stream)?;
-                let left = left - self.message.len() / 8;
-                self.left = Some(left);
-                self.message.clear();
-                Ok(found && left > 0)
+                *left -= self.message.len() / 8;
+                found && *left > 0
             }
-        }
+            Asked::Loan(asking) => {
+                asking.hear(&self.message);
+                true
+            }
+        };
+        self.message.clear();
+        Ok(goes_on)
     }
 
     /// Takes a step of the exchange; false where the exchange is over: it is done, the receiver has gone away, or its
@@ -194,7 +219,7 @@ pub(super) struct Offers {
 
 impl Offers {
     /// Nothing yet, and a socket.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(loans: &Arc<Loans>) -> io::Result<Self> {
         let process = std::process::id();
         let mut secret = [0; 16];
         let mut filled = 0;
@@ -211,6 +236,7 @@ impl Offers {
             process,
             board,
             exports: Mutex::new(Rank::Exports, BTreeMap::new()),
+            loans: Arc::clone(loans),
             closing: AtomicBool::new(false),
         });
         let serving = Arc::clone(&offered);
@@ -276,7 +302,8 @@ fn serve_all(listener: &UnixListener, offered: &Offered) {
         // They are in the order in which they came.
         let first =
             peers.first().map(|peer| patience.saturating_sub(now.duration_since(peer.since)));
-        let ready = match wait(listener, &peers, full, first) {
+        let borrowers = offered.loans.borrowers();
+        let ready = match wait(listener, &peers, &borrowers, full, first) {
             Ok(ready) => ready,
             Err(error) => {
                 if error.kind() != ErrorKind::Interrupted {
@@ -288,7 +315,11 @@ fn serve_all(listener: &UnixListener, offered: &Offered) {
         if offered.closing.load(Ordering::Acquire) {
             return;
         }
-        let mut is_ready = ready[1..].iter();
+        let (of_peers, of_borrowers) = ready[1..].split_at(peers.len());
+        for ((number, borrower), ready) in borrowers.iter().zip(of_borrowers.chunks(2)) {
+            offered.loans.hear(*number, borrower, ready[0], ready[1]);
+        }
+        let mut is_ready = of_peers.iter();
         peers.retain_mut(|peer| is_ready.next() != Some(&true) || peer.goes_on(offered));
         if !ready[0] || full {
             continue;
@@ -303,16 +334,18 @@ fn serve_all(listener: &UnixListener, offered: &Offered) {
 }
 
 /// Waits until something can be done, but no longer than until the first peer's time is up; whether there is
-/// a new receiver, and which peers can go on.
+/// a new receiver, which peers can go on, and of each borrower whether a word came and whether its process has ended.
 fn wait(
     listener: &UnixListener,
     peers: &[Peer],
+    borrowers: &[(u64, Arc<Borrower>)],
     full: bool,
     first: Option<Duration>,
 ) -> io::Result<Vec<bool>> {
     let new = if full { PollFlags::empty() } else { PollFlags::IN };
     let mut all = vec![PollFd::new(listener, new)];
     all.extend(peers.iter().map(|peer| PollFd::new(&peer.stream, peer.waits_for())));
+    all.extend(borrowers.iter().flat_map(|(_, borrower)| borrower.waits_for()));
     // Whole milliseconds, so that the time is up afterwards.
     let first = first.map(|left| left + Duration::from_millis(1));
     let timeout = first.and_then(|left| Timespec::try_from(left).ok());

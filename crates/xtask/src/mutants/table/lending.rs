@@ -4,6 +4,45 @@ use crate::mutants::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "loan-waits",
+        rule: "What was launched before a loan to another process has completed.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[("let waited = device.wait_for_all(\"lend_to_process\");", "let waited = Ok(());")],
+        test: "sharing::loans::what_was_launched_before_has_completed_when_a_loan_is_made",
+    },
+    Mutant {
+        name: "loan-done",
+        rule: "A process gives a loan back after a wait for its work.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[
+            ("self.devices().try_for_each(|device| device.wait_for_all(CALL))?;", ""),
+            ("self.close_shared(taken.opened)?;", ""),
+        ],
+        test: "sharing::loans::what_a_borrower_was_given_has_completed_when_it_gives_back",
+    },
+    Mutant {
+        name: "loan-closed",
+        rule: "A connection that closes does not end a loan.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[("self.silent.store(true, Ordering::Relaxed);
+                false", "true")],
+        test: "sharing::loans::a_connection_that_closes_gives_nothing_back",
+    },
+    Mutant {
+        name: "loan-twice",
+        rule: "A loan is taken once, and not after it was called back.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[(".filter(|row| matches!(row.place, Place::Offered))", "")],
+        test: "sharing::loans::a_loan_is_taken_once_and_not_after_it_was_called_back",
+    },
+    Mutant {
+        name: "loan-ended",
+        rule: "That a process has ended is noticed.",
+        file: "crates/plugin/src/sharing/loans.rs",
+        edits: &[("if end || word && borrower.is_done() {", "if word && borrower.is_done() {")],
+        test: "sharing::loans::another_process_borrows_and_gives_back_or_is_killed",
+    },
+    Mutant {
         name: "lent-kept",
         rule: "Memory that graphs keep between launches is not lent.",
         file: "src/heap/place.rs",

@@ -1,0 +1,513 @@
+//! What a pool's graphs do not keep between launches, lent to other processes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::other_process::{is_other_process, words, OtherProcess};
+use crate::common::MIB;
+use crate::plugin::host::{host_on, Host};
+use regraph::driver::{
+    CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
+};
+use regraph::engine::{self, Config};
+use regraph::settings::Settings;
+use regraph_plugin::{Error, HandleError, Loan, LoanId, LoanState, PoolKey, TakenLoan};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+const POOL: PoolKey = (0, 7);
+/// What the graph's temporary block has.
+const BYTES: u64 = 8 * MIB;
+/// A process that is to answer does so within this time.
+const LONG: Duration = Duration::from_secs(60);
+/// A wait that is to be in vain.
+const SHORT: Duration = Duration::from_millis(30);
+
+fn exportable() -> Config {
+    Config::default().settings(Settings::default().exportable(true))
+}
+
+fn device() -> Arc<SimDriver> {
+    Arc::new(SimDriver::new(SimConfig::default()))
+}
+
+/// A process with a graph that has a temporary block and an output.
+struct Lender {
+    host: Host,
+    stream: StreamHandle,
+    graph: ExecutableHandle,
+    temporary: u64,
+    output: u64,
+}
+
+impl Lender {
+    fn on(driver: &Arc<SimDriver>) -> Self {
+        Self::with(driver, exportable())
+    }
+
+    fn with(driver: &Arc<SimDriver>, config: Config) -> Self {
+        Self::of(host_on(driver, config))
+    }
+
+    fn of(host: Host) -> Self {
+        let stream = host.stream();
+        let (graph, (temporary, output)) = host.record(stream, POOL, || {
+            let [temporary, output] =
+                [BYTES, MIB].map(|bytes| host.plugin.allocate(bytes, 0, stream).unwrap());
+            work(&host, stream, &[], &[at(temporary, BYTES, 1)]);
+            work(&host, stream, &[at(temporary, BYTES, 1)], &[at(output, MIB, 2)]);
+            host.free(temporary);
+            (temporary, output)
+        });
+        let graph = host.driver.instantiate(graph).unwrap();
+        Self { host, stream, graph, temporary, output }
+    }
+
+    fn lend(&self, bytes: u64) -> Result<Loan, Error> {
+        self.host.plugin.lend_to_process(0, POOL, bytes, self.stream)
+    }
+
+    /// What the Python half does where a graph is launched.
+    fn launch(&self) -> Result<(), Error> {
+        let mut launch = self.host.plugin.begin_launch(POOL, "replay")?;
+        if launch.device().is_some() {
+            launch.follow(self.stream)?;
+        }
+        self.host.driver.replay(self.graph, self.stream).unwrap();
+        Ok(())
+    }
+
+    fn is_held_back(&self) -> bool {
+        let refused = |error: &Error| {
+            let Error::Engine(engine::Error::Pool { why, .. }) = error else { return false };
+            matches!(why, engine::PoolRefusal::BlocksLent { .. })
+        };
+        self.launch().is_err_and(|error| refused(&error))
+    }
+
+    fn lent(&self) -> u64 {
+        self.host.plugin.lent_bytes(0, POOL).unwrap()
+    }
+
+    fn recall(&self, loan: &Loan, patience: Duration) -> bool {
+        self.host.plugin.recall_loan(loan.id, patience).unwrap()
+    }
+
+    fn state(&self, loan: &Loan) -> LoanState {
+        self.host.plugin.loan_state(loan.id).unwrap()
+    }
+
+    /// The graph runs as it was captured, and no work has read what it should not have.
+    fn sound(&self) {
+        self.launch().unwrap();
+        work(&self.host, self.stream, &[at(self.output, MIB, 2)], &[]);
+        self.host.driver.complete_all_checked().unwrap();
+        assert_eq!(self.host.driver.take_wrong_tags().unwrap(), 0);
+    }
+}
+
+fn at(address: u64, bytes: u64, tag: u64) -> Tagged {
+    Tagged { address, bytes, tag }
+}
+
+fn work(host: &Host, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
+    host.driver.launch(stream, Work { inputs, outputs, ..Work::default() }, false).unwrap();
+}
+
+/// Another process on the lender's device, with what it has taken.
+fn borrower(driver: &Arc<SimDriver>, loan: &Loan) -> (Host, TakenLoan) {
+    let host = host_on(driver, exportable());
+    let taken = host.plugin.take_loan(0, &loan.handle).unwrap();
+    assert_eq!(taken.bytes, loan.bytes);
+    (host, taken)
+}
+
+#[test]
+fn a_loan_holds_launches_back_until_it_is_given_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    ours.sound();
+    let loan = ours.lend(BYTES).unwrap();
+    assert_eq!((ours.lent(), ours.state(&loan)), (BYTES, LoanState::Offered));
+    assert!(ours.is_held_back());
+    let (theirs, taken) = borrower(&driver, &loan);
+    assert_eq!(ours.state(&loan), LoanState::Taken);
+    assert!(ours.is_held_back());
+    // It is what the graph writes to.
+    assert_eq!(driver.behind(taken.address, BYTES), driver.behind(ours.temporary, BYTES));
+    let stream = theirs.stream();
+    work(&theirs, stream, &[], &[at(taken.address, BYTES, 9)]);
+    work(&theirs, stream, &[at(taken.address, BYTES, 9)], &[]);
+    assert!(!theirs.plugin.wait_for_recall(taken.id, Duration::ZERO).unwrap());
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert_eq!(driver.behind(taken.address, BYTES), None);
+    // The launch finds out by itself, once the word has arrived.
+    assert!(ours.recall(&loan, LONG));
+    assert_eq!((ours.lent(), ours.state(&loan)), (0, LoanState::Back));
+    ours.sound();
+    // The pool has not grown for it.
+    assert_eq!(ours.host.held_by(POOL), BYTES + 2 * MIB);
+}
+
+#[test]
+fn a_launch_finds_out_that_a_loan_is_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    while ours.state(&loan) != LoanState::Back {
+        thread::yield_now();
+    }
+    assert_eq!(ours.lent(), BYTES, "its block is freed by the next call that it matters to");
+    ours.sound();
+    assert_eq!(ours.lent(), 0);
+}
+
+#[test]
+fn a_borrower_is_asked_and_gives_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    assert!(!theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap());
+    assert!(!ours.recall(&loan, Duration::ZERO), "it has it still");
+    assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
+    // It may take its time, and is asked as often as the lender likes.
+    assert!(!ours.recall(&loan, SHORT));
+    assert!(ours.is_held_back());
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| ours.recall(&loan, LONG));
+        assert!(theirs.plugin.wait_for_recall(taken.id, Duration::ZERO).unwrap());
+        theirs.plugin.give_back_loan(taken.id).unwrap();
+        assert!(waits.join().unwrap());
+    });
+    ours.sound();
+    let gone = theirs.plugin.give_back_loan(taken.id).unwrap_err();
+    assert!(matches!(gone, Error::UnknownLoan { call: "give_back_loan" }), "{gone}");
+    assert!(theirs.plugin.wait_for_recall(taken.id, SHORT).is_err());
+    assert!(ours.recall(&loan, Duration::ZERO), "it is back for good");
+    let never = LoanId::from_number(99);
+    assert!(matches!(ours.host.plugin.loan_state(never), Err(Error::UnknownLoan { .. })));
+    let refused = ours.host.plugin.recall_loan(never, LONG);
+    assert!(matches!(refused, Err(Error::UnknownLoan { .. })));
+}
+
+/// Work of another process waits for no stream of this one.
+#[test]
+fn what_was_launched_before_has_completed_when_a_loan_is_made() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    // The first time waits in any case.
+    let first = ours.lend(MIB).unwrap();
+    assert!(ours.recall(&first, Duration::ZERO));
+    ours.launch().unwrap();
+    let behind = driver.record(ours.stream).unwrap();
+    assert!(!driver.is_complete(behind).unwrap());
+    let loan = ours.lend(BYTES).unwrap();
+    assert!(driver.is_complete(behind).unwrap());
+    assert!(ours.recall(&loan, Duration::ZERO));
+    ours.sound();
+}
+
+/// Nor does the lender's next launch wait for a stream of theirs.
+#[test]
+fn what_a_borrower_was_given_has_completed_when_it_gives_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    let stream = theirs.stream();
+    work(&theirs, stream, &[], &[at(taken.address, BYTES, 9)]);
+    let behind = driver.record(stream).unwrap();
+    // While something captures there, a wait would ruin that.
+    let captures = theirs.stream();
+    theirs.begin(captures, (1, 0));
+    let refused = theirs.plugin.give_back_loan(taken.id).unwrap_err();
+    let captures_there = engine::Error::DeviceCaptures { call: "give_back_loan" };
+    assert_eq!(refused.to_string(), captures_there.to_string());
+    assert!(!ours.recall(&loan, SHORT));
+    theirs.end(captures, (1, 0));
+    assert!(!driver.is_complete(behind).unwrap());
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(driver.is_complete(behind).unwrap());
+    assert!(ours.recall(&loan, LONG));
+    ours.sound();
+}
+
+#[test]
+fn nothing_is_lent_to_a_process_while_something_captures() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let first = ours.lend(MIB).unwrap();
+    assert!(ours.recall(&first, Duration::ZERO));
+    let captures = ours.host.stream();
+    ours.host.begin_in(CaptureMode::Relaxed, captures, (9, 9));
+    let refused = ours.lend(BYTES).unwrap_err();
+    let captures_here = engine::Error::DeviceCaptures { call: "lend_to_process" };
+    assert_eq!(refused.to_string(), captures_here.to_string());
+    assert_eq!(ours.lent(), 0);
+    ours.host.end(captures, (9, 9));
+    ours.sound();
+}
+
+#[test]
+fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    let not_taken = |host: &Host| {
+        let error = host.plugin.take_loan(0, &loan.handle).unwrap_err();
+        assert!(matches!(error, Error::NotTaken { .. }), "{error}");
+        assert!(error.to_string().contains("another process has taken it"), "{error}");
+    };
+    let third = host_on(&driver, exportable());
+    not_taken(&third);
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    not_taken(&third);
+    // Another loan, which no process has taken, is back at once.
+    let second = ours.lend(BYTES).unwrap();
+    assert_ne!(second.handle, loan.handle);
+    assert!(ours.recall(&second, Duration::ZERO));
+    let error = third.plugin.take_loan(0, &second.handle).unwrap_err();
+    assert!(error.to_string().contains("called back"), "{error}");
+    ours.sound();
+}
+
+#[test]
+fn two_loans_of_a_pool_hold_launches_back_together() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let [one, two] = [(); 2].map(|()| ours.lend(BYTES / 2).unwrap());
+    let (theirs, first) = borrower(&driver, &one);
+    // The same process has both, on the same pieces of memory.
+    let second = theirs.plugin.take_loan(0, &two.handle).unwrap();
+    assert_eq!(second.address.abs_diff(first.address), BYTES / 2);
+    theirs.plugin.give_back_loan(first.id).unwrap();
+    assert!(ours.recall(&one, LONG));
+    assert_eq!(ours.lent(), BYTES / 2);
+    assert!(ours.is_held_back());
+    assert!(driver.behind(second.address, BYTES / 2).is_some(), "it has the other one still");
+    theirs.plugin.give_back_loan(second.id).unwrap();
+    assert!(ours.recall(&two, LONG));
+    ours.sound();
+}
+
+/// The connection goes with the plug-in, and what it has submitted may run still.
+#[test]
+fn a_connection_that_closes_gives_nothing_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, _) = borrower(&driver, &loan);
+    drop(theirs);
+    assert!(!ours.recall(&loan, SHORT));
+    assert_eq!(ours.state(&loan), LoanState::Taken);
+    assert!(ours.is_held_back());
+}
+
+#[test]
+fn a_lender_that_goes_is_noticed_and_the_memory_stays() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    drop(ours);
+    assert!(theirs.plugin.wait_for_recall(taken.id, LONG).unwrap());
+    assert!(driver.behind(taken.address, BYTES).is_some());
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert_eq!(driver.behind(taken.address, BYTES), None);
+    let error = theirs.plugin.take_loan(0, &loan.handle).unwrap_err();
+    assert!(matches!(error, Error::NotTaken { .. }), "{error}");
+}
+
+#[test]
+#[ignore = "the other process of the tests below"]
+fn borrows() {
+    if !is_other_process() {
+        return;
+    }
+    let theirs = host_on(&device(), exportable());
+    let mut taken = None;
+    for line in words() {
+        match &line[..] {
+            b"back" => {
+                let TakenLoan { id, .. } = taken.take().unwrap();
+                assert!(theirs.plugin.wait_for_recall(id, LONG).unwrap());
+                theirs.plugin.give_back_loan(id).unwrap();
+                println!("\nanswer back");
+            }
+            handle => match theirs.plugin.take_loan(0, handle) {
+                Ok(loan) => {
+                    taken = Some(loan);
+                    println!("\nanswer {} {:?}", loan.bytes, theirs.driver.origin(loan.address));
+                }
+                Err(error) => println!("\nanswer {error}"),
+            },
+        }
+    }
+}
+
+#[test]
+fn another_process_borrows_and_gives_back_or_is_killed() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    for killed in [false, true, true, false] {
+        let mut theirs = OtherProcess::new("sharing::loans::borrows");
+        let loan = ours.lend(BYTES).unwrap();
+        let expected = format!("{BYTES} {:?}", driver.origin(ours.temporary));
+        assert_eq!(theirs.ask(&loan.handle), expected);
+        assert!(ours.is_held_back());
+        if killed {
+            assert!(!ours.recall(&loan, SHORT), "it does not answer");
+            drop(theirs);
+        } else {
+            thread::scope(|scope| {
+                let waits = scope.spawn(|| ours.recall(&loan, LONG));
+                assert_eq!(theirs.ask(b"back"), "back");
+                assert!(waits.join().unwrap());
+            });
+        }
+        assert!(ours.recall(&loan, LONG));
+        ours.sound();
+    }
+}
+
+#[test]
+fn handles_that_name_no_loan_are_refused() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let loan = ours.lend(BYTES).unwrap();
+    let theirs = host_on(&driver, exportable());
+    let refused = |handle: &[u8]| match theirs.plugin.take_loan(0, handle).unwrap_err() {
+        Error::Handle(why) => why,
+        Error::NotTaken { .. } => HandleError::NoLoan,
+        error => panic!("{error}"),
+    };
+    let shared = ours.host.plugin.share(ours.output).unwrap();
+    assert_eq!(refused(&shared.handle), HandleError::NoLoan);
+    assert_eq!(refused(b""), HandleError::NoLoan);
+    for length in 0..loan.handle.len() {
+        refused(&loan.handle[..length]);
+    }
+    let mut handle = loan.handle.clone();
+    handle[7] += 1;
+    assert!(matches!(refused(&handle), HandleError::OtherVersion { .. }));
+    // A loan that there never was.
+    let mut handle = loan.handle.clone();
+    handle[8] = 77;
+    assert_eq!(refused(&handle), HandleError::NoLoan);
+    // No handle of a loan names memory for others to map.
+    let error = theirs.plugin.open_shared(0, &loan.handle).unwrap_err();
+    assert!(matches!(error, Error::Handle(HandleError::Unknown)), "{error}");
+    let taken = theirs.plugin.take_loan(0, &loan.handle).unwrap();
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    ours.sound();
+}
+
+#[test]
+fn what_cannot_be_lent_says_why_and_is_freed() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let error = ours.lend(BYTES + MIB).unwrap_err();
+    assert!(matches!(error, Error::NothingLent { bytes, .. } if bytes == BYTES + MIB), "{error}");
+    let error = ours.host.plugin.lend_to_process(0, (5, 5), MIB, ours.stream).unwrap_err();
+    assert!(matches!(error, Error::UnknownPool { .. }), "{error}");
+    ours.sound();
+    // Memory that was not made for other processes.
+    let driver = device();
+    let ours = Lender::with(&driver, Config::default());
+    let error = ours.lend(BYTES).unwrap_err();
+    assert!(matches!(error, Error::Engine(engine::Error::NotShared { .. })), "{error}");
+    assert_eq!(ours.lent(), 0);
+    ours.sound();
+    // Memory that is allocated whole.
+    let whole = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
+    let driver = Arc::new(SimDriver::new(whole));
+    let ours = Lender::on(&driver);
+    let error = ours.lend(BYTES).unwrap_err();
+    assert!(error.to_string().contains("expandable_segments:True"), "{error}");
+    assert_eq!(ours.lent(), 0);
+    ours.sound();
+}
+
+#[test]
+fn a_borrower_that_cannot_map_a_loan_gives_it_back() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let theirs = host_on(&driver, exportable());
+    theirs.stream();
+    for call in [Call::Import, Call::Reserve, Call::Map, Call::SetAccess] {
+        let loan = ours.lend(BYTES).unwrap();
+        driver.fail_nth(call, 0, ErrorKind::OutOfMemory);
+        assert!(theirs.plugin.take_loan(0, &loan.handle).is_err(), "{call:?}");
+        driver.forget_failures();
+        assert!(ours.recall(&loan, LONG));
+        ours.sound();
+    }
+    // A wait that fails keeps the loan where it is.
+    let loan = ours.lend(BYTES).unwrap();
+    let taken = theirs.plugin.take_loan(0, &loan.handle).unwrap();
+    driver.fail_host_nth(0, ErrorKind::NotPermitted);
+    assert!(theirs.plugin.give_back_loan(taken.id).is_err());
+    driver.forget_failures();
+    assert!(!ours.recall(&loan, SHORT));
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    ours.sound();
+}
+
+/// Each lends, takes and gives back, while others launch: no launch is refused for a loan that is back.
+#[test]
+fn many_loans_at_once() {
+    let driver = device();
+    let ours = Lender::on(&driver);
+    let theirs = host_on(&driver, exportable());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let stream = ours.host.stream();
+                for _ in 0..20 {
+                    let Ok(loan) = ours.host.plugin.lend_to_process(0, POOL, MIB, stream) else {
+                        continue;
+                    };
+                    if let Ok(taken) = theirs.plugin.take_loan(0, &loan.handle) {
+                        theirs.plugin.give_back_loan(taken.id).unwrap();
+                    }
+                    assert!(ours.recall(&loan, LONG));
+                }
+            });
+        }
+    });
+    assert_eq!(ours.lent(), 0);
+    ours.sound();
+}
+
+/// What sleeps goes from under its addresses here; the process that has borrowed it keeps it.
+#[test]
+fn a_pool_sleeps_while_another_process_has_its_memory() {
+    let driver = device();
+    let host = host_on(&driver, exportable());
+    host.plugin.put_graphs_into(Some("graphs"));
+    let ours = Lender::of(host);
+    let loan = ours.lend(BYTES).unwrap();
+    let (theirs, taken) = borrower(&driver, &loan);
+    let behind = || driver.behind(taken.address, BYTES);
+    let before = behind().unwrap();
+    ours.host.plugin.sleep(Some(&["graphs"])).unwrap();
+    assert_eq!(behind().as_ref(), Some(&before));
+    assert!(ours.lend(MIB).is_err(), "it sleeps");
+    ours.host.plugin.wake(Some(&["graphs"])).unwrap();
+    assert_ne!(driver.behind(ours.temporary, BYTES), Some(before.clone()), "other memory");
+    assert!(ours.is_held_back());
+    let stream = theirs.stream();
+    work(&theirs, stream, &[], &[at(taken.address, BYTES, 9)]);
+    work(&theirs, stream, &[at(taken.address, BYTES, 9)], &[]);
+    theirs.plugin.give_back_loan(taken.id).unwrap();
+    assert!(ours.recall(&loan, LONG));
+    ours.sound();
+}
