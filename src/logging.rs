@@ -1,5 +1,6 @@
 //! What the library tells its host: messages, which all go through the `log` crate with the target `regraph`, and what
-//! else is said once a call holds no lock any more.
+//! else is said once a call holds no lock any more. With the setting `nvtx` a profiler shows the messages of an engine
+//! as marks, and as ranges what takes an engine long ([`Teller`]).
 //!
 //! A logger and an observer are the host's code, which may make any call. So what is said while the engine's lock is
 //! held is kept ([`Messages`]) until it is released; and a caller with locks of its own held has all told when it has
@@ -17,6 +18,8 @@ use std::io::{stderr, Write};
 pub use log::Level;
 use log::{LevelFilter, Log, Metadata, Record};
 
+pub(crate) use crate::driver::nvtx::Range;
+use crate::driver::nvtx::{profiler, Profiler};
 use crate::sync::{must_hold_none, thread_local};
 
 /// The environment variable that says from which level on messages are told where the host has no logger of its own:
@@ -115,32 +118,99 @@ fn is_heard(level: Level) -> bool {
 pub fn tell(level: Level, text: impl FnOnce() -> String) {
     // Builds with debug assertions find out where one would be told with a lock held, whether someone listens or not.
     if is_heard(level) || cfg!(debug_assertions) {
-        tell_text(level, text());
+        tell_text(None, level, text());
     }
 }
 
 #[cold]
 #[cfg_attr(debug_assertions, track_caller)]
-fn tell_text(level: Level, text: String) {
-    call_host("a message is told", move || log::log!(target: "regraph", level, "{text}"));
+fn tell_text(profiler: Option<&'static Profiler>, level: Level, text: String) {
+    call_host("a message is told", move || {
+        if let Some(profiler) = profiler {
+            profiler.mark(&text);
+        }
+        log::log!(target: "regraph", level, "{text}");
+    });
+}
+
+/// Tells of an engine: messages, each with the device's name, and ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Teller {
+    device: u32,
+    /// Shows them too, where the settings ask for that and there is one.
+    profiler: Option<&'static Profiler>,
+}
+
+impl Teller {
+    /// With a profiler, where `shown` says so and the process has one. Tells why the process has none that was named.
+    pub(crate) fn new(device: u32, shown: bool) -> Self {
+        let found = if shown { profiler() } else { Ok(None) };
+        let teller = Self { device, profiler: found.unwrap_or_default() };
+        if let Err(why) = found {
+            teller.tell(Level::Warn, || format!("no profiler is shown what happens: {why}"));
+        }
+        teller
+    }
+
+    #[inline]
+    fn is_heard(&self, level: Level) -> bool {
+        self.profiler.is_some() || is_heard(level) || cfg!(debug_assertions)
+    }
+
+    /// Tells a message, when the calling thread holds no lock of the library.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn tell(&self, level: Level, text: impl FnOnce() -> String) {
+        if self.is_heard(level) {
+            self.tell_text(level, &text());
+        }
+    }
+
+    #[cold]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn tell_text(&self, level: Level, text: &str) {
+        tell_text(self.profiler, level, format!("device {}: {text}", self.device));
+    }
+
+    /// A range that a profiler shows until it is dropped. Locks may be held.
+    #[inline]
+    pub(crate) fn range(&self, text: impl FnOnce() -> String) -> Option<Range> {
+        self.profiler.map(|profiler| self.begin(profiler, text))
+    }
+
+    #[cold]
+    fn begin(&self, profiler: &'static Profiler, text: impl FnOnce() -> String) -> Range {
+        profiler.range(&format!("device {}: {}", self.device, text()))
+    }
 }
 
 /// What was said with a lock held, to be told once it is released.
-#[derive(Debug, Default)]
-pub(crate) struct Messages(Vec<(Level, String)>);
+#[derive(Debug)]
+pub(crate) struct Messages {
+    said: Vec<(Level, String)>,
+    teller: Teller,
+}
 
 impl Messages {
-    /// Keeps a message, where the `log` crate lets its level through.
+    pub(crate) fn new(teller: Teller) -> Self {
+        Self { said: Vec::new(), teller }
+    }
+
+    /// Tells of the engine whose these are.
+    pub(crate) fn teller(&self) -> Teller {
+        self.teller
+    }
+
+    /// Keeps a message, where someone hears those of its level.
     #[inline]
     pub(crate) fn say(&mut self, level: Level, text: impl FnOnce() -> String) {
-        if is_heard(level) || cfg!(debug_assertions) {
+        if self.teller.is_heard(level) {
             self.keep(level, text());
         }
     }
 
     #[cold]
     fn keep(&mut self, level: Level, text: String) {
-        self.0.push((level, text));
+        self.said.push((level, text));
     }
 
     /// Warns with a headline and the first few of `items`, a line each.
@@ -151,15 +221,16 @@ impl Messages {
     /// What was said, to be told without the lock.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Self> {
-        (!self.0.is_empty()).then(|| std::mem::take(self))
+        let said = (!self.said.is_empty()).then(|| std::mem::take(&mut self.said))?;
+        Some(Self { said, teller: self.teller })
     }
 
-    /// Tells what was said of a device, in that order.
+    /// Tells what was said, in that order.
     #[cold]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn tell(self, device: u32) {
-        for (level, text) in self.0 {
-            tell_text(level, format!("device {device}: {text}"));
+    pub(crate) fn tell(self) {
+        for (level, text) in self.said {
+            self.teller.tell_text(level, &text);
         }
     }
 }

@@ -22,7 +22,8 @@
 //! for instance; recorded uses only say when memory may be used again.
 //!
 //! ```no_run
-//! use cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
+//! // The same crate as a dependency `cudarc` of the program's own, if that has the same version.
+//! use regraph::cudarc::cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
 //! use regraph::cudarc::{engine, Error};
 //! use regraph::driver::CaptureMode;
 //! use regraph::engine::{Config, PoolConfig};
@@ -62,6 +63,11 @@ use thiserror::Error as ThisError;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::AsStream;
 use crate::engine::{Config, Engine};
+
+/// The crate that buffers and streams are of. A program that depends on another version of it has other types; one that
+/// names it by this path always has the right one.
+#[doc(no_inline)]
+pub use ::cudarc;
 
 pub use crate::{Error, PoolRefusal, StreamRefusal, Unknown};
 pub use buf::{Buf, BufView, BufViewMut};

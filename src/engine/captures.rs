@@ -28,6 +28,7 @@ use crate::driver::{
 use crate::heap::verify::{holds, Verdict};
 use crate::heap::{enter_row, CaptureSlot, Mark, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
+use crate::logging::Range;
 use crate::plan::Options;
 use crate::policy::{PlanChoice, Programmatic};
 use crate::snapshot::Frame;
@@ -362,6 +363,8 @@ pub(super) struct CaptureState {
     pub(super) concurrent: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
+    /// What a profiler shows of it while it is under way.
+    shown: Option<Range>,
 }
 
 /// What the engine knows of a capture by its number.
@@ -567,6 +570,7 @@ impl CaptureState {
             since: Instant::now(),
             concurrent: false,
             lost: None,
+            shown: None,
         }
     }
 
@@ -596,7 +600,9 @@ impl CaptureState {
             since: _,
             concurrent,
             lost,
+            shown,
         } = self;
+        *shown = None;
         let most = rows.capacity().max(left.capacity()).max(origins.capacity());
         if most > KEPT_BLOCKS || !proof.clear() {
             return false;
@@ -688,6 +694,15 @@ impl State {
     ) {
         let Self { messages, pools, .. } = self;
         messages.say(level, || text(pools.label(pool)));
+    }
+
+    /// Shows a profiler how long something of a pool takes.
+    pub(super) fn range_of(
+        &self,
+        pool: PoolId,
+        text: impl FnOnce(PoolLabel) -> String,
+    ) -> Option<Range> {
+        self.messages.teller().range(|| text(self.pools.label(pool)))
     }
 
     /// The slot of a capture under way.
@@ -918,6 +933,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let terminals = std::mem::take(&mut self.state.terminals);
         let slot = self.add_capture(capture, stream);
+        let shown = self.state.range_of(pool, |pool| format!("capture {} into {pool}", capture.0));
+        self.state.capture(slot).shown = shown;
         self.join_pool(slot, pool);
         self.state.record_capture(capture, pool, true);
         self.state.say_of(pool, Level::Debug, |pool| {

@@ -23,6 +23,7 @@ use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::{CaptureSlot, Users};
 use crate::journal::Journal;
+use crate::logging::{Range, Teller};
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
 use crate::uses::{EarlyRead, Found, Search};
@@ -181,13 +182,15 @@ impl<D: Driver> Locked<'_, D> {
         let graph = finished.take_if(|_| may_wait)?.ok()?;
         let journal = self.state.capture(*slot).journal.take()?;
         let foreign = self.config.foreign_nodes;
-        Some(Box::new(Evidence { journal, graph, programmatic, foreign }))
+        let (capture, teller) = (ending.id, self.state.messages.teller());
+        Some(Box::new(Evidence { capture, journal, graph, programmatic, foreign, teller }))
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
     fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
         let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
+        let _shown = finished.is_some().then(|| judging(self.state.messages.teller(), id));
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
         let undone = self.state.capture(slot).undone;
         let (journal, checker) = self.state.capture(slot).record();
@@ -514,11 +517,18 @@ impl<D: Driver> Locked<'_, D> {
 
 /// What the checker judges a capture by.
 struct Evidence {
+    capture: CaptureId,
     journal: Journal,
     graph: FinishedGraph,
     programmatic: Programmatic,
     /// Whether a node of no stream that the engine looked at is taken to use no block, instead of any.
     foreign: bool,
+    teller: Teller,
+}
+
+/// What a profiler shows while a capture is judged.
+fn judging(teller: Teller, capture: CaptureId) -> Option<Range> {
+    teller.range(|| format!("verdict on capture {}", capture.0))
 }
 
 /// A verdict, the record that it is on, and how long the checker took, in nanoseconds.
@@ -526,7 +536,8 @@ type Judged = (Result<(), Violation>, Record, u64);
 
 impl Evidence {
     fn judge(self) -> Judged {
-        let Self { journal, graph, programmatic, foreign } = self;
+        let Self { capture, journal, graph, programmatic, foreign, teller } = self;
+        let _shown = judging(teller, capture);
         let mut checker = Checker::default();
         let (verdict, took) = judge_timed(&mut checker, (&journal, programmatic), &graph, foreign);
         (verdict, Record::new(journal, programmatic), took)

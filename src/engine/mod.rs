@@ -64,7 +64,7 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 
 use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
-use crate::logging::{tell, Level, Messages};
+use crate::logging::{Level, Messages, Range, Teller};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
@@ -147,6 +147,7 @@ pub struct Engine<D: Driver> {
     reserve: u64,
     /// Tells the engines of a process apart.
     number: u32,
+    teller: Teller,
     caches: Arc<StreamCaches>,
     rounding: SharedRounding,
     state: Mutex<State>,
@@ -185,6 +186,7 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
+        let teller = Teller::new(driver.device(), config.settings.nvtx);
         let caches = Arc::new(StreamCaches::new(number, heard::kept_by(&config.settings)));
         let mut state = State {
             pools: Pools::new(number),
@@ -202,7 +204,7 @@ impl<D: Driver> Engine<D> {
             foresight: None,
             lessons: Lessons::default(),
             terminals: Vec::new(),
-            messages: Messages::default(),
+            messages: Messages::new(teller),
         };
         state.keep_history(&HistoryOptions::latest(config.settings.history));
         let engine = Self {
@@ -211,6 +213,7 @@ impl<D: Driver> Engine<D> {
             config,
             reserve: total.unwrap_or(FALLBACK),
             number,
+            teller,
             caches,
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
@@ -229,7 +232,12 @@ impl<D: Driver> Engine<D> {
     /// Tells of something that has happened; no lock of the engine is held.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn tell(&self, level: Level, text: impl FnOnce() -> String) {
-        tell(level, || format!("device {}: {}", self.driver.device(), text()));
+        self.teller.tell(level, text);
+    }
+
+    /// Shows a profiler how long something takes, until what is returned is dropped. Locks may be held.
+    pub(crate) fn range(&self, text: impl FnOnce() -> String) -> Option<Range> {
+        self.teller.range(text)
     }
 
     /// The calls for hosts that launch by themselves, plug-ins, tools and tests.
@@ -269,6 +277,13 @@ impl<D: Driver> Engine<D> {
 }
 
 impl<D: Driver> HostCalls<'_, D> {
+    /// Tells, as the engine's messages are told, of something that has happened to it; no lock of the library is held.
+    #[doc(hidden)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn tell(&self, level: Level, text: impl FnOnce() -> String) {
+        self.0.tell(level, text);
+    }
+
     /// Checks the invariants of the engine's tables, in builds with debug assertions; does nothing in others.
     ///
     /// # Errors

@@ -411,7 +411,7 @@ impl<D: Driver> Engine<D> {
         let messages = state.messages.take();
         drop(state);
         if let Some(messages) = messages {
-            messages.tell(self.driver.device());
+            messages.tell();
         }
     }
 
@@ -479,6 +479,12 @@ impl<D: Driver> Locked<'_, D> {
             Ok(found) => found.is_none(),
             Err(error) => error.is_out_of_memory(),
         };
+        let mut attempt = |locked: &mut Self, remedy| {
+            let grows = remedy == Remedy::Grow;
+            let more = |pool| format!("{} more for {pool}", Size(bytes));
+            let _shown = grows.then(|| locked.state.range_of(pool, more));
+            attempt(locked, remedy)
+        };
         if bytes > 0 {
             self.collect_garbage(bytes, Some(pool))?;
         }
@@ -496,6 +502,8 @@ impl<D: Driver> Locked<'_, D> {
                 format!("memory is short: {pool} needs {bytes}, and free memory of all pools goes for it")
             });
         }
+        let short = |pool| format!("memory is short for {pool}");
+        let _shown = self.state.range_of(pool, short);
         self.free_completed(None);
         if let Some(offered) = attempt(self, Remedy::Offer)? {
             return Ok(Some(offered));

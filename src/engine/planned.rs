@@ -330,6 +330,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut ready = Vec::new();
         let started = Instant::now();
         let unplanned = self.unplanned(slot);
+        let _shown = self.state.messages.teller().range(|| format!("plan of capture {}", id.0));
         let journal = self.state.captures.get(slot).journal.as_ref();
         let plans = plans(unplanned, journal, self.driver, self.config);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
@@ -362,6 +363,9 @@ impl<D: Driver> Locked<'_, D> {
             let new_bytes = plan.new_bytes();
             let started = Instant::now();
             let need = Need::new(new_bytes, pool, false);
+            let _shown = self.state.range_of(pool, |pool| {
+                format!("memory of capture {} in {pool}, by its plan", capture.0)
+            });
             let bound = self.oom_ladder(need, |locked, attempt| {
                 let room = locked.state.room(pool).saturating_add(scratch);
                 if attempt != Remedy::Grow || new_bytes > room {

@@ -15,6 +15,7 @@ use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError};
 use crate::heap::{unit, Keeper, NothingKept, Presence};
+use crate::logging::Range;
 use crate::size::Size;
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
@@ -123,7 +124,8 @@ impl<D: Driver> Engine<D> {
         // In one hold of the lock: another call may open the pool, and hand memory of it out, as soon as it is released.
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            let movement = Movement::of_pool(self, pool, by, locked.state.pools.reserved(pool));
+            let held = locked.state.pools.reserved(pool);
+            let movement = Movement::of_pool(self, (pool, locked.state), by, held);
             if locked.may_be_suspended(pool, loss, by.call)? {
                 locked.shut(pool);
             }
@@ -139,7 +141,8 @@ impl<D: Driver> Engine<D> {
             // One that sleeps is its region's to wake, also where a pool of graphs owns it.
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;
-            Ok(Movement::of_pool(self, pool, by, locked.state.pools.missing(pool)))
+            let missing = locked.state.pools.missing(pool);
+            Ok(Movement::of_pool(self, (pool, locked.state), by, missing))
         })?;
         movement.come(&mut NothingKept)
     }
@@ -211,8 +214,9 @@ impl<D: Driver> Engine<D> {
             locked.state.set_asleep(&turned, by, true);
             let bytes = going.iter().map(|&pool| locked.state.pools.reserved(pool)).sum();
             let tags = tags.to_vec();
-            let (by, pools) = (Some(by), going);
-            Ok(Some((Movement { engine: self, call, by, pools, tags, turned, bytes }, held)))
+            let (by, pools, _shown) = (Some(by), going, self.range_of_regions(call, &tags));
+            let movement = Movement { engine: self, call, by, pools, tags, turned, bytes, _shown };
+            Ok(Some((movement, held)))
         })
     }
 
@@ -237,8 +241,14 @@ impl<D: Driver> Engine<D> {
             }
             let bytes = locked.missing_of(&coming);
             let (by, pools, turned) = (Some(by), coming, Vec::new());
-            Ok(Movement { engine: self, call, by, pools, tags, turned, bytes })
+            let _shown = self.range_of_regions(call, &tags);
+            Ok(Movement { engine: self, call, by, pools, tags, turned, bytes, _shown })
         })
+    }
+
+    /// Shows a profiler how long a call takes to move regions.
+    fn range_of_regions(&self, call: &'static str, tags: &[Arc<str>]) -> Option<Range> {
+        self.range(|| format!("{call} of regions {}", tags.join(", ")))
     }
 
     /// Ends the movement of pools that were moving when what kept their contents ended: no copies are under way.
@@ -272,6 +282,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
+            let _shown = locked.state.range_of(pool, |pool| format!("{} of {pool}", by.call));
             let went = locked.compact_pool(pool, by.call)?;
             locked.state.say_of(pool, Level::Info, |pool| {
                 format!("{pool} is compacted: {} went back", Size(went))
@@ -806,13 +817,21 @@ pub(crate) struct Movement<'a, D: Driver> {
     turned: Vec<Arc<str>>,
     /// What they held when they were shut, or what was away when they began to wake, in bytes.
     bytes: u64,
+    /// What a profiler shows of it.
+    _shown: Option<Range>,
 }
 
 impl<'a, D: Driver> Movement<'a, D> {
     /// A pool by itself, whose contents are lost.
-    fn of_pool(engine: &'a Engine<D>, pool: PoolId, by: By, bytes: u64) -> Self {
-        let (tags, turned) = (Vec::new(), Vec::new());
-        Self { engine, call: by.call, by: None, pools: vec![pool], tags, turned, bytes }
+    fn of_pool(
+        engine: &'a Engine<D>,
+        (pool, state): (PoolId, &State),
+        By { call, .. }: By,
+        bytes: u64,
+    ) -> Self {
+        let _shown = state.range_of(pool, |pool| format!("{call} of {pool}"));
+        let (pools, tags, turned) = (vec![pool], Vec::new(), Vec::new());
+        Self { engine, call, by: None, pools, tags, turned, bytes, _shown }
     }
 
     /// Says that a pool by itself has moved, or that regions have.

@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::Lent;
-use crate::logging::{tell_later, Level};
+use crate::logging::{tell_later, Level, Range};
 use crate::shown::shown;
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
@@ -22,6 +22,8 @@ pub struct Lending<D: HostApi> {
     stream: StreamHandle,
     /// How many launches of the pool the stream is known to come after, with the stream as the driver knew it then.
     followed: Cell<Option<(u64, Launched)>>,
+    /// What a profiler shows of it.
+    _shown: Option<Range>,
     thread: PhantomData<*const ()>,
 }
 
@@ -120,14 +122,16 @@ impl<D: HostApi> Pool<D> {
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
         let launched = Launched::on(self.engine().driver(), stream)?;
         self.order().must_launch()?;
-        self.engine().tell(Level::Debug, || {
+        let lends = || {
             let (pool, stream) = (self.engine().label(self.id()), launched.stream());
             format!("{pool} lends memory of its graphs to {stream}, between their launches")
-        });
+        };
+        self.engine().tell(Level::Debug, lends);
         Ok(Lending {
             pool: self.clone(),
             stream: launched.stream(),
             followed: Cell::new(None),
+            _shown: self.engine().range(lends),
             thread: PhantomData,
         })
     }

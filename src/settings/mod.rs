@@ -243,6 +243,13 @@ settings! {
     /// before the request returns and without the engine's lock; a file that is there is replaced.
     oom_dump: Option<String> = None,
         "oom_dump": Optional<Word>, "a path without white space and `,:[]`";
+    /// Whether a profiler that reads NVTX, such as Nsight Systems, shows the messages of the engine as marks and what takes it long as ranges, in the domain `regraph`. Needs the feature `cuda`. Default: `False`.
+    ///
+    /// All messages from `debug` on are marks, whatever the `log` crate lets through. Ranges begin and end while the
+    /// engine holds locks: what the profiler's library does then must not call the engine. Where the environment
+    /// variable `NVTX_INJECTION64_PATH`, which profilers set, names no library, nothing is shown and nothing costs more.
+    nvtx: bool = false,
+        "nvtx": Boolean, BOOLEAN;
     /// `False`: every block is a driver allocation of its own, for debugging. Default: `True`.
     caching: bool = true,
         "caching": Boolean, BOOLEAN;

@@ -35,3 +35,16 @@ fn every_link_leads_somewhere_and_every_file_that_the_design_names_is_there() {
         }
     }
 }
+
+/// The README is read in ten minutes, and the design in an afternoon; figures are looked up.
+#[test]
+fn the_readme_and_the_design_are_short() {
+    let root = Path::new(crate::ROOT);
+    let lines = |page: &Path| std::fs::read_to_string(page).unwrap().lines().count();
+    assert!(lines(&root.join("README.md")) <= 120);
+    let mut pages = Vec::new();
+    files(&root.join("design"), &mut pages);
+    pages.retain(|it| it.extension().is_some_and(|it| it == "md") && !it.ends_with("figures.md"));
+    let design: usize = pages.iter().map(|page| lines(page)).sum();
+    assert!(design <= 1_540, "{design} lines: say less of something else");
+}

@@ -11,6 +11,8 @@ use regraph_sim::{Launch, SimConfig, SimDriver};
 mod figures;
 mod names;
 mod picture;
+#[cfg(feature = "cuda")]
+mod profiler;
 mod remedies;
 mod snapshot;
 mod watched;

@@ -36,10 +36,10 @@ fn says(messages: &[(Level, String)], wanted: &[(Level, &[&str])]) {
     }
 }
 
-const DECODE: &str = "pool \"decode\" of region \"graphs\"";
+pub(super) const DECODE: &str = "pool \"decode\" of region \"graphs\"";
 
 /// Makes calls of most kinds that are told of.
-fn work(engine: &Arc<Engine<Device>>, stream: StreamHandle) {
+pub(super) fn work(engine: &Arc<Engine<Device>>, stream: StreamHandle) {
     let regions = Regions::new(engine);
     let pool = Pool::new(engine, PoolConfig::default().name("decode").tag("graphs"));
     let graph = graph(engine, &pool, stream);
@@ -332,8 +332,8 @@ fn the_pages_list_of_metrics_is_the_codes() {
 
 /// Each quoted name of an environment variable in code that is shipped.
 fn variables(folder: &Path, found: &mut BTreeSet<String>) {
-    const BEGINS: [&str; 8] =
-        ["REGRAPH_", "PYTORCH_", "TMS_", "VLLM_", "NCCL_", "CUDA_", "XDG_", "TORCH_NCCL_"];
+    const BEGINS: [&str; 9] =
+        ["REGRAPH_", "PYTORCH_", "TMS_", "VLLM_", "NCCL_", "NVTX_", "CUDA_", "XDG_", "TORCH_NCCL_"];
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -345,7 +345,7 @@ fn variables(folder: &Path, found: &mut BTreeSet<String>) {
             continue;
         }
         for word in fs::read_to_string(&path).unwrap().split('"') {
-            let upper = |c: char| c.is_ascii_uppercase() || c == '_';
+            let upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
             let named =
                 BEGINS.iter().any(|begin| word.starts_with(begin)) && word.chars().all(upper);
             // Constants of C, which messages for its callers name.
@@ -362,9 +362,8 @@ fn the_pages_table_of_settings_and_variables_is_the_codes() {
     let page = read("OPERATING.md");
     let rows = table(&page, "| variable or setting | default | in Python | what it says |");
     let name = |row: &[String]| row[0].trim_matches('`').to_owned();
-    let (told, settings): (Vec<_>, Vec<_>) = rows
-        .into_iter()
-        .partition(|row| name(row).chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+    let (told, settings): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| !name(row).contains(|c: char| c.is_ascii_lowercase()));
     let mut found = BTreeSet::new();
     for folder in [
         "src",

@@ -66,7 +66,7 @@ fn every_key_is_read_and_written() {
                 exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
                 plan_pool_graphs:35,plan_search:16,\
-                programmatic:lag,reuse:own_stream,check:False,early_reads:True,poison:True,history:100000,stacks:True,oom_dump:/tmp/oom-%p.json,caching:False";
+                programmatic:lag,reuse:own_stream,check:False,early_reads:True,poison:True,history:100000,stacks:True,oom_dump:/tmp/oom-%p.json,nvtx:True,caching:False";
     let settings = parse(text);
     let rounding =
         Rounding::from_divisions([1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]).unwrap();
@@ -94,6 +94,7 @@ fn every_key_is_read_and_written() {
         .history(100_000)
         .stacks(true)
         .oom_dump(Some("/tmp/oom-%p.json".to_owned()))
+        .nvtx(true)
         .caching(false);
     assert_eq!(settings, built);
     assert_eq!(built.to_string(), text);
@@ -229,7 +230,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 24, "{message}");
+    assert_eq!(keys().len(), 25, "{message}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod error;
 mod forward;
 mod handle;
 mod host;
+#[doc(hidden)]
+pub mod nvtx;
 mod shape;
 mod source;
 mod transfer;

@@ -8,7 +8,7 @@ use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
-use regraph::{tell, tell_later, Later, Level};
+use regraph::{tell_later, Later, Level};
 
 use super::addresses::Addresses;
 use super::launches::UnderWay;
@@ -357,10 +357,9 @@ impl<D: Transfer> Device<D> {
             // Its claim on its pool is never given back.
             if let Err(error) = self.end_over(UNNAMED, stray.pool, &mut Vec::new(), None) {
                 let number = capture.0;
-                tell(Level::Error, || {
+                self.engine.host().tell(Level::Error, || {
                     format!(
-                        "device {}: capture {number} has ended, and its graph must not be launched: {error}",
-                        self.number
+                        "capture {number} has ended, and its graph must not be launched: {error}"
                     )
                 });
             }
@@ -420,11 +419,9 @@ impl<D: Transfer> Device<D> {
                 Ok(report) => {
                     if !report.verified && self.engine.host().judges() {
                         let number = capture.0;
-                        tell(Level::Warn, || {
+                        self.engine.host().tell(Level::Warn, || {
                             format!(
-                                "device {}: capture {number} has ended, and its graph was not judged: its end was not \
-                                 told in time",
-                                self.number
+                                "capture {number} has ended, and its graph was not judged: its end was not told in time"
                             )
                         });
                     }

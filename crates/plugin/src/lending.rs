@@ -156,6 +156,10 @@ impl<D: Transfer> Plugin<D> {
         }
         private.launches.say(key);
         let route = device.routes.push_thread(key, private.pool, Some(lent));
+        let (first, second) = key;
+        device.engine.host().tell(Level::Debug, || {
+            format!("pool ({first}, {second}) lends memory of its graphs to a thread, between their launches")
+        });
         let Some(number) = private.launches.begin_telling() else { return Ok(route) };
         drop(pools);
         if device.wait_while_none_captures() {
