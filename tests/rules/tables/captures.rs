@@ -214,6 +214,10 @@ pub const ROWS: &[Row] = &[
     .with(denying),
     // Work and blocks outside the capture.
     row(
+        "what a stream gave back outside is no one's while a capture begins, and waits for the stream",
+        "s: a = 4M; s: launch; free a; trim; t: begin; s: b = 4M not a; complete; t: c = 4M at a; t: launch; t: end",
+    ),
+    row(
         "a user outside the capture holds the block until the end, and is no reason to refuse it",
         "s: begin; s: a = 4M; s: launch; o: record a; o: launch; free a; s: b = 4M not a; s: launch; s: end;
          s: c = 4M not a; complete; s: begin; s: d = 4M at a; s: launch; s: end",

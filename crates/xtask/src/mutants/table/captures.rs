@@ -156,7 +156,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What a stream gave back is no one's while a capture begins.",
         file: "src/heap/place.rs",
         edits: &[("self.hold(id);", "")],
-        test: "threads::many::threads_share_an_engine",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "query-error",
