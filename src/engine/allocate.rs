@@ -367,7 +367,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         if self.state.history.is_some() {
-            self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
+            self.state.record_block(EventKind::Allocate, (heap, (address, bytes)), asked.clone());
         }
         Block { id, address, bytes: requested }
     }

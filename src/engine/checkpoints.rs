@@ -342,9 +342,9 @@ impl<D: Driver> Locked<'_, D> {
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
         let LiveBlock { site: site @ BlockSite { number, heap, range }, asked, tenure, .. } = block;
         let has_graphs = self.state.pools.find_pool(heap).is_some_and(|it| !it.is_without_graphs());
-        let (address, _) = self.state.pools.place(site);
+        let place @ (address, _) = self.state.pools.place(site);
         let bytes = asked.requested;
-        self.state.record_block(EventKind::FreeCompleted, (heap, address), asked);
+        self.state.record_block(EventKind::FreeCompleted, (heap, place), asked);
         let users = tenure.users().of_block().or_graphs(has_graphs);
         let heap = self.state.pools.heap_mut(heap);
         if users.are_graphs() {
@@ -380,7 +380,7 @@ impl<D: Driver> Locked<'_, D> {
         block.gone = gone;
         let id = self.state.blocks.insert(block);
         self.state.count_in(heap, bytes, requested);
-        self.state.record_block(EventKind::Allocate, (heap, address), asked.clone());
+        self.state.record_block(EventKind::Allocate, (heap, (address, bytes)), asked.clone());
         Block { id, address, bytes: requested }
     }
 }

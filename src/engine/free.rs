@@ -452,10 +452,10 @@ impl<D: Driver> Locked<'_, D> {
     #[inline(never)]
     fn record_free(&mut self, block: &LiveBlock, completed: bool) {
         let LiveBlock { site, asked, .. } = block;
-        let (address, _) = self.state.pools.place(*site);
+        let place = self.state.pools.place(*site);
         let action = if completed { EventKind::FreeCompleted } else { EventKind::Free };
         let asked = Asked { frames: Frames::given_or(asked.frames.clone()), ..*asked };
-        self.state.record_block(action, (site.heap, address), asked);
+        self.state.record_block(action, (site.heap, place), asked);
     }
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not

@@ -12,6 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::config::setters;
 use super::names::PoolId;
 use super::planned::nanoseconds;
+use super::pools::Pools;
 use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
@@ -537,19 +538,28 @@ impl State {
         }
     }
 
-    /// Enters what becomes of a block of a heap, with its bytes and stream, and with the frames of the request for it
-    /// or of the host's call now.
+    /// Enters what becomes of a block of a heap, at an address and of so many bytes there, with its stream, and with the
+    /// frames of the request for it or of the host's call now.
     pub(super) fn record_block(
         &mut self,
         action: EventKind,
-        (heap, address): (u32, u64),
+        (heap, place): (u32, (u64, u64)),
         Asked { requested, stream, frames }: Asked,
     ) {
         // To the history a suspended pool has no blocks: they left with its memory.
         let Self { history: Some(history), pools, .. } = self else { return };
         let pool = pools.pool_of(heap);
-        if !pools.is_shut(pool) {
-            history.push(action, (address, requested), stream, pool, frames);
+        if pools.is_shut(pool) {
+            return;
+        }
+        // A planned block's memory comes later, and is other graphs' too: as snapshots show it, it comes and goes with it.
+        let is_planned = Pools::is_planned(heap);
+        if is_planned && matches!(action, EventKind::Allocate) {
+            history.push(EventKind::Memory(MemoryMove::Map), place, stream, pool, None);
+        }
+        history.push(action, (place.0, requested), stream, pool, frames);
+        if is_planned && matches!(action, EventKind::FreeCompleted | EventKind::Completed) {
+            history.push(EventKind::Memory(MemoryMove::Unmap), place, stream, pool, None);
         }
     }
 

@@ -547,13 +547,13 @@ impl State {
         drop(guards);
         for &heap in heaps {
             let of_heap = all.iter().filter(|((of, _), _)| *of == heap);
-            let occupants: BTreeMap<u64, _> = of_heap
-                .map(|((_, range), occupant)| (self.pools.extent(heap, *range).0, occupant))
+            let occupants: BTreeMap<(u64, u64), _> = of_heap
+                .map(|((_, range), occupant)| (self.pools.extent(heap, *range), occupant))
                 .collect();
-            for (address, (state, asked)) in occupants {
+            for (place, (state, asked)) in occupants {
                 let actions = if state.is_active() { actions(*state) } else { &[] };
                 for &action in actions {
-                    self.record_block(action, (heap, address), asked.clone());
+                    self.record_block(action, (heap, place), asked.clone());
                 }
             }
         }

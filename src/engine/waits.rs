@@ -328,7 +328,7 @@ impl State {
         let Some(number) = self.waiting.number_of(heap, from) else { return Users::Eager };
         let Some(mut waiting) = self.waiting.take(number) else { return Users::Eager };
         if let Some(asked) = waiting.asked.take() {
-            self.record_block(EventKind::Completed, (heap, address), asked);
+            self.record_block(EventKind::Completed, (heap, (address, asked.requested)), asked);
         }
         let users = waiting.users();
         let mut left = left.into_iter().flatten();
@@ -433,8 +433,8 @@ impl<D: Driver> Locked<'_, D> {
         let users = waiting.users();
         let Wait { site: site @ BlockSite { heap, range, number }, asked, own, .. } = waiting;
         if let Some(asked) = asked {
-            let (address, _) = self.state.pools.place(site);
-            self.state.record_block(EventKind::Completed, (heap, address), asked);
+            let place = self.state.pools.place(site);
+            self.state.record_block(EventKind::Completed, (heap, place), asked);
         }
         match own {
             Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(range, own, users),

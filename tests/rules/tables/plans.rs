@@ -1,6 +1,7 @@
 //! Captures whose memory comes at their end.
 
 use regraph::engine::Config;
+use regraph::settings::Settings;
 use regraph_testing::rows::{row, Row};
 
 pub const ROWS: &[Row] = &[
@@ -36,6 +37,15 @@ pub const ROWS: &[Row] = &[
          s: release; destroy A",
     )
     .with(unchecked),
+    // It is followed behind every statement.
+    row(
+        "the history of planned captures leads to the blocks that are there",
+        "plans A; s: begin; s: launch; t <- s; s: a = 5M; s: use a; t: record a; t: launch; free a; s: b = 3M; s: use b;
+         s: c = 1K; s: use c; s: d = 2M fixed; s: use d; o: record b; free b; s <- t; s: end; complete; t: begin;
+         t: e = 5M; t: use e; free e; t: f = 2M; t: use f; t: abandon; free f; free c; complete; suspend; resume; free d; complete;
+         s: release",
+    )
+    .with(|| Config::default().settings(Settings::default().history(64))),
 ];
 
 fn unchecked() -> Config {

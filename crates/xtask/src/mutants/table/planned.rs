@@ -112,4 +112,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();", "every.clone().map(|row| there(row).is_some_and(|it| true)).collect();")],
         test: "graphs::state::compaction_beside_fixed_memory",
     },
+    Mutant {
+        name: "planned-history",
+        rule: "To the history a planned block's memory goes with it.",
+        file: "src/engine/history.rs",
+        edits: &[("matches!(action, EventKind::FreeCompleted | EventKind::Completed)", "false")],
+        test: "rules::of_plans",
+    },
 ];
