@@ -248,7 +248,8 @@ impl<D: Driver> Engine<D> {
 
     /// Shows a profiler how long a call takes to move regions.
     fn range_of_regions(&self, call: &'static str, tags: &[Arc<str>]) -> Option<Range> {
-        self.range(|| format!("{call} of regions {}", tags.join(", ")))
+        let regions = (!tags.is_empty()).then_some(tags)?;
+        self.range(|| format!("{call} of regions {}", regions.join(", ")))
     }
 
     /// Ends the movement of pools that were moving when what kept their contents ended: no copies are under way.
