@@ -21,6 +21,7 @@ mod glibc;
 mod history;
 mod hooks;
 mod launches;
+mod loans;
 mod messages;
 mod plots;
 mod pools;
@@ -132,6 +133,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     plots::register(module)?;
     launches::register(module)?;
     pools::register(module)?;
+    loans::register(module)?;
     regions::register(module)?;
     figures::register(module)?;
     history::register(module)

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::exportable;
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{
     Descriptor, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle,
@@ -15,10 +16,6 @@ use regraph::regions::{Regions, Tags};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
-
-fn exportable() -> Config {
-    Config::default().settings(Settings::default().exportable(true))
-}
 
 /// Another process on the same device.
 fn other(b: &Bench) -> Engine<Arc<SimDriver>> {

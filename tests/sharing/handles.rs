@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 
+use super::exportable;
 use super::other_process::{is_other_process, words, OtherProcess};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, host_with, Host};
@@ -25,10 +26,6 @@ const BOARD: usize = 28;
 const COUNT: usize = 32;
 const PIECES: usize = 36;
 const PIECE: usize = 20;
-
-fn exportable() -> Config {
-    Config::default().settings(Settings::default().exportable(true))
-}
 
 /// Takes the sender's board out of a handle.
 fn by_socket_alone(handle: &mut [u8]) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::exportable;
 use super::other_process::{is_other_process, words, OtherProcess};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, Host};
@@ -11,7 +12,6 @@ use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{self, Config};
-use regraph::settings::Settings;
 use regraph_plugin::{Error, HandleError, Loan, LoanId, LoanState, PoolKey, TakenLoan};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -23,10 +23,6 @@ const BYTES: u64 = 8 * MIB;
 const LONG: Duration = Duration::from_secs(60);
 /// A wait that is to be in vain.
 const SHORT: Duration = Duration::from_millis(30);
-
-fn exportable() -> Config {
-    Config::default().settings(Settings::default().exportable(true))
-}
 
 fn device() -> Arc<SimDriver> {
     Arc::new(SimDriver::new(SimConfig::default()))
@@ -43,11 +39,7 @@ struct Lender {
 
 impl Lender {
     fn on(driver: &Arc<SimDriver>) -> Self {
-        Self::with(driver, exportable())
-    }
-
-    fn with(driver: &Arc<SimDriver>, config: Config) -> Self {
-        Self::of(host_on(driver, config))
+        Self::of(host_on(driver, exportable()))
     }
 
     fn of(host: Host) -> Self {
@@ -94,6 +86,12 @@ impl Lender {
         self.host.plugin.recall_loan(loan.id, patience).unwrap()
     }
 
+    /// Another process gives the loan back, and that is noticed.
+    fn gets_back(&self, loan: &Loan, theirs: &Host, taken: TakenLoan) {
+        theirs.plugin.give_back_loan(taken.id).unwrap();
+        assert!(self.recall(loan, LONG));
+    }
+
     fn state(&self, loan: &Loan) -> LoanState {
         self.host.plugin.loan_state(loan.id).unwrap()
     }
@@ -115,6 +113,11 @@ fn work(host: &Host, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]
     host.driver.launch(stream, Work { inputs, outputs, ..Work::default() }, false).unwrap();
 }
 
+fn lender() -> (Arc<SimDriver>, Lender) {
+    let driver = device();
+    (Arc::clone(&driver), Lender::on(&driver))
+}
+
 /// Another process on the lender's device, with what it has taken.
 fn borrower(driver: &Arc<SimDriver>, loan: &Loan) -> (Host, TakenLoan) {
     let host = host_on(driver, exportable());
@@ -125,8 +128,7 @@ fn borrower(driver: &Arc<SimDriver>, loan: &Loan) -> (Host, TakenLoan) {
 
 #[test]
 fn a_loan_holds_launches_back_until_it_is_given_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     ours.sound();
     let loan = ours.lend(BYTES).unwrap();
     assert_eq!((ours.lent(), ours.state(&loan)), (BYTES, LoanState::Offered));
@@ -152,8 +154,7 @@ fn a_loan_holds_launches_back_until_it_is_given_back() {
 
 #[test]
 fn a_launch_finds_out_that_a_loan_is_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     theirs.plugin.give_back_loan(taken.id).unwrap();
@@ -167,8 +168,7 @@ fn a_launch_finds_out_that_a_loan_is_back() {
 /// A host that waits until nothing is lent need not launch to find out.
 #[test]
 fn what_is_lent_is_told_without_loans_that_are_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     theirs.plugin.give_back_loan(taken.id).unwrap();
@@ -181,14 +181,12 @@ fn what_is_lent_is_told_without_loans_that_are_back() {
 /// Going back to a checkpoint would end the block that another process has.
 #[test]
 fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     let refused = ours.host.plugin.checkpoint(0, POOL).unwrap_err();
     assert!(matches!(refused, Error::OnLoan { call: "checkpoint", key: POOL }), "{refused}");
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     ours.host.plugin.checkpoint(0, POOL).unwrap();
     let refused = ours.lend(BYTES).unwrap_err();
     assert!(matches!(refused, Error::NothingLent { .. }), "{refused}");
@@ -198,8 +196,7 @@ fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
 /// The pool lends nothing from then on, but what it has lent counts.
 #[test]
 fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     for _ in 0..2 {
@@ -213,8 +210,7 @@ fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
     ours.host.used(captures);
     ours.host.end(captures, POOL);
     assert!(ours.is_held_back());
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     ours.host.plugin.launches_elsewhere(POOL).unwrap();
     assert!(ours.lend(BYTES).is_err(), "a graph may be launched unseen");
     ours.sound();
@@ -223,8 +219,7 @@ fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
 /// By its address, at which another block lies when the loan comes back.
 #[test]
 fn a_block_that_its_host_has_freed_is_freed_once() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (_, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     ours.host.free(ours.temporary);
     let another = ours.lend(BYTES).unwrap();
@@ -238,8 +233,7 @@ fn a_block_that_its_host_has_freed_is_freed_once() {
 /// The lender asks for a loan at the moment at which it is taken.
 #[test]
 fn a_loan_that_is_taken_and_called_back_at_once_is_one_or_the_other() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let theirs = host_on(&driver, exportable());
     for _ in 0..50 {
         let loan = ours.lend(BYTES).unwrap();
@@ -260,8 +254,7 @@ fn a_loan_that_is_taken_and_called_back_at_once_is_one_or_the_other() {
 
 #[test]
 fn a_borrower_is_asked_and_gives_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     assert!(!theirs.plugin.wait_for_recall(taken.id, SHORT).unwrap());
@@ -290,8 +283,7 @@ fn a_borrower_is_asked_and_gives_back() {
 /// Work of another process waits for no stream of this one.
 #[test]
 fn what_was_launched_before_has_completed_when_a_loan_is_made() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     // The first time waits in any case.
     let first = ours.lend(MIB).unwrap();
     assert!(ours.recall(&first, Duration::ZERO));
@@ -307,8 +299,7 @@ fn what_was_launched_before_has_completed_when_a_loan_is_made() {
 /// Nor does the lender's next launch wait for a stream of theirs.
 #[test]
 fn what_a_borrower_was_given_has_completed_when_it_gives_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     let stream = theirs.stream();
@@ -331,8 +322,7 @@ fn what_a_borrower_was_given_has_completed_when_it_gives_back() {
 
 #[test]
 fn nothing_is_lent_to_a_process_while_something_captures() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (_, ours) = lender();
     let first = ours.lend(MIB).unwrap();
     assert!(ours.recall(&first, Duration::ZERO));
     let captures = ours.host.stream();
@@ -347,8 +337,7 @@ fn nothing_is_lent_to_a_process_while_something_captures() {
 
 #[test]
 fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     let not_taken = |host: &Host| {
@@ -358,8 +347,7 @@ fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
     };
     let third = host_on(&driver, exportable());
     not_taken(&third);
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     not_taken(&third);
     // Another loan, which no process has taken, is back at once.
     let second = ours.lend(BYTES).unwrap();
@@ -372,28 +360,24 @@ fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
 
 #[test]
 fn two_loans_of_a_pool_hold_launches_back_together() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let [one, two] = [(); 2].map(|()| ours.lend(BYTES / 2).unwrap());
     let (theirs, first) = borrower(&driver, &one);
     // The same process has both, on the same pieces of memory.
     let second = theirs.plugin.take_loan(0, &two.handle).unwrap();
     assert_eq!(second.address.abs_diff(first.address), BYTES / 2);
-    theirs.plugin.give_back_loan(first.id).unwrap();
-    assert!(ours.recall(&one, LONG));
+    ours.gets_back(&one, &theirs, first);
     assert_eq!(ours.lent(), BYTES / 2);
     assert!(ours.is_held_back());
     assert!(driver.behind(second.address, BYTES / 2).is_some(), "it has the other one still");
-    theirs.plugin.give_back_loan(second.id).unwrap();
-    assert!(ours.recall(&two, LONG));
+    ours.gets_back(&two, &theirs, second);
     ours.sound();
 }
 
 /// The connection goes with the plug-in, and what it has submitted may run still.
 #[test]
 fn a_connection_that_closes_gives_nothing_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, _) = borrower(&driver, &loan);
     drop(theirs);
@@ -404,8 +388,7 @@ fn a_connection_that_closes_gives_nothing_back() {
 
 #[test]
 fn a_lender_that_goes_is_noticed_and_the_memory_stays() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     drop(ours);
@@ -446,8 +429,7 @@ fn borrows() {
 
 #[test]
 fn another_process_borrows_and_gives_back_or_is_killed() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     for killed in [false, true, true, false] {
         let mut theirs = OtherProcess::new("sharing::loans::borrows");
         let loan = ours.lend(BYTES).unwrap();
@@ -471,8 +453,7 @@ fn another_process_borrows_and_gives_back_or_is_killed() {
 
 #[test]
 fn handles_that_name_no_loan_are_refused() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
     let theirs = host_on(&driver, exportable());
     let refused = |handle: &[u8]| match theirs.plugin.take_loan(0, handle).unwrap_err() {
@@ -501,15 +482,13 @@ fn handles_that_name_no_loan_are_refused() {
     let error = theirs.plugin.open_shared(0, &loan.handle).unwrap_err();
     assert!(matches!(error, Error::Handle(HandleError::Unknown)), "{error}");
     let taken = theirs.plugin.take_loan(0, &loan.handle).unwrap();
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     ours.sound();
 }
 
 #[test]
 fn what_cannot_be_lent_says_why_and_is_freed() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (_, ours) = lender();
     let error = ours.lend(BYTES + MIB).unwrap_err();
     assert!(matches!(error, Error::NothingLent { bytes, .. } if bytes == BYTES + MIB), "{error}");
     let error = ours.host.plugin.lend_to_process(0, (5, 5), MIB, ours.stream).unwrap_err();
@@ -517,7 +496,7 @@ fn what_cannot_be_lent_says_why_and_is_freed() {
     ours.sound();
     // Memory that was not made for other processes.
     let driver = device();
-    let ours = Lender::with(&driver, Config::default());
+    let ours = Lender::of(host_on(&driver, Config::default()));
     let error = ours.lend(BYTES).unwrap_err();
     assert!(matches!(error, Error::Engine(engine::Error::NotShared { .. })), "{error}");
     assert_eq!(ours.lent(), 0);
@@ -534,10 +513,8 @@ fn what_cannot_be_lent_says_why_and_is_freed() {
 
 #[test]
 fn a_borrower_that_cannot_map_a_loan_gives_it_back() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let theirs = host_on(&driver, exportable());
-    theirs.stream();
     for call in [Call::Import, Call::Reserve, Call::Map, Call::SetAccess] {
         let loan = ours.lend(BYTES).unwrap();
         driver.fail_nth(call, 0, ErrorKind::OutOfMemory);
@@ -553,16 +530,14 @@ fn a_borrower_that_cannot_map_a_loan_gives_it_back() {
     assert!(theirs.plugin.give_back_loan(taken.id).is_err());
     driver.forget_failures();
     assert!(!ours.recall(&loan, SHORT));
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     ours.sound();
 }
 
 /// Each lends, takes and gives back, while others launch: no launch is refused for a loan that is back.
 #[test]
 fn many_loans_at_once() {
-    let driver = device();
-    let ours = Lender::on(&driver);
+    let (driver, ours) = lender();
     let theirs = host_on(&driver, exportable());
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -604,7 +579,6 @@ fn a_pool_sleeps_while_another_process_has_its_memory() {
     let stream = theirs.stream();
     work(&theirs, stream, &[], &[at(taken.address, BYTES, 9)]);
     work(&theirs, stream, &[at(taken.address, BYTES, 9)], &[]);
-    theirs.plugin.give_back_loan(taken.id).unwrap();
-    assert!(ours.recall(&loan, LONG));
+    ours.gets_back(&loan, &theirs, taken);
     ours.sound();
 }

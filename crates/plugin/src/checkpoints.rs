@@ -26,7 +26,8 @@ impl<D: Transfer> Plugin<D> {
     ///
     /// # Errors
     /// [`Error::UnknownPool`]; [`Error::OnLoan`], since going back would end the loan's block; those of
-    /// [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a pool with a capture that got its memory at its end among them.
+    /// [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a pool with a capture that got its memory
+    /// at its end among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
         const CALL: &str = "checkpoint";
         let pool = self.settled_pool(device, key, CALL)?;

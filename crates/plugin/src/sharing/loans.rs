@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::{Block, BlockId, Lent};
 use regraph::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Rank};
-use regraph::tell_later;
+use regraph::{tell_later, Level};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{recv, recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::net::{send, sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -132,9 +132,8 @@ fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
+/// As [`LoanState`], with the process that has the loan.
 enum Place {
-    /// It has no block yet, or no other process has heard of it.
-    Made,
     Offered,
     Taken(Arc<Borrower>),
     Back,
@@ -143,7 +142,7 @@ enum Place {
 struct Row {
     device: u32,
     key: PoolKey,
-    /// The lent block, and where it lies.
+    /// The lent block, and where it lies; none while it is asked for, when no process gets the loan.
     block: Option<(BlockId, u64)>,
     place: Place,
 }
@@ -187,16 +186,16 @@ impl Loans {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
-        table.rows.insert(number, Row { device, key, block: None, place: Place::Made });
+        table.rows.insert(number, Row { device, key, block: None, place: Place::Offered });
         number
     }
 
-    /// Lets a process have a loan, or without a block nobody.
+    /// Gives a new loan its block, from when on a process may take the loan; without a block the loan is over.
     fn offer(&self, number: u64, block: Option<(BlockId, u64)>) {
         let mut table = self.table();
-        match (table.rows.get_mut(&number), block) {
-            (Some(row), Some(_)) => (row.block, row.place) = (block, Place::Offered),
-            _ => _ = table.rows.remove(&number),
+        match table.rows.get_mut(&number).filter(|_| block.is_some()) {
+            Some(row) => row.block = block,
+            None => _ = table.rows.remove(&number),
         }
     }
 
@@ -214,7 +213,8 @@ impl Loans {
     /// next comes behind that. Where the process does not hear it, it has the loan until its end.
     fn give(&self, number: u64, borrower: Borrower) {
         let mut table = self.table();
-        match table.rows.get_mut(&number).filter(|row| matches!(row.place, Place::Offered)) {
+        let row = table.rows.get_mut(&number).filter(|row| row.block.is_some());
+        match row.filter(|row| matches!(row.place, Place::Offered)) {
             Some(row) => {
                 say(&borrower.stream, HERE);
                 row.place = Place::Taken(Arc::new(borrower));
@@ -227,7 +227,7 @@ impl Loans {
     pub(super) fn borrowers(&self) -> Vec<(u64, Arc<Borrower>)> {
         let taken = |(number, row): (&u64, &Row)| match &row.place {
             Place::Taken(borrower) => Some((*number, Arc::clone(borrower))),
-            Place::Made | Place::Offered | Place::Back => None,
+            Place::Offered | Place::Back => None,
         };
         self.table().rows.iter().filter_map(taken).collect()
     }
@@ -263,7 +263,8 @@ impl Loans {
             let Some(row) = table.rows.get_mut(&number) else { return Some(true) };
             match &row.place {
                 Place::Back => return Some(true),
-                Place::Made | Place::Offered => self.note_back(row),
+                Place::Offered if row.block.is_none() => return Some(false),
+                Place::Offered => self.note_back(row),
                 Place::Taken(borrower) => {
                     if !std::mem::replace(&mut asked, true) {
                         say(&borrower.stream, RECALL);
@@ -282,15 +283,15 @@ impl Loans {
         let table = self.table();
         let known = number < table.next;
         known.then(|| match table.rows.get(&number).map(|row| &row.place) {
-            Some(Place::Made | Place::Offered) => LoanState::Offered,
+            Some(Place::Offered) => LoanState::Offered,
             Some(Place::Taken(_)) => LoanState::Taken,
             Some(Place::Back) | None => LoanState::Back,
         })
     }
 
-    /// Has the blocks of all loans that are back freed: by `free`, which is called with no lock held, or by another thread
-    /// that is at it.
-    fn settle(&self, free: impl Fn(u32, BlockId, u64)) {
+    /// Has the blocks of all loans that are back freed: by `free`, which is called with no lock held, or by another
+    /// thread that is at it.
+    fn settle(&self, free: impl Fn(&Row)) {
         while self.has_back() {
             let back: Vec<Row> = {
                 let rows = &mut self.table().rows;
@@ -303,9 +304,7 @@ impl Loans {
                 continue;
             }
             let settling = Settling { loans: self, count: back.len() };
-            for Row { device, block, .. } in back {
-                block.into_iter().for_each(|(block, address)| free(device, block, address));
-            }
+            back.iter().for_each(&free);
             drop(settling);
         }
     }
@@ -446,9 +445,9 @@ impl<D: Transfer> Plugin<D> {
     /// one of this process's that does not capture; the block is that stream's here. Waits for the device, so that the
     /// launches so far have completed. [`Plugin::begin_borrowing`] says when a pool lends nothing.
     ///
-    /// Until the loan is back no graph of the pool can be launched ([`BlocksLent`](regraph::PoolRefusal::BlocksLent)). The loan is
-    /// back when the other process has given it back or has ended; [`Plugin::recall_loan`] asks for it, and the next
-    /// launch finds out by itself. Whole pieces of memory are mapped there: the other process is trusted to leave alone
+    /// Until the loan is back no graph of the pool can be launched
+    /// ([`BlocksLent`](regraph::PoolRefusal::BlocksLent)). The loan is back when the other process has given it back or
+    /// has ended; [`Plugin::recall_loan`] asks for it, and the next launch finds out by itself. Whole pieces of memory are mapped there: the other process is trusted to leave alone
     /// what lies beside the loan, and to give it back before it ends where its work may outlive it (under MPS, or
     /// where processes that it has forked keep the driver's files open).
     ///
@@ -472,6 +471,10 @@ impl<D: Transfer> Plugin<D> {
         self.sharing.loans.offer(id.0, block);
         let (_, memory, offset) = lent?;
         ended?;
+        let (first, second) = key;
+        self.device(device)?.engine.host().tell(Level::Debug, || {
+            format!("pool ({first}, {second}) lends {bytes} bytes of its graphs' memory to another process")
+        });
         let handle = LoanHandle { number: id.0, offset, bytes, memory }.write();
         Ok(Loan { id, handle, bytes })
     }
@@ -525,8 +528,8 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownLoan`].
     pub fn recall_loan(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
         let loans = &self.sharing.loans;
-        let own = loans.process == std::process::id();
-        let back = if own { loans.recall(loan.0, patience) } else { None };
+        let own = (loans.process == std::process::id()).then_some(loans);
+        let back = own.and_then(|loans| loans.recall(loan.0, patience));
         self.settle_loans();
         back.ok_or(Error::UnknownLoan { call: "recall_loan" })
     }
@@ -547,12 +550,15 @@ impl<D: Transfer> Plugin<D> {
         }
         // What is told of it may make any call, this one too.
         let _told = tell_later();
-        loans.settle(|device, block, address| {
-            let Ok(device) = self.device(device) else { return };
+        loans.settle(|&Row { device, key: (first, second), block, .. }| {
+            let (Ok(device), Some((block, address))) = (self.device(device), block) else { return };
             // A host that has freed it by its address has done what is to be done.
             if device.blocks.get(address) == Some(block) {
                 let _ = device.free(address);
             }
+            device.engine.host().tell(Level::Debug, || {
+                format!("a loan of pool ({first}, {second}) to another process is back")
+            });
         });
     }
 
@@ -600,15 +606,15 @@ impl<D: Transfer> Plugin<D> {
         Ok(TakenLoan { id, address: opened.address + offset, bytes })
     }
 
-    /// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so long. A lender that has ended
-    /// waits for nothing, and the memory stays this process's until it gives it back. The lender's end is noticed once all
-    /// processes that it has forked have ended too, or run another program.
+    /// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so long. A lender that has
+    /// ended waits for nothing, and the memory stays this process's until it gives it back. The lender's end is noticed
+    /// once all processes that it has forked have ended too, or run another program.
     ///
     /// # Errors
     /// [`Error::UnknownLoan`].
     pub fn wait_for_recall(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
-        const CALL: &str = "wait_for_recall";
-        let taken = self.sharing.taken(loan).ok_or(Error::UnknownLoan { call: CALL })?;
+        let taken = self.sharing.taken(loan);
+        let taken = taken.ok_or(Error::UnknownLoan { call: "wait_for_recall" })?;
         Ok(taken.is_recalled(patience))
     }
 
@@ -621,8 +627,8 @@ impl<D: Transfer> Plugin<D> {
     /// that does may be launched any more.
     ///
     /// # Errors
-    /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin, and the driver's: the loan
-    /// is this process's still. [`Error::UnknownLoan`].
+    /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin, and the
+    /// driver's: the loan is this process's still. [`Error::UnknownLoan`].
     pub fn give_back_loan(&self, loan: LoanId) -> Result<(), Error> {
         const CALL: &str = "give_back_loan";
         self.sharing.taken(loan).ok_or(Error::UnknownLoan { call: CALL })?;
