@@ -734,7 +734,10 @@ impl<D: Driver> Locked<'_, D> {
         self.bar(pool);
         if !self.state.pools.is_shut(pool) {
             // To the history the blocks are gone, with all that they held.
-            self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);
+            self.state.record_occupants(&heaps, |state| match state {
+                BlockState::ActivePendingFree => &[EventKind::Completed],
+                _ => &[EventKind::FreeCompleted],
+            });
         }
         self.state.pools.set_presence(pool, Presence::shut);
     }

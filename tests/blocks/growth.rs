@@ -680,7 +680,12 @@ fn what_lives_in_a_pool_outlasts_failed_exchanges() {
 #[test]
 fn a_pool_that_lost_memory_refuses_its_captures() {
     let b = bench(config(STEP));
-    let [s, t] = b.streams();
+    let [s, t, u] = b.streams();
+    // Freed, and in use until work completes that goes on all the while: its free is told once.
+    let waiting = b.engine.allocate(b.pool, 2 * MIB, u).unwrap();
+    b.engine.record_stream(waiting.id, t).unwrap();
+    write(&b, t, waiting, 91);
+    b.engine.free(waiting.id).unwrap();
     let [first, second] = [s, t].map(|stream| b.begin(stream));
     fill(&b, s, &[2 * MIB; 5]).unwrap();
     // The new piece cannot be mapped, nor the old one again.

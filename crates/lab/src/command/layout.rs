@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_lab::problem::Problem;
 use serde::Serialize;
 
@@ -35,7 +36,9 @@ struct Summary {
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let problem = files::read(&arguments.file, "a CSV file", Problem::read)?;
+    let spinner = progress::spinner(format!("placing {} blocks", problem.blocks()));
     let solution = problem.solve();
+    spinner.finish_and_clear();
     if let Some(path) = &arguments.output {
         let output = BufWriter::new(files::create(path, &arguments.file)?);
         let written = problem.write(output, Some(&solution.offsets));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use regraph::engine::Config;
 use regraph_cli::shell::failure::Failure;
+use regraph_cli::shell::progress;
 use regraph_lab::peer::Options;
 use regraph_lab::training::{on_engine, on_peer, Operation, Row, Workload};
 use regraph_sim::{SimConfig, SimDriver};
@@ -55,6 +56,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         streams: arguments.streams,
         ..Workload::default()
     };
+    let spinner = progress::spinner(format!("running {} operations", arguments.operations));
     let operations = workload.generate();
     let allocates = |operation: &&Operation| matches!(operation, Operation::Allocate { .. });
     let allocations = operations.iter().filter(allocates).count();
@@ -65,6 +67,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         on_peer(&operations, Options::default()),
         on_peer(&operations, expandable),
     ];
+    spinner.finish_and_clear();
     let mut output = io::stdout().lock();
     if !arguments.json {
         writeln!(
