@@ -5,8 +5,8 @@
     curl --data '[[0.5, 0.25]]' http://localhost:8000/small    # rows of numbers; what is missing of a row is 0
     python two_models.py --selftest                            # sends itself requests, and compares the answers
 
-Each model has a region of its own, with its weights and graphs for a few batch sizes. Asleep its memory is on the host, and
-waking copies it back to the same addresses, so that the graphs are replayed as they are.
+Each model has a region of its own, with its weights and graphs for a few batch sizes. Asleep its memory is on the
+host, and waking copies it back to the same addresses, so that the graphs are replayed as they are.
 """
 
 import argparse

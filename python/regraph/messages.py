@@ -27,6 +27,7 @@ class Followed(logging.Logger):
     """A logger whose level the native half follows."""
 
     def setLevel(self, level: int | str) -> None:
+        """Sets the level, and the native half's."""
         super().setLevel(level)
         follow()
 

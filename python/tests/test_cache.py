@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import regraph
-from regraph import cache
+from regraph import cache, compiling
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
@@ -80,7 +80,7 @@ class Machine:
         spec = importlib.util.spec_from_file_location("native_without_torch", source)
         self.door = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.door)
-        monkeypatch.setattr(self.door, "BUILT", folder / "built")
+        monkeypatch.setattr(compiling, "BUILT", folder / "built")
 
     def version(self, text):
         """What the compiler says of itself."""
@@ -324,7 +324,7 @@ def test_the_headers_of_cuda_decide(machine, monkeypatch, tmp_path):
     keys = set()
     for version in (12080, 13000):
         (cuda / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION {version}\n")
-        keys.add(machine.door._key(tmp_path / "torch" / "include", cuda))
+        keys.add(compiling.key("2.99.0", tmp_path / "torch" / "include", cuda))
     assert len(keys) == 2
 
 

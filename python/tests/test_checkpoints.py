@@ -18,6 +18,7 @@ fake = fake_native.FakeNative()
 sys.modules["regraph._native"] = fake
 import torch
 
+from regraph import compiling
 from regraph.torch import native
 
 POOL = (0, 7)
@@ -63,14 +64,14 @@ served = {
     "free": ctypes.CFUNCTYPE(None, Address)(free),
 }
 unserved = ctypes.CFUNCTYPE(None)(lambda: calls.append("not served here"))
-names = re.findall(r"HOOK\\([^,]+, (\\w+),", (native.SOURCES / "hooks.h").read_text())
+names = re.findall(r"HOOK\\([^,]+, (\\w+),", (compiling.SOURCES / "hooks.h").read_text())
 fake.hooks = lambda: {
     name: ctypes.cast(served.get(name, unserved), Address).value for name in names
 }
 fake.is_allocator_class = lambda table: True
 try:
     library = native.load()
-except native.Unavailable as error:
+except compiling.Unavailable as error:
     print("unavailable:", error)
     sys.exit(0)
 native.install(library, "regraph")

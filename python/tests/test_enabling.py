@@ -7,7 +7,7 @@ from fake_native import HOOKS
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
-from regraph.torch.native import Unavailable
+from regraph.compiling import Unavailable
 
 
 def replaced():

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import engine_wheels
+
 import regraph.torch
 from fake_native import ADDRESS
 from regraph.torch import exporting
@@ -130,7 +131,10 @@ def test_what_cannot_stay_is_not_exported(sglang, native):
     """SGLang's error then has regraph's reason."""
     capture()
     native.failures["keep_exported"] = regraph.torch.Error("keep_exported: its capture gets its memory at its end")
-    bases = lambda: sglang.utils.compute_graph_capture_bases([(ADDRESS, 512)])
+
+    def bases():
+        return sglang.utils.compute_graph_capture_bases([(ADDRESS, 512)])
+
     reducer = types.SimpleNamespace(get_graph_capture_bases=bases)
     manager = sglang.utils.VmmGraphInputManager(reducer, None, 0, 1)
     with pytest.raises(RuntimeError, match="gets its memory at its end"):

@@ -54,6 +54,5 @@ def test_what_was_learned_can_be_forgotten(initialized, native):
 
 
 def test_learning_needs_regraph(gpu):
-    with pytest.raises(regraph.torch.Error, match="learn needs regraph"):
-        with regraph.torch.learn():
-            pass
+    with pytest.raises(regraph.torch.Error, match="learn needs regraph"), regraph.torch.learn():
+        pass

@@ -198,9 +198,8 @@ def test_nothing_is_borrowed_in_a_capture(lends, native, gpu):
 
 def test_a_refusal_says_why(lends, native):
     native.failures["begin_borrowing"] = native.Error("there is no such pool")
-    with pytest.raises(regraph.torch.Error, match="no such pool"):
-        with regraph.torch.borrow(POOL, device=0):
-            pass
+    with pytest.raises(regraph.torch.Error, match="no such pool"), regraph.torch.borrow(POOL, device=0):
+        pass
     assert "end_borrowing" not in native.names()
 
 
@@ -305,6 +304,5 @@ def test_what_is_lent_is_told(lends, native):
 
 
 def test_it_needs_regraph(gpu):
-    with pytest.raises(regraph.torch.Error, match="borrow needs regraph"):
-        with regraph.torch.borrow(POOL):
-            pass
+    with pytest.raises(regraph.torch.Error, match="borrow needs regraph"), regraph.torch.borrow(POOL):
+        pass

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from regraph import compiling
 from regraph.torch import native as door
 
 COMPILED = (
@@ -27,7 +28,7 @@ needs_compiler = pytest.mark.skipif(
 def cache(monkeypatch, tmp_path):
     """An empty cache, and a package without built libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(door, "BUILT", tmp_path / "built")
+    monkeypatch.setattr(compiling, "BUILT", tmp_path / "built")
     return tmp_path
 
 
@@ -39,7 +40,7 @@ def library(folder, version):
         f'extern "C" const char* regraph_native_version() {{ return "{version}"; }}\n'
         'extern "C" const void* regraph_native_table() { return nullptr; }\n'
     )
-    path = folder / door.file_name()
+    path = folder / compiling.file_name(torch.__version__)
     subprocess.run(["c++", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
     return path
 
@@ -47,12 +48,11 @@ def library(folder, version):
 def test_versions_without_numbers_are_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "main")
     with pytest.raises(door.Unavailable, match="main names no numbers"):
-        door.minor_version()
+        door.load()
 
 
-def test_a_build_of_ones_own_has_a_version(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.11.0a0+gitabc")
-    assert door.file_name() == "regraph_torch_2_11.so"
+def test_a_build_of_ones_own_has_a_version():
+    assert compiling.file_name("2.11.0a0+gitabc") == "regraph_torch_2_11.so"
 
 
 def test_without_a_compiler_there_is_none(cache, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_compiler_that_fails_is_told_with_its_words(cache, monkeypatch):
 @needs_compiler
 def test_one_that_the_machine_cannot_load_is_compiled_anew(cache, monkeypatch):
     (cache / "built").mkdir()
-    (cache / "built" / door.file_name()).write_bytes(b"for another machine")
+    (cache / "built" / compiling.file_name(torch.__version__)).write_bytes(b"for another machine")
     monkeypatch.setenv("CXX", shutil.which("false"))
     with pytest.raises(door.Unavailable, match="false failed"):
         door.load()
@@ -91,7 +91,7 @@ def test_a_library_for_another_version_is_refused(cache, monkeypatch):
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 def test_a_class_that_looks_different_is_refused(cache, native):
     native._answer("is_allocator_class", False)
-    version = ".".join(str(number) for number in door.minor_version())
+    version = ".".join(str(number) for number in compiling.minor_version(torch.__version__))
     library(cache / "built", version)
     try:
         with pytest.raises(door.Unavailable, match="class of allocators is not the one"):
@@ -162,7 +162,7 @@ def test_a_class_whose_functions_come_in_another_order_is_refused(tmp_path, name
 @needs_compiler
 def test_it_is_compiled_once_and_installed(cache, tmp_path):
     """In a process of its own, since it stays installed."""
-    text = (door.SOURCES / "hooks.h").read_text()
+    text = (compiling.SOURCES / "hooks.h").read_text()
     names = re.findall(r"HOOK\([^,]+, (\w+),", text)
     program = tmp_path / "program.py"
     program.write_text(
@@ -176,7 +176,7 @@ def test_it_is_compiled_once_and_installed(cache, tmp_path):
         f"native._answer('hooks', dict.fromkeys({names!r}, address))\n"
         "import torch\n"
         "from regraph.torch import native as door\n"
-        f"door.BUILT = type(door.BUILT)({str(cache / 'none')!r})\n"
+        f"door.compiling.BUILT = type(door.compiling.BUILT)({str(cache / 'none')!r})\n"
         "first = door.load()\n"
         "door.install(first, 'regraph')\n"
         "print(torch.cuda.memory.get_allocator_backend())\n"

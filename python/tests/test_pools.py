@@ -18,6 +18,7 @@ fake = fake_native.FakeNative()
 sys.modules["regraph._native"] = fake
 import torch
 
+from regraph import compiling
 from regraph.torch import native, pools
 from regraph.torch.patches import Patches
 
@@ -48,14 +49,14 @@ served = {
     "is_caching": ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: caches[0]),
 }
 unserved = ctypes.CFUNCTYPE(None)(lambda: calls.append("not served here"))
-names = re.findall(r"HOOK\\([^,]+, (\\w+),", (native.SOURCES / "hooks.h").read_text())
+names = re.findall(r"HOOK\\([^,]+, (\\w+),", (compiling.SOURCES / "hooks.h").read_text())
 fake.hooks = lambda: {
     name: ctypes.cast(served.get(name, unserved), Address).value for name in names
 }
 fake.is_allocator_class = lambda table: True
 try:
     library = native.load()
-except native.Unavailable as error:
+except compiling.Unavailable as error:
     print("unavailable:", error)
     sys.exit(0)
 pools.install(Patches())

@@ -178,9 +178,8 @@ def test_a_backup_that_contradicts_what_is_there_is_refused(enabled, native, hol
         return
     with pytest.raises(
         regraph.torch.Error, match=r"'host', not 'none'; call set_backup\('weights'"
-    ):
-        with regraph.torch.region("weights", backup="none"):
-            raise AssertionError
+    ), regraph.torch.region("weights", backup="none"):
+        raise AssertionError
     assert native.done() == []
     regraph.torch.set_backup("weights", "none")
     assert native.done() == [("set_region_backup", "weights", "none")]

@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from regraph.torch import native as door
+from regraph import compiling
 
 FETCHED = Path(
     os.environ.get("REGRAPH_TORCH_HEADERS")
@@ -78,7 +78,7 @@ def _headers():
 def _cuda():
     """CUDA's headers."""
     fetched = FETCHED / "triton" / "triton" / "backends" / "nvidia" / "include"
-    return fetched if fetched.is_dir() else next(door._cuda_headers(), None)
+    return fetched if fetched.is_dir() else next(compiling.cuda_headers(), None)
 
 
 HEADERS = _headers()
@@ -107,7 +107,7 @@ def _compile(version, source, *arguments):
 def _sources(folder):
     """All of the door's sources as one program."""
     source = folder / "door.cpp"
-    parts = sorted(door.SOURCES.glob("*.cpp"))
+    parts = sorted(compiling.SOURCES.glob("*.cpp"))
     source.write_text("".join(f'#include "{part}"\n' for part in parts))
     return source
 
@@ -144,7 +144,7 @@ def test_a_graph_object_begins_as_it_is_said(version, tmp_path):
     )
     source.write_text(
         "#include <ATen/cuda/CUDAGraph.h>\n"
-        f'#include "{door.SOURCES / "graphs.h"}"\n'
+        f'#include "{compiling.SOURCES / "graphs.h"}"\n'
         "struct Open : at::cuda::CUDAGraph {\n"
         f"  void check() {{\n{checks}  }}\n"
         "};\n"

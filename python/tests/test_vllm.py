@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import engine_wheels
+
 import regraph.torch
 from regraph.torch import snapshots
 

@@ -96,7 +96,7 @@ def capture_budget(
     functions: Literal["same", "any"] | None = "any",
     device: "Device" = None,
 ) -> Pool:
-    """Makes a pool for graphs that never holds more than its part of a budget, and keeps its graphs' executables in theirs.
+    """Makes a pool for graphs that holds no more than its part of a budget, as its executables do of theirs.
 
         pool = regraph.torch.capture_budget(600 << 20, executable_bytes=32 << 20)
         for size in sizes:
@@ -148,7 +148,7 @@ def capture_budget(
     pool_bytes = (budget_bytes - executable_bytes) // PIECE * PIECE
     if pool_bytes <= 0:
         raise ValueError(
-            f"budget_bytes: {budget_bytes} leaves no {PIECE} bytes for the pool beside {executable_bytes} for executables"
+            f"budget_bytes: {budget_bytes} leaves no {PIECE} bytes for the pool beside executables' {executable_bytes}"
         )
     first, second = torch.cuda.graph_pool_handle()
     pool = first, second

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regraph import _native, messages, starting
+from regraph import _native, compiling, messages, starting
 from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
 from regraph.torch import native as door
 from regraph.torch import settings as pytorch_settings
@@ -103,7 +103,7 @@ def _library(required: bool) -> CDLL | None:
     """The library of the native door for this PyTorch, if there is one."""
     try:
         return door.load()
-    except door.Unavailable as error:
+    except compiling.Unavailable as error:
         if required:
             raise Error(f"The native allocator is not available: {error}.") from error
         warnings.warn(

@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
     """What graphs that share one pool will need."""
 
     pool_bytes: int
-    """What the pool will hold, with what libraries keep for the captures' stream where they allocate it in a capture."""
+    """What the pool will hold, with what libraries keep for the captures' stream and allocate in a capture."""
     executable_bytes: int
     """What the driver will take beside it for the executable graphs."""
     workspace_bytes: int = 0

@@ -1,9 +1,9 @@
 """Memory that others have by handles of their own: it stays behind its addresses.
 
 All-reduces of inference engines retain the memory under the buffers of captured graphs
-(`cuMemRetainAllocationHandle`) and export it to their peers, which read and write it in every replay. Memory that came in
-its place, after a sleep for instance, would be another than the peers have. The driver tells of no such handle; what
-is exported by CUDA's Python bindings is seen here.
+(`cuMemRetainAllocationHandle`) and export it to their peers, which read and write it in every replay. Memory that
+came in its place, after a sleep for instance, would be another than the peers have. The driver tells of no such
+handle; what is exported by CUDA's Python bindings is seen here.
 """
 
 import functools
@@ -27,10 +27,10 @@ _retained: dict[int, int] = {}
 def keep_exported(tensor: torch.Tensor) -> None:
     """Has the memory that a tensor lies in stay behind its addresses: others have it, or are to have it, by handles.
 
-    For programs that export it in other ways than by `cuda.bindings.driver`, which regraph sees by itself: by C++ code
-    that calls the driver, for instance. Regions of which anything is kept so do not sleep, until it has gone back to the
-    driver, when no tensor and no graph uses it. regraph sees no work of others: the tensor, or a graph that uses its
-    memory, must live until that has completed.
+    For programs that export it in other ways than by `cuda.bindings.driver`, which regraph sees by itself: by C++
+    code that calls the driver, for instance. Regions of which anything is kept so do not sleep, until it has gone
+    back to the driver, when no tensor and no graph uses it. regraph sees no work of others: the tensor, or a graph
+    that uses its memory, must live until that has completed.
 
     Raises:
         Error: regraph is not enabled; the memory comes at a capture's end (`plan:exact`), and later captures exchange

@@ -71,8 +71,8 @@ def install(patches: Patches) -> None:
 
 def memory_stats_as_nested_dict(device: "Device" = None) -> dict[str, Any]:
     """`torch.cuda.memory_stats_as_nested_dict`, with a device's regions under "regions" if there are any:
-    by each one's tag `awake_bytes`, `asleep_bytes`, `host_bytes` and `file_bytes`. "unjudged_captures" is the number of captures that ended
-    whose graphs the checker has not examined.
+    by each one's tag `awake_bytes`, `asleep_bytes`, `host_bytes` and `file_bytes`. "unjudged_captures" is the number
+    of captures that ended whose graphs the checker has not examined.
     """
     figures: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict(device)
     return {**figures, **_own(device)} if figures else figures

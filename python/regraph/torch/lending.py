@@ -27,11 +27,11 @@ _SLICE = 0.25
 def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
     """Lends eager work of this thread what a pool's graphs do not keep between replays.
 
-    Graphs keep their outputs and inputs; all else is taken to be written anew by each replay. What only the
-    run of a capture wrote there, by work that was not captured, as libraries do that initialise a workspace
-    meanwhile, is lost, unless a tensor holds it. What has no place there comes from the pool of eager work as ever. Work that borrows comes after the last replay, and the next
-    replay comes after it. **While a tensor lives in borrowed memory no graph of the pool can be
-    replayed**: `CUDAGraph.replay` raises `RuntimeError` and says which blocks these are.
+    Graphs keep their outputs and inputs; all else is taken to be written anew by each replay. What only the run of a
+    capture wrote there, by work that was not captured, as libraries do that initialise a workspace meanwhile, is
+    lost, unless a tensor holds it. What has no place there comes from the pool of eager work as ever. Work that
+    borrows comes after the last replay, and the next replay comes after it. **While a tensor lives in borrowed memory
+    no graph of the pool can be replayed**: `CUDAGraph.replay` raises `RuntimeError` and says which blocks these are.
 
     Replays must go through `torch.cuda.CUDAGraph.replay`. Where a graph's raw handle was asked for, and
     where C++ code has captured into the pool, nothing is lent, nor where a graph of another pool allocated in
@@ -241,10 +241,10 @@ def take_loan(handle: bytes, device: "Device" = None) -> TakenLoan:
                 ...
             del scratch
 
-    A loan is taken once. The lender can ask for it at any time and waits for it then. Where the block raises, the loan
-    is given back once the exception's frames have let the block's tensors go. A process that takes loans gives them back
-    before it ends under MPS, and where it has forked others that run no other program: its work on the device may
-    outlive it there, and the lender would not know.
+    A loan is taken once. The lender can ask for it at any time and waits for it then. Where the block raises, the
+    loan is given back once the exception's frames have let the block's tensors go. A process that takes loans gives
+    them back before it ends under MPS, and where it has forked others that run no other program: its work on the
+    device may outlive it there, and the lender would not know.
 
     Args:
         handle: `Loan.handle` of the other process.

@@ -84,7 +84,7 @@ class Marks:
         self.lock = threading.RLock()
 
     def add(self, graph: Any) -> None:
-        """Notes a capture that is about to end, of a graph object that may be gone (`None`), so that nothing sleeps before it is noted.
+        """Notes a capture before it ends, so that nothing sleeps meanwhile; its graph object may be gone (`None`).
 
         A collective's buffers may lie outside of the graph's pool: so may all regions that there are.
         """
@@ -97,6 +97,6 @@ class Marks:
         self._graphs.pop(tag, None)
 
     def find(self, tags: Collection[str] | None) -> tuple[Any, list[str]] | None:
-        """Which regions cannot sleep for that, of all with `None`; and the first one's graph, `None` if that is gone."""
+        """Which regions cannot sleep for that, of all with `None`; and the first one's graph, `None` if it is gone."""
         held = sorted(tag for tag in list(self._graphs) if tags is None or tag in tags)
         return (self._graphs[held[0]](), held) if held else None

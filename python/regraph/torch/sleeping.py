@@ -85,8 +85,8 @@ def region(
         tag: The region's name. All memory of one name sleeps and wakes together.
         backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
             page-locked memory of the host, "file" in a file, "shared" in one that other processes may keep theirs in,
-            "none" drops it, and with "device" the region does not sleep. `None` leaves that as it is, which is "host" at
-            first.
+            "none" drops it, and with "device" the region does not sleep. `None` leaves that as it is, which is "host"
+            at first.
         folder: With "file", and with no other, the folder of the file. Each sleep makes one for each device, without
             a name, which goes when the region wakes or the process ends. In a folder of a tmpfs, such as
             /dev/shm, contents are kept in memory that is not locked.
@@ -131,8 +131,8 @@ def set_backup(
 def forget(tag: str) -> None:
     """Forgets a region in which nothing is: its name, its backup, and whether it sleeps.
 
-    What is free in it goes back to the driver, on every device. Does nothing where there is no such region. A region that
-    is named so later is a new one. For programs that go through many names, each of which stays known otherwise.
+    What is free in it goes back to the driver, on every device. Does nothing where there is no such region. A region
+    that is named so later is a new one. For programs that go through many names, each of which stays known otherwise.
 
     Waits for the devices where only work that they were given keeps the region, unless something captures there.
 
@@ -204,10 +204,10 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
 
     Raises:
         Error: regraph is not enabled; there is no such region; something captures on a device; a library may
-            have registered memory in a capture; this thread is in the middle of a replay; the host has no
-            page-locked memory left, or a file cannot be written; a region has memory that cannot sleep (a `MemPool`
-            with an allocator of its own, or of which a part is lent to others); or a driver failed. What was awake is awake then,
-            on every device, or the error names what is not: `wake` brings that back.
+            have registered memory in a capture; this thread is in the middle of a replay; the host has no page-locked
+            memory left, or a file cannot be written; a region has memory that cannot sleep (a `MemPool` with an
+            allocator of its own, or of which a part is lent to others); or a driver failed. What was awake is awake
+            then, on every device, or the error names what is not: `wake` brings that back.
     """
     return _sleep("sleep", _native.sleep, tags)
 

@@ -78,7 +78,7 @@ def _replays(settings):
         # The largest neither first nor last.
         for number in order.sample(range(GRAPHS), GRAPHS):
             capture(number)
-        again = dict(zip(range(REPLAYS // 4, REPLAYS, REPLAYS // 4), order.sample(range(GRAPHS), 3)))
+        again = dict(zip(range(REPLAYS // 4, REPLAYS, REPLAYS // 4), order.sample(range(GRAPHS), 3), strict=True))
         found = []
         for step in range(REPLAYS):
             if step in again:

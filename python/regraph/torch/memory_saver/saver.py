@@ -34,8 +34,8 @@ class _Thread(threading.local):
 class TorchMemorySaver:
     """Memory by tag that is paused and resumed: addresses stay, contents as the region says.
 
-    One tag may have memory with a backup on the host, on disk, and without: these are regions of regraph's own. regraph is
-    enabled with the first use, which must come before anything uses CUDA then.
+    One tag may have memory with a backup on the host, on disk, and without: these are regions of regraph's own.
+    regraph is enabled with the first use, which must come before anything uses CUDA then.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class TorchMemorySaver:
         return copy if kept else None
 
     def set_disk_backup_dir(self, path: str) -> None:
-        """Sets the folder of backups on disk, from the next pause on. The variable TMS_DISK_BACKUP_DIR sets it at the start."""
+        """Sets the folder of backups on disk, from the next pause on. TMS_DISK_BACKUP_DIR sets it at the start."""
         self._start()
         with self._lock:
             self._folder = path
