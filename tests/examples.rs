@@ -10,7 +10,10 @@ use std::process::Command;
 
 /// Each example, with what it prints where there is no GPU.
 const EXAMPLES: [(&str, &[&str]); 5] = [
-    ("1_capture", &["is verified", "8 MiB for three blocks"]),
+    (
+        "1_capture",
+        &["before the edge: false, behind it: true", "is verified", "8 MiB for three blocks"],
+    ),
     ("2_cudarc", &["There is no GPU to run this on"]),
     ("3_batch_sizes", &["8 graphs, 1 executable"]),
     (

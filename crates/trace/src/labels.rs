@@ -137,7 +137,11 @@ impl Labels {
 /// in a file, or the innermost one.
 pub fn own_frame(stack: &[Frame]) -> Option<&Frame> {
     let in_file = || stack.iter().filter(|frame| !frame.filename.is_empty());
-    let own = |frame: &&Frame| !INSTALLED.iter().any(|folder| frame.filename.contains(folder));
+    // A name may begin with the folder, where what stood before it was left out.
+    let installed = |name: &str, folder: &&str| {
+        name.contains(folder) || name.starts_with(folder.trim_start_matches('/'))
+    };
+    let own = |frame: &&Frame| !INSTALLED.iter().any(|it| installed(&frame.filename, it));
     in_file().find(own).or_else(|| in_file().next()).or(stack.first())
 }
 

@@ -93,7 +93,7 @@ def _opened() -> tuple[ctypes.CDLL, Path]:
             with contextlib.suppress(OSError):
                 return files.load(name), path
             logger.warning(
-                "compiling the allocator for PyTorch %s, once on this machine: that takes up to a minute",
+                "compiling the allocator for PyTorch %s, once on this machine: some 15 seconds",
                 version,
             )
             began = time.monotonic()

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use regraph::settings::{Programmatic, Reuse};
@@ -37,7 +37,7 @@ pub struct Arguments {
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
-    /// What is written; by default what the file's name ends in, else HTML.
+    /// What is written; by default what the file's name ends in, HTML where there is no file's name.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// The file to write, over one that is there; by default the trace's name with `.html` or `.svg`, in the
@@ -47,6 +47,10 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let format = match arguments.format {
+        Some(format) => format,
+        None => format_of(arguments.output.as_deref())?,
+    };
     let trace = load(&arguments.trace)?;
     let name = load::name(&arguments.trace);
     let spinner = progress::spinner(format!("running {name}"));
@@ -61,14 +65,9 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         Some(name) if !load::is_stdin(&arguments.trace) => name,
         _ => OsStr::new("trace"),
     };
-    let ends_in_svg = |path: &PathBuf| path.extension().is_some_and(|it| it == "svg");
-    let by_name = || match arguments.output.as_ref().is_some_and(ends_in_svg) {
-        true => Format::Svg,
-        false => Format::Html,
-    };
     let text = title.to_string_lossy();
     let plot = Plot { title: &text, trace: &trace, series: &series, least: Some(&least) };
-    let (page, suffix) = match arguments.format.unwrap_or_else(by_name) {
+    let (page, suffix) = match format {
         Format::Html => (plot.html(), "html"),
         Format::Svg => (plot.svg(), "svg"),
     };
@@ -84,4 +83,17 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     writeln!(output, "written to {}", path.display())?;
     output.flush()?;
     Ok(())
+}
+
+/// What a file is by its name: an HTML page where it has no ending.
+fn format_of(output: Option<&Path>) -> Result<Format, Failure> {
+    let Some(ending) = output.and_then(Path::extension) else { return Ok(Format::Html) };
+    match ending.to_str() {
+        Some("html" | "htm") => Ok(Format::Html),
+        Some("svg") => Ok(Format::Svg),
+        _ => Err(Failure::Input(format!(
+            "--output: a plot is a file of HTML or SVG, not of .{}; --format says which where the name does not",
+            ending.to_string_lossy()
+        ))),
+    }
 }

@@ -96,7 +96,11 @@ impl Plot<'_> {
         let end = ABOVE + chart.height() + 10.0;
         let height = end + BELOW * notes.len() as f64;
         let keys = keys(&chart, least.is_some());
-        let step = (WIDTH - 32.0) / keys.len().max(1) as f64;
+        // Of the width, as much as each one's sample and name need of all.
+        let needs = keys.iter().map(|key| 50.0 + 8.0 * key.name.chars().count() as f64);
+        let share = (WIDTH - 32.0) / needs.clone().sum::<f64>();
+        let left =
+            needs.scan(16.0, |next, needed| Some(std::mem::replace(next, *next + share * needed)));
         let drawing = html! {
             svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
                 font-family="system-ui, sans-serif" font-size="13" {
@@ -105,8 +109,8 @@ impl Plot<'_> {
                 rect.ground width="100%" height="100%" {}
                 text.title x="16" y="30" { (plain(title)) }
                 text.mark x="16" y="52" { (counts(trace)) }
-                @for (index, key) in keys.iter().enumerate() {
-                    g transform=(format!("translate({:.1} 66)", 16.0 + step * index as f64)) {
+                @for (key, left) in keys.iter().zip(left) {
+                    g transform=(format!("translate({left:.1} 66)")) {
                         (key.sample)
                         text.mark x="34" y="12" { (key.name) }
                     }
@@ -241,7 +245,7 @@ fn table(series: &[Series], least: Option<&Least>, unit: Unit) -> Markup {
         table {
             thead {
                 tr {
-                    th scope="col" { "policy or plan" }
+                    th scope="col" { "policy without a plan, or plan" }
                     th scope="col" { "peak reserved" }
                     th scope="col" { "peak allocated" }
                     th scope="col" { "reserved over allocated" }
@@ -300,7 +304,7 @@ fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
         (*count, *bytes) = (*count + 1, *bytes + life.bytes);
     }
     let mut rows: Vec<_> = makers.into_iter().collect();
-    rows.sort_by_key(|(_, it)| std::cmp::Reverse(it.at_peak.1.max(it.in_least.1)));
+    rows.sort_by_key(|(_, it)| std::cmp::Reverse((it.at_peak.1, it.in_least.1)));
     let cell = |(count, bytes): (usize, u64)| {
         html! { @if count > 0 { (chart.unit.text(bytes)) " in " (grouped(count)) } @else { "–" } }
     };
@@ -312,7 +316,7 @@ fn makers(trace: &Trace, least: Option<&Least>, chart: &Chart<'_>) -> Markup {
                     thead {
                         tr {
                             th scope="col" { "name or line of code" }
-                            th scope="col" { "live at the peak" }
+                            th scope="col" { "live at the peak, the most first" }
                             @if least.is_some() { th scope="col" { "in the minimum" } }
                         }
                     }

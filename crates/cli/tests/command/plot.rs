@@ -567,6 +567,7 @@ fn the_commands_failures_have_their_statuses() {
         (&["none.jsonl"], 2, "none.jsonl: expected a trace"),
         (&["bad.jsonl"], 2, "bad.jsonl: line 1: expected one of the operations"),
         (&[&file, "-o", "none/page.html"], 1, "none/page.html: "),
+        (&[&file, "-o", "page.png"], 2, "a file of HTML or SVG, not of .png; --format says which"),
         (&["own.html"], 1, "own.html: expected another file than the trace"),
     ];
     for (arguments, status, message) in cases {

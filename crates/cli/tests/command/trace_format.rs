@@ -119,7 +119,7 @@ fn the_specification_has_every_line_that_is_read() {
 fn labels_survive_a_round_trip_and_change_nothing() {
     let lines = r#"{"format":"regraph trace","version":1}
 {"op":"alloc","id":7,"bytes":1,"stream":0}
-{"op":"stack","stack":0,"frames":[{"filename":"/usr/lib/python3.12/site-packages/torch/nn.py","line":3,"name":"linear"},{"filename":"a \"b\".py","line":0,"name":""}]}
+{"op":"stack","stack":0,"frames":[{"filename":"/usr/lib/python3.12/site-packages/torch/nn.py","line":3,"name":"linear"},{"filename":"site-packages/torch/module.py","line":9,"name":"forward"},{"filename":"a \"b\".py","line":0,"name":""}]}
 {"op":"label","block":7,"stack":0}
 {"op":"begin","stream":3,"pool":9}
 {"op":"kernel","stream":3}
