@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
-use regraph::engine::{with_frames_beside, HostFrame};
+use regraph::engine::{with_frames, HostFrame};
 
 /// What stacks are recorded for, a bit each: history, traces, pages.
 static WANTED: AtomicU8 = AtomicU8::new(0);
@@ -38,7 +38,7 @@ pub(crate) fn remembering<R>(allocation: impl FnOnce() -> R) -> R {
         return allocation();
     }
     match here() {
-        Some(frames) => with_frames_beside(frames, allocation),
+        Some(frames) => with_frames(frames, allocation),
         None => allocation(),
     }
 }

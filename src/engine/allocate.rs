@@ -350,7 +350,6 @@ impl<D: Driver> Locked<'_, D> {
                 let origin = Origin::Capture(Home { slot: capture, stream: index, since });
                 let right = (origin, Tenure::Own(users));
                 let id = blocks.insert(LiveBlock::new(site, bytes, asked.clone(), right));
-                capture_state.note_row(blocks, id.slot);
                 self.state.write_journals(pool, Some(capture), standing);
                 self.state.count_in(heap, bytes, requested);
                 id

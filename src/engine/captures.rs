@@ -12,7 +12,7 @@ use super::end::Attempt;
 use super::figures::class;
 use super::history::Frames;
 use super::layout::Following;
-use super::live_blocks::{BlockSite, Blocks, Origin};
+use super::live_blocks::{BlockSite, Origin};
 use super::names::{BlockId, GraphId, PoolId, PoolLabel};
 use super::pools::{PoolRow, Pools};
 use super::report::CaptureReport;
@@ -341,8 +341,6 @@ pub(super) struct CaptureState {
     pub(super) expected: Option<Mark>,
     /// The pool that [`HostCalls::allocate_by_capture`] serves its streams from.
     served_from: Option<PoolId>,
-    /// The rows that they have had among the live ones ([`Blocks::note`](super::live_blocks::Blocks::note)).
-    rows: Vec<u32>,
     /// Blocks freed by a thread that may not look at their streams, for the capturing one's next request to free.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
@@ -528,7 +526,7 @@ impl Captures {
     pub(super) fn verify(&self) -> Verdict {
         let empty = self.spare.iter().flatten().all(|it| {
             let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
-            let noted = it.rows.len() + it.left.len() + it.origins.len() + it.told_since.len();
+            let noted = it.left.len() + it.origins.len() + it.told_since.len();
             let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
             held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
         });
@@ -559,7 +557,6 @@ impl CaptureState {
             pools: SmallVec::new(),
             expected: None,
             served_from: None,
-            rows: Vec::new(),
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
             step: 0,
@@ -589,7 +586,6 @@ impl CaptureState {
             pools,
             expected,
             served_from,
-            rows,
             left,
             capturing_thread,
             step,
@@ -603,8 +599,7 @@ impl CaptureState {
             shown,
         } = self;
         *shown = None;
-        let most = rows.capacity().max(left.capacity()).max(origins.capacity());
-        if most > KEPT_BLOCKS || !proof.clear() {
+        if left.capacity().max(origins.capacity()) > KEPT_BLOCKS || !proof.clear() {
             return false;
         }
         (*journal, *following, *planning, *lost) = (None, None, None, None);
@@ -615,7 +610,6 @@ impl CaptureState {
         told.clear();
         told_since.clear();
         pools.clear();
-        rows.clear();
         left.clear();
         true
     }
@@ -623,19 +617,6 @@ impl CaptureState {
     /// Its record, where it keeps one, and what judges that.
     pub(super) fn record(&mut self) -> (Option<&Journal>, &mut Checker) {
         (self.journal.as_ref(), &mut self.checker)
-    }
-
-    /// Notes a row that a block of the capture has among the live ones.
-    #[inline]
-    pub(super) fn note_row(&mut self, blocks: &mut Blocks, row: u32) {
-        if blocks.note(row, self.age) {
-            self.rows.push(row);
-        }
-    }
-
-    /// The rows that its live blocks have, and others.
-    pub(super) fn rows(&self) -> &[u32] {
-        &self.rows
     }
 
     /// Tells of a block of a pool that is not the capture's own, unless that was done.
@@ -733,13 +714,10 @@ impl State {
     /// Has a capture's record tell of a pool from now on: of what waits there at once, of live blocks where the
     /// capture meets them ([`State::tell_met`], [`State::tell_gone`]).
     fn journal_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
-        if self.capture(slot).journal.is_none() {
-            return;
-        }
-        let Self { pools, blocks, .. } = self;
+        let Self { pools, blocks, captures, .. } = self;
         blocks.sort(pool, |block| pools.place(block.site));
+        let CaptureState { journal: Some(_), told, .. } = captures.get_mut(slot) else { return };
         let next = blocks.next_number();
-        let told = &mut self.capture(slot).told;
         told.retain(|it| it.0 != pool);
         told.push((pool, next));
         self.journal_count(slot, pool);

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::captures::CaptureState;
 use super::config::Flaw;
-use super::live_blocks::{BlockSite, Origin};
+use super::live_blocks::{BlockSite, LiveBlock, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
 use super::report::{CaptureReport, Record};
@@ -71,23 +71,22 @@ impl<D: Driver> Locked<'_, D> {
         id: CaptureId,
         graph: Option<GraphHandle>,
     ) -> Result<Box<CaptureReport>, Error> {
-        let slot = self.look_last(id, graph)?;
-        let mut ending = self.prepare(id, slot, graph);
-        let report = self.judge_and_conclude(&mut ending)?;
+        let (report, _) = self.close_capture(id, graph, false)?;
         self.state.adopt_lent(report.graph);
         Ok(report)
     }
 
-    /// Ends a capture but for its verdict. Returns its report, and what the checker is to judge it by: nothing where it
-    /// is accepted already.
+    /// Ends a capture; where it `may_wait`, perhaps but for its verdict. Returns its report, and what the checker is to
+    /// judge it by: nothing where it is accepted already.
     fn close_capture(
         &mut self,
         id: CaptureId,
-        graph: GraphHandle,
+        graph: Option<GraphHandle>,
+        may_wait: bool,
     ) -> Result<(Box<CaptureReport>, Option<Box<Evidence>>), Error> {
-        let slot = self.look_last(id, Some(graph))?;
-        let mut ending = self.prepare(id, slot, Some(graph));
-        let evidence = self.evidence(&mut ending);
+        let slot = self.look_last(id, graph)?;
+        let mut ending = self.prepare(id, slot, graph);
+        let evidence = if may_wait { self.evidence(&mut ending) } else { None };
         let report = match evidence {
             Some(_) => self.accept(&ending)?,
             None => self.judge_and_conclude(&mut ending)?,
@@ -376,14 +375,19 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         // Its live blocks are the graph's outputs from now on, or those of no capture.
-        for &row in over.rows() {
-            let Some(block) = self.state.blocks.in_row_mut(row) else { continue };
-            // Else another block has the row by now.
+        let end_in = |block: &mut LiveBlock| {
             if matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
                 block.roll_back();
                 if accepted {
                     block.origin = Origin::Graph;
                 }
+            }
+        };
+        for &pool in &pools {
+            match over.concurrent {
+                // Some of them came before the other capture.
+                true => self.state.blocks.change_all_of(pool, end_in),
+                false => self.state.blocks.change_recent_of(pool, end_in),
             }
         }
         // What waits and is used in it is the graph's, also if it was lent.
@@ -621,7 +625,7 @@ impl<D: Driver> Engine<D> {
     /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no verdict to ask for.
     pub fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Result<(), Error> {
         let close = |locked: &mut Locked<'_, D>| {
-            let (report, evidence) = locked.close_capture(capture, graph)?;
+            let (report, evidence) = locked.close_capture(capture, Some(graph), true)?;
             // Before the engine's lock is released: each call finds the capture under way, or closed.
             self.verdicts.add(report, evidence);
             Ok(Some(()))

@@ -3,6 +3,7 @@
 //! Each stream cache notes its own requests, with a number for each. The numbers put the requests of all stream caches
 //! in the order of the calls. Requests that two threads make at the same moment may get one number.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::layout::Demand;
@@ -27,9 +28,8 @@ pub(super) fn kept_by(settings: &Settings) -> usize {
 #[derive(Debug)]
 pub(super) struct Hearing {
     numbers: Arc<Numbers>,
-    /// A ring of requests with their numbers, in order from `oldest` on.
-    asked: Vec<(u64, Demand)>,
-    oldest: usize,
+    /// The latest requests with their numbers, in order.
+    asked: VecDeque<(u64, Demand)>,
     /// The next request's number is at least this.
     least: u64,
 }
@@ -79,7 +79,7 @@ impl Numbers {
 
 impl Hearing {
     pub(super) fn new(numbers: Arc<Numbers>) -> Self {
-        Self { numbers, asked: Vec::new(), oldest: 0, least: 0 }
+        Self { numbers, asked: VecDeque::new(), least: 0 }
     }
 
     /// Notes a request.
@@ -98,20 +98,14 @@ impl Hearing {
         let number = noted.load(Ordering::Relaxed).max(self.least);
         self.least = number + 1;
         noted.store(number + 1, Ordering::Relaxed);
-        if self.asked.len() < most {
-            self.asked.push((number, asked));
-            return;
+        if self.asked.len() >= most {
+            self.asked.pop_front();
         }
-        self.asked[self.oldest] = (number, asked);
-        self.oldest += 1;
-        if self.oldest == self.asked.len() {
-            self.oldest = 0;
-        }
+        self.asked.push_back((number, asked));
     }
 
     /// Forgets the requests that were noted; returns them with their numbers, in order.
     pub(super) fn take(&mut self) -> Vec<(u64, Demand)> {
-        self.asked.rotate_left(std::mem::take(&mut self.oldest));
-        std::mem::take(&mut self.asked)
+        std::mem::take(&mut self.asked).into()
     }
 }

@@ -27,8 +27,7 @@ pub(super) enum Frames {
     /// Return addresses.
     #[cfg(feature = "stacks")]
     Called(Vec<usize>),
-    /// Frames that the host gave ([`with_frames`]), and what only the host can read ([`with_context`]): either, or both
-    /// ([`with_frames_beside`]).
+    /// Frames that the host gave ([`with_frames`]), and what only the host can read ([`with_context`]): either, or both.
     Given(Vec<HostFrame>, Option<HostContext>),
 }
 
@@ -41,14 +40,9 @@ thread_local! {
 
 /// Runs engine calls that remember `frames`, innermost first, as where they came from: for hosts whose
 /// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
-/// show these, whether `stacks` is set or not.
+/// show these, whether `stacks` is set or not, beside the context that was given around this call
+/// ([`with_context`], [`set_host_context`]).
 pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
-    with_given(Frames::Given(frames, None), calls)
-}
-
-/// Runs engine calls that remember `frames`, innermost first, as where they came from, and beside them the context that
-/// was given around this call ([`with_context`], [`set_host_context`]).
-pub fn with_frames_beside<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
     let context = Frames::given().and_then(|around| around.context().cloned());
     with_given(Frames::Given(frames, context), calls)
 }

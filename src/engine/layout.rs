@@ -186,15 +186,16 @@ pub(super) struct Following {
     smaller: bool,
     /// Requests so far.
     blocks: usize,
-    told: Followed,
+    /// How many of them have the layout's places.
+    followed: usize,
+    /// The first of the others.
+    fell_back: Option<FellBack>,
 }
 
 impl Following {
     pub(super) fn new(layout: Layout, basis: Basis) -> Self {
-        let (planned, planned_bytes) = (layout.places().len(), layout.bytes());
         Self {
             basis,
-            told: Followed { planned, planned_bytes, followed: 0, fell_back: None },
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
             way: Way::Arena,
@@ -205,6 +206,8 @@ impl Following {
             lost: 0,
             smaller: false,
             blocks: 0,
+            followed: 0,
+            fell_back: None,
         }
     }
 
@@ -214,7 +217,7 @@ impl Following {
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
-        let elsewhere = self.blocks - self.told.followed;
+        let elsewhere = self.blocks - self.followed;
         match self.basis {
             _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
@@ -234,12 +237,12 @@ impl Following {
         self.blocks += 1;
         match found {
             Ok(found) => {
-                self.told.followed += 1;
+                self.followed += 1;
                 Some(found)
             }
             Err(why) => {
                 let block = self.blocks - 1;
-                self.told.fell_back.get_or_insert(FellBack { block, why });
+                self.fell_back.get_or_insert(FellBack { block, why });
                 None
             }
         }
@@ -248,7 +251,12 @@ impl Following {
     pub(super) fn followed(&self) -> Followed {
         let nowhere = FellBack { block: 0, why: Why::NoLess };
         let nowhere = (self.way == Way::Nowhere).then_some(nowhere);
-        Followed { fell_back: self.told.fell_back.or(nowhere), ..self.told }
+        Followed {
+            planned: self.layout.places().len(),
+            planned_bytes: self.layout.bytes(),
+            followed: self.followed,
+            fell_back: self.fell_back.or(nowhere),
+        }
     }
 
     /// Begins and ends that blocks of the layout are still to have: of those before the row `until`, or of all.

@@ -192,8 +192,6 @@ impl LiveBlock {
 struct Row {
     number: u64,
     listing: Listing,
-    /// The age of the last capture that had a block here.
-    noted: u64,
     block: Option<LiveBlock>,
 }
 
@@ -255,7 +253,7 @@ impl Blocks {
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let BlockSite { number: BlockNumber(number), heap, .. } = block.site;
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(Row { number, listing: Listing::Nowhere, noted: 0, block: None });
+            self.rows.push(Row { number, listing: Listing::Nowhere, block: None });
             u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
         });
         let pool = Pools::row(heap);
@@ -356,6 +354,15 @@ impl Blocks {
         }
     }
 
+    /// Changes the live blocks of a pool that came since [`Blocks::sort`] was last called: all that a capture has there
+    /// which is alone in it.
+    pub(super) fn change_recent_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
+        let Some(of_pool) = self.by_pool.get(pool.row()) else { return };
+        for &row in &of_pool.recent {
+            self.rows[row as usize].block.iter_mut().for_each(&change);
+        }
+    }
+
     /// Sorts the live blocks of a pool by address, for [`Blocks::over`]; `extent` says where one lies, and what
     /// it occupies in bytes. Costs the logarithm of their number for each that came since it was last called.
     pub(super) fn sort(&mut self, pool: PoolId, extent: impl Fn(&LiveBlock) -> (u64, u64)) {
@@ -411,18 +418,6 @@ impl Blocks {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
         row.block.as_mut().filter(|_| mine && row.number == id.number)
-    }
-
-    /// The block of a row, of any name.
-    pub(super) fn in_row_mut(&mut self, row: u32) -> Option<&mut LiveBlock> {
-        self.rows.get_mut(row as usize)?.block.as_mut()
-    }
-
-    /// Notes that a capture of this age has a block in a row. False where it was the last to have one there: the
-    /// capture lists the row, and need not list it again.
-    #[inline]
-    pub(super) fn note(&mut self, row: u32, age: u64) -> bool {
-        std::mem::replace(&mut self.rows[row as usize].noted, age) != age
     }
 
     fn is_mine(&self, id: BlockId) -> bool {
@@ -546,13 +541,15 @@ impl Blocks {
         Ok(())
     }
 
-    /// Every live block with its row, and its name if it was freed and waits for another thread.
-    pub(super) fn each(&self) -> impl Iterator<Item = (u32, &LiveBlock, Option<BlockId>)> {
+    /// Every live block with its row, its name if it was freed and waits for another thread, and whether it came since
+    /// a capture last began to use its pool.
+    pub(super) fn each(&self) -> impl Iterator<Item = (u32, &LiveBlock, Option<BlockId>, bool)> {
         let rows = self.rows.iter().zip(0..);
         rows.filter_map(|(row, slot)| {
             let left = row.number & LEFT != 0;
             let id = BlockId { engine: self.engine, cache: NO_CACHE, slot, number: row.number };
-            Some((slot, row.block.as_ref()?, left.then_some(id)))
+            let is_recent = matches!(row.listing, Listing::Recent(_));
+            Some((slot, row.block.as_ref()?, left.then_some(id), is_recent))
         })
     }
 }

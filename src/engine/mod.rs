@@ -45,9 +45,7 @@ pub use config::Flaw;
 pub use config::{Config, PoolConfig};
 pub use end::Attempt;
 pub use figures::{Counts, Figure, Figures, Statistics};
-pub use history::{
-    set_host_context, with_context, with_frames, with_frames_beside, HistoryOptions, HostFrame,
-};
+pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
 pub use lending::Spare;
 pub use memory::Leak;

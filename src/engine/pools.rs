@@ -24,8 +24,8 @@ use crate::heap::{
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
-/// Heaps of a pool, and which is which.
-const HEAPS: usize = 3;
+/// Numbers of heaps of a pool, and which is which. The fourth is none's: what a pool is to a heap's number is a shift.
+const HEAPS: usize = 4;
 const SMALL: usize = 0;
 const LARGE: usize = 1;
 const PLANNED: usize = 2;
@@ -718,8 +718,14 @@ impl Pools {
     /// Whether nothing of a pool may be handed out: it is suspended, or short of a part of its memory.
     #[inline]
     pub(super) fn is_shut(&self, id: PoolId) -> bool {
+        self.is_open(id) == Some(false)
+    }
+
+    /// Whether a pool is neither suspended nor short of a part; `None` where there is no such pool.
+    #[inline]
+    pub(super) fn is_open(&self, id: PoolId) -> Option<bool> {
         // All heaps of a pool are open, or none is.
-        self.get(id).is_some_and(|pool| self.heap(pool.large()).holding().presence().is_shut())
+        Some(!self.heap(self.get(id)?.large()).holding().presence().is_shut())
     }
 
     /// Whether a pool is suspended: what its blocks held is lost, or may be.
@@ -765,8 +771,12 @@ impl Pools {
         let vacant = times(self.vacant.iter().copied(), self.rows.len())?;
         let rows = self.rows.iter().zip(self.heaps.chunks(HEAPS));
         for (row, ((pool, heaps), vacant)) in rows.zip(vacant).enumerate() {
-            let there =
-                heaps.iter().map(Option::is_some).eq([pool.is_some(), pool.is_some(), false]);
+            let there = heaps.iter().map(Option::is_some).eq([
+                pool.is_some(),
+                pool.is_some(),
+                false,
+                false,
+            ]);
             let named = pool.as_ref().is_none_or(|pool| pool.id.row() == row);
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");

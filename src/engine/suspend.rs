@@ -442,11 +442,11 @@ impl State {
     /// Refuses a pool that is unknown or suspended.
     #[inline]
     pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
-        self.pool(pool, call)?;
-        if self.pools.is_shut(pool) {
-            return Err(self.suspended(pool, call));
+        match self.pools.is_open(pool) {
+            Some(true) => Ok(()),
+            Some(false) => Err(self.suspended(pool, call)),
+            None => self.pool(pool, call).map(drop),
         }
-        Ok(())
     }
 
     /// What is said of a pool that is suspended, asleep or short of a part.

@@ -85,17 +85,17 @@ impl Page<'_> {
     /// under way is known there by its row, or by its name where it waits for that capture's thread to free it.
     fn live_blocks(&self) -> Verdict {
         let State { blocks, pools, captures, .. } = self.state;
-        for (_, block, _) in blocks.each() {
+        for (_, block, ..) in blocks.each() {
             let homed = pools.find_pool(block.site.heap).is_some();
             holds!(homed, "a block of no pool: {block:?}");
         }
         blocks.verify(|block| pools.place(block.site))?;
         let mut left = 0;
-        for (slot, block, name) in blocks.each() {
+        for (_, block, name, is_recent) in blocks.each() {
             let pool = pools.pool_of(block.site.heap);
             let known = match block.origin {
                 Origin::Capture(home) => captures.find(home.slot).is_some_and(|capture| {
-                    let listed = name.map_or(capture.rows().contains(&slot), |name| {
+                    let listed = name.map_or(is_recent || capture.concurrent, |name| {
                         capture.left.contains(&name)
                     });
                     let seen = home.stream.index() < capture.proof.seen();
@@ -134,8 +134,8 @@ impl Page<'_> {
             }
         }
         leases.sort_unstable();
-        let leased = blocks.each().filter(|(_, block, _)| block.is_leased());
-        let leased = leased.map(|(slot, _, _)| slot).eq(leases.iter().copied());
+        let leased = blocks.each().filter(|(_, block, ..)| block.is_leased());
+        let leased = leased.map(|(slot, ..)| slot).eq(leases.iter().copied());
         holds!(leased, "leases {leases:?} are not the blocks that are leased");
         Ok(())
     }

@@ -100,6 +100,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
     },
     Mutant {
+        name: "end-concurrent",
+        rule: "A capture's live blocks are its graph's from its end on, also those from before another capture's begin.",
+        file: "src/engine/end.rs",
+        edits: &[("match over.concurrent {", "match false {")],
+        test: "random::graphs::captures_beside_each_other_share_nothing",
+    },
+    Mutant {
         name: "end-settles",
         rule: "What a capture freed is settled when it ends.",
         file: "src/heap/mod.rs",

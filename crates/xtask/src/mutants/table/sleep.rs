@@ -35,8 +35,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "asleep-history",
         rule: "To the history what a suspended pool's blocks held is gone.",
         file: "src/engine/suspend.rs",
-        edits: &[("self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);", "")],
+        edits: &[(
+            "self.state.record_occupants(&heaps, |state| match state {
+                BlockState::ActivePendingFree => &[EventKind::Completed],
+                _ => &[EventKind::FreeCompleted],
+            });",
+            "",
+        )],
         test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+    },
+    Mutant {
+        name: "asleep-history-once",
+        rule: "The history tells of a free once.",
+        file: "src/engine/suspend.rs",
+        edits: &[(
+            "self.state.record_occupants(&heaps, |state| match state {
+                BlockState::ActivePendingFree => &[EventKind::Completed],
+                _ => &[EventKind::FreeCompleted],
+            });",
+            "self.state.record_occupants(&heaps, |_| &[EventKind::FreeCompleted]);",
+        )],
+        test: "blocks::growth::a_pool_that_lost_memory_refuses_its_captures",
     },
     Mutant {
         name: "asleep-error",
