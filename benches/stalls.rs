@@ -9,17 +9,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, HostApi,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer, Result,
-    StreamHandle,
-};
+use regraph::driver::{CaptureId, CaptureMode, GraphHandle, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Engine, HistoryOptions, PoolConfig, PoolId};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -27,54 +22,6 @@ use regraph_sim::{Launch, SimConfig, SimDriver};
 const MIB: u64 = 1 << 20;
 /// How long the host waits for an event, where that is asked for.
 const WAIT: Duration = Duration::from_millis(100);
-
-/// The simulated driver, with waits that take their time.
-struct Device {
-    sim: SimDriver,
-    waits: AtomicBool,
-}
-
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.sim
-    }
-}
-
-impl Driver for Device {
-    regraph::forward! {
-        capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
-        capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
-        is_capturing(stream: StreamHandle) -> Result<bool>;
-        dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
-        nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
-        node_kind(node: NodeHandle) -> Result<NodeKind>;
-        pointers(node: NodeHandle, values: &mut Vec<NodePointer>) -> Result<()>;
-        memory_support() -> MemorySupport;
-        memory_info() -> Result<MemoryInfo>;
-        create(bytes: u64) -> Result<MemoryHandle>;
-        release(memory: MemoryHandle) -> Result<()>;
-        create_event() -> Result<EventHandle>;
-        record_event(event: EventHandle, stream: StreamHandle) -> Result<()>;
-        query_event(event: EventHandle) -> Result<bool>;
-        destroy_event(event: EventHandle) -> Result<()>;
-        reserve(bytes: u64) -> Result<u64>;
-        unreserve(address: u64, bytes: u64) -> Result<()>;
-        map(address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
-        set_access(address: u64, bytes: u64) -> Result<()>;
-        unmap(address: u64, bytes: u64) -> Result<()>;
-        allocate(bytes: u64) -> Result<u64>;
-        free(address: u64) -> Result<()>;
-    }
-
-    fn synchronize_event(&self, event: EventHandle) -> Result<()> {
-        if self.waits.load(Ordering::Relaxed) {
-            thread::sleep(WAIT);
-        }
-        self.sim.synchronize_event(event)
-    }
-}
 
 /// The longest of a thread's calls since it was last asked, in nanoseconds.
 #[derive(Default)]
@@ -107,8 +54,8 @@ impl Probe {
 
 /// A fresh engine for one run of a row.
 struct Bench {
-    device: Arc<Device>,
-    engine: Arc<Engine<Arc<Device>>>,
+    device: Arc<SimDriver>,
+    engine: Arc<Engine<Arc<SimDriver>>>,
     pool: PoolId,
     stream: StreamHandle,
     kept: Vec<Block>,
@@ -118,8 +65,7 @@ struct Bench {
 impl Bench {
     fn new(mib: u64, settings: Settings) -> Self {
         let support = MemorySupport::Mapped { granularity: 2 * MIB };
-        let sim = SimDriver::new(SimConfig { total_bytes: mib * MIB, support });
-        let device = Arc::new(Device { sim, waits: AtomicBool::new(false) });
+        let device = Arc::new(SimDriver::new(SimConfig { total_bytes: mib * MIB, support }));
         let config = Config::default().settings(settings).report_leaks(false);
         let engine = Arc::new(Engine::new(device.clone(), config));
         let pool = engine.create_pool(PoolConfig::default());
@@ -182,7 +128,7 @@ impl Bench {
         let block = self.engine.allocate(self.pool, mib * MIB, other).unwrap();
         self.device.launch_kernel(other, Launch::default()).unwrap();
         self.engine.free(block.id).unwrap();
-        self.device.waits.store(true, Ordering::Relaxed);
+        self.device.before("cuEventSynchronize", || thread::sleep(WAIT));
     }
 
     /// Many live blocks, with a free range beside each.

@@ -614,7 +614,7 @@ fn others_go_on_while_the_device_is_waited_for() {
     let (freed, has_freed) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let has_freed = std::sync::Mutex::new(has_freed);
-    b.driver.during_waits(move || {
+    b.driver.before("cuCtxSynchronize", move || {
         waits.send(()).unwrap();
         let has_freed = has_freed.lock().unwrap();
         has_freed

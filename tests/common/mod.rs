@@ -4,7 +4,10 @@
 pub mod messages;
 pub mod noted;
 
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
@@ -22,6 +25,26 @@ impl Draw {
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         (self.0 >> 33) % limit
+    }
+}
+
+/// Has another thread do something while the caller waits for that: whether it came to its end before a time that is far
+/// longer than any call takes.
+pub fn while_it_waits(act: impl FnOnce() + Send + 'static) -> bool {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        act();
+        send.send(())
+    });
+    receive.recv_timeout(Duration::from_secs(20)).is_ok()
+}
+
+/// A function of the first call, which later calls find done.
+pub fn once(act: impl FnOnce() + Send + 'static) -> impl Fn() + Send + Sync + 'static {
+    let act = Mutex::new(Some(act));
+    move || {
+        let act = act.lock().unwrap().take();
+        act.into_iter().for_each(|act| act());
     }
 }
 

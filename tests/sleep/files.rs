@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use regraph::driver::{self, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Backup, Region, Regions, Tags};
@@ -15,7 +16,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::is_out_of_host_memory;
-use crate::common::MIB;
+use crate::common::{once, MIB};
 
 /// What goes wrong with files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,16 +31,12 @@ enum Fault {
     Unread(u64),
     /// The file has lost its end.
     Truncated,
-    /// Behind the next copy to the host, and all that follows of this call and at the beginning of the next, no event can be
-    /// recorded.
-    Unmarked,
 }
 
-/// A device with files that fail, and so many threads.
+/// A device with files that fail.
 struct Device {
     sim: SimDriver,
     fault: Mutex<Fault>,
-    threads: usize,
     written: AtomicU64,
 }
 
@@ -55,33 +52,23 @@ impl Device {
     }
 }
 
-over_device!(Device, sim);
+impl Deref for Device {
+    type Target = SimDriver;
+
+    fn deref(&self) -> &SimDriver {
+        &self.sim
+    }
+}
+
+impl Driver for Device {
+    regraph::forward_driver!();
+}
 
 impl HostApi for Device {
     regraph::forward_host_api!();
 }
 
 impl Transfer for Device {
-    fn host_threads(&self) -> usize {
-        self.threads
-    }
-
-    fn copy_to_host(
-        &self,
-        to: HostPlace,
-        address: u64,
-        bytes: u64,
-        stream: StreamHandle,
-    ) -> driver::Result<()> {
-        if self.fault() == Fault::Unmarked {
-            *self.fault.lock().unwrap() = Fault::None;
-            for _ in 0..4 {
-                self.sim.fail_nth(Call::RecordEvent, 0, ErrorKind::NotSupported);
-            }
-        }
-        self.sim.copy_to_host(to, address, bytes, stream)
-    }
-
     fn write_file(&self, file: &File, offset: u64, from: HostPlace, bytes: u64) -> io::Result<()> {
         if let Fault::Full(left) = self.fault() {
             if !self.may(left, Fault::Full) {
@@ -122,8 +109,10 @@ impl Transfer for Device {
     regraph::forward! {
         holds_same(one: HostPlace, other: HostPlace, bytes: u64) -> bool;
         host_memory() -> Option<u64>;
+        host_threads() -> usize;
         allocate_host(bytes: u64) -> driver::Result<HostPlace>;
         free_host(place: HostPlace) -> driver::Result<()>;
+        copy_to_host(to: HostPlace, address: u64, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
         copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
     }
 }
@@ -164,9 +153,9 @@ struct Bench {
 impl Bench {
     fn new(threads: usize) -> Self {
         let sim = SimDriver::new(SimConfig::default());
-        let (fault, written) = (Mutex::default(), AtomicU64::new(0));
-        let engine =
-            Arc::new(Engine::new(Device { sim, fault, threads, written }, Config::default()));
+        sim.set_host(1 << 40, threads);
+        let device = Device { sim, fault: Mutex::default(), written: AtomicU64::new(0) };
+        let engine = Arc::new(Engine::new(device, Config::default()));
         let stream = engine.driver().create_stream().unwrap();
         let (regions, folder) = (Regions::new(&engine), Folder::new());
         let mut bench = Self { engine, regions, stream, blocks: Vec::new(), folder };
@@ -408,7 +397,15 @@ fn what_a_failed_sleep_still_copies_harms_nothing() {
     let bench = Bench::new(1);
     bench.regions.set_backup("cache", Backup::File(bench.folder.0.as_path().into()));
     bench.regions.sleep(&["weights"]).unwrap();
-    bench.fail(Fault::Unmarked);
+    // Behind the next copy to the host, and all that follows of this call and at the beginning of the next, no event can
+    // be recorded.
+    let engine = bench.engine.clone();
+    let unmark = move || {
+        for _ in 0..4 {
+            engine.driver().fail_nth(Call::RecordEvent, 0, ErrorKind::NotSupported);
+        }
+    };
+    bench.device().before("cuMemcpyDtoHAsync", once(unmark));
     bench.regions.sleep(&["cache"]).unwrap_err();
     assert!(bench.regions.is_asleep("cache").unwrap(), "copies may be under way");
     bench.regions.wake(&["weights"]).unwrap();

@@ -1,22 +1,5 @@
 //! Pools and regions that give their memory back and get it again.
 
-/// Makes of a type with a simulated device in a field a driver that does what that device does.
-macro_rules! over_device {
-    ($wrapper:ident, $device:ident) => {
-        impl std::ops::Deref for $wrapper {
-            type Target = regraph_sim::SimDriver;
-
-            fn deref(&self) -> &Self::Target {
-                &self.$device
-            }
-        }
-
-        impl regraph::driver::Driver for $wrapper {
-            regraph::forward_driver!();
-        }
-    };
-}
-
 mod beside;
 mod faults;
 mod files;

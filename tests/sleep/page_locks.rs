@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use regraph::driver::{self, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{ErrorKind, HostApi};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Regions, Tags};
@@ -15,7 +14,7 @@ use regraph::BackupRefusal;
 use regraph_sim::{SimConfig, SimDriver};
 
 use super::is_out_of_host_memory;
-use crate::common::MIB;
+use crate::common::{once, while_it_waits, MIB};
 
 /// Far longer than any call takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -23,12 +22,10 @@ const LONG: Duration = Duration::from_secs(20);
 /// Between two looks of a thread that waits for another.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// A device that asks its engine for figures, on another thread, while pages are locked.
-struct Device {
-    device: SimDriver,
-    engine: OnceLock<Weak<Engine<Device>>>,
-    /// The host's memory in bytes, where it is not the simulator's.
-    host: OnceLock<u64>,
+/// What is done while pages are locked and freed.
+#[derive(Default)]
+struct Pages {
+    /// How often the engine told its figures to another thread while pages were locked, and how often it did not.
     answered: AtomicU64,
     waited: AtomicU64,
     /// How many threads lock and free pages.
@@ -41,11 +38,9 @@ struct Device {
     holds: AtomicBool,
     /// Whether that was for so long that something must have waited for it.
     gave_up: AtomicBool,
-    /// Whether the next copy is refused.
-    refuses: AtomicBool,
 }
 
-impl Device {
+impl Pages {
     /// Notes who is in a call, and waits until all threads are where they are to meet.
     fn meet(&self, call: &'static str) {
         let begun = Instant::now();
@@ -62,43 +57,9 @@ impl Device {
         }
     }
 
-    /// Whether all threads were in a call at once.
-    fn have_met(&self, call: &str) -> bool {
-        self.met.lock().unwrap().get(call).is_some_and(|(_, all)| *all)
-    }
-}
-
-over_device!(Device, device);
-
-impl HostApi for Device {
-    regraph::forward_host_api!();
-}
-
-impl Transfer for Device {
-    fn allocate_host(&self, bytes: u64) -> driver::Result<HostPlace> {
-        self.meet("allocate_host");
-        if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
-            let (send, receive) = channel();
-            thread::spawn(move || send.send(engine.statistics().is_ok()));
-            let count = match receive.recv_timeout(LONG) {
-                Ok(true) => &self.answered,
-                _ => &self.waited,
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        self.device.allocate_host(bytes)
-    }
-
-    fn host_memory(&self) -> Option<u64> {
-        self.host.get().copied().or_else(|| self.device.host_memory())
-    }
-
-    fn host_threads(&self) -> usize {
-        self.threads
-    }
-
-    fn free_host(&self, place: HostPlace) -> driver::Result<()> {
-        self.meet("free_host");
+    /// Waits as long as no page is to be freed.
+    fn free(&self) {
+        self.meet("cuMemFreeHost");
         let begun = Instant::now();
         while self.holds.load(Ordering::SeqCst) {
             if begun.elapsed() > LONG {
@@ -107,33 +68,19 @@ impl Transfer for Device {
             }
             thread::sleep(PAUSE);
         }
-        self.device.free_host(place)
     }
 
-    fn copy_to_host(
-        &self,
-        to: HostPlace,
-        address: u64,
-        bytes: u64,
-        stream: StreamHandle,
-    ) -> driver::Result<()> {
-        if self.refuses.swap(false, Ordering::SeqCst) {
-            self.device.fail_host_nth(0, ErrorKind::InvalidValue);
-        }
-        self.device.copy_to_host(to, address, bytes, stream)
-    }
-
-    regraph::forward_transfer!(files);
-
-    regraph::forward! {
-        copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
+    /// Whether all threads were in a call at once.
+    fn have_met(&self, call: &str) -> bool {
+        self.met.lock().unwrap().get(call).is_some_and(|(_, all)| *all)
     }
 }
 
 struct Bench {
-    engine: Arc<Engine<Device>>,
-    regions: Regions<Device>,
-    blocks: Vec<Memory<Device>>,
+    engine: Arc<Engine<SimDriver>>,
+    regions: Regions<SimDriver>,
+    blocks: Vec<Memory<SimDriver>>,
+    pages: Arc<Pages>,
 }
 
 impl Bench {
@@ -144,38 +91,36 @@ impl Bench {
 
     /// And a device for which so many threads lock pages, which meet in each call if `meets`.
     fn with_threads(pools: &[u64], threads: usize, meets: bool) -> Self {
-        let device = Device {
-            device: SimDriver::new(SimConfig::default()),
-            engine: OnceLock::new(),
-            host: OnceLock::new(),
-            answered: AtomicU64::new(0),
-            waited: AtomicU64::new(0),
-            threads,
-            meets,
-            met: Mutex::default(),
-            holds: AtomicBool::new(false),
-            gave_up: AtomicBool::new(false),
-            refuses: AtomicBool::new(false),
-        };
-        let engine = Arc::new(Engine::new(device, Config::default()));
-        engine.driver().engine.get_or_init(|| Arc::downgrade(&engine));
+        let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
+        let engine = Arc::new(engine);
+        let pages = Arc::new(Pages { threads, meets, ..Pages::default() });
+        engine.driver().set_host(1 << 40, threads);
+        let (freed, locked, asked) = (pages.clone(), pages.clone(), Arc::downgrade(&engine));
+        engine.driver().before("cuMemFreeHost", move || freed.free());
+        engine.driver().before("cuMemHostAlloc", move || {
+            locked.meet("cuMemHostAlloc");
+            let Some(engine) = asked.upgrade() else { return };
+            let answers = while_it_waits(move || assert!(engine.statistics().is_ok()));
+            let count = if answers { &locked.answered } else { &locked.waited };
+            count.fetch_add(1, Ordering::Relaxed);
+        });
         let stream = engine.driver().create_stream().unwrap();
         let weights = |&mebibytes: &u64| {
             let pool = Pool::new(&engine, PoolConfig::default().tag("weights"));
             pool.allocate(mebibytes * MIB, stream).unwrap()
         };
         let blocks = pools.iter().map(weights).collect();
-        Self { regions: Regions::new(&engine), engine, blocks }
+        Self { regions: Regions::new(&engine), engine, blocks, pages }
     }
 
-    fn device(&self) -> &Device {
+    fn device(&self) -> &SimDriver {
         self.engine.driver()
     }
 
     /// How often pages were locked, with the engine answering all the while.
     fn locked(&self) -> u64 {
-        assert_eq!(self.device().waited.load(Ordering::Relaxed), 0, "the engine did not answer");
-        self.device().answered.swap(0, Ordering::Relaxed)
+        assert_eq!(self.pages.waited.load(Ordering::Relaxed), 0, "the engine did not answer");
+        self.pages.answered.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -227,7 +172,7 @@ fn what_a_sleep_without_host_memory_had_locked_goes_back() {
 fn more_than_the_host_has_is_refused_before_any_is_locked() {
     let host = 100 * MIB;
     let bench = Bench::new(&[20, 40, 70]);
-    bench.device().host.set(host).unwrap();
+    bench.device().set_host(host, 1);
     bench.regions.reserve_host(10 * MIB).unwrap();
     bench.locked();
     let beyond = |refused: Result<u64, Error>, held: u64| {
@@ -262,7 +207,7 @@ fn more_than_the_host_has_is_refused_before_any_is_locked() {
 fn regions_that_are_dropped_hold_no_page_of_the_host() {
     for retains in [false, true] {
         for awake in [false, true] {
-            let Bench { engine, regions, blocks } = Bench::new(&[40, 3]);
+            let Bench { engine, regions, blocks, .. } = Bench::new(&[40, 3]);
             regions.retain(retains);
             regions.sleep(Tags::All).unwrap();
             if awake {
@@ -281,8 +226,7 @@ fn regions_that_are_dropped_hold_no_page_of_the_host() {
 fn a_slab_that_the_driver_keeps_does_not_keep_others() {
     let bench = Bench::new(&[]);
     bench.regions.reserve_host(150 * MIB).unwrap();
-    let device = &bench.device().device;
-    device.fail_host_nth(0, ErrorKind::InvalidValue);
+    bench.device().fail_host_nth(0, ErrorKind::InvalidValue);
     bench.regions.free_host().unwrap_err();
     assert_eq!(bench.regions.host_bytes(), 64 * MIB);
     assert_eq!(bench.regions.free_host().unwrap(), 64 * MIB);
@@ -293,7 +237,9 @@ fn a_slab_that_the_driver_keeps_does_not_keep_others() {
 #[test]
 fn a_copy_that_is_refused_is_told_whatever_pages_come_behind_it() {
     let bench = Bench::with_threads(&[40], 2, true);
-    bench.device().refuses.store(true, Ordering::SeqCst);
+    let engine = bench.engine.clone();
+    let refuse = once(move || engine.driver().fail_host_nth(0, ErrorKind::InvalidValue));
+    bench.device().before("cuMemcpyDtoHAsync", refuse);
     bench.regions.sleep(Tags::All).unwrap_err();
     assert!(!bench.blocks[0].pool().is_suspended());
     assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 40 * MIB);
@@ -305,13 +251,13 @@ fn several_threads_lock_and_free_pages_together() {
     for threads in [2, 5] {
         let bench = Bench::with_threads(&[40, 3, 70], threads, true);
         assert_eq!(bench.regions.sleep(Tags::All).unwrap(), 114 * MIB);
-        assert!(bench.device().have_met("allocate_host"), "{threads}");
+        assert!(bench.pages.have_met("cuMemHostAlloc"), "{threads}");
         assert!((113 * MIB..124 * MIB).contains(&bench.regions.host_bytes()));
         bench.regions.wake(Tags::All).unwrap();
         let held = bench.regions.host_bytes();
         assert_eq!(held, bench.device().host_bytes());
         assert_eq!(bench.regions.free_host().unwrap(), held);
-        assert!(bench.device().have_met("free_host"), "{threads}");
+        assert!(bench.pages.have_met("cuMemFreeHost"), "{threads}");
         assert_eq!((bench.regions.host_bytes(), bench.device().host_bytes()), (0, 0));
     }
 }
@@ -334,17 +280,17 @@ fn what_several_threads_had_locked_goes_back() {
 fn no_call_waits_for_memory_that_goes_back_to_the_host() {
     let bench = Bench::new(&[]);
     bench.regions.reserve_host(24 * MIB).unwrap();
-    bench.device().holds.store(true, Ordering::SeqCst);
+    bench.pages.holds.store(true, Ordering::SeqCst);
     thread::scope(|scope| {
         let freed = scope.spawn(|| bench.regions.free_host().unwrap());
-        while !bench.device().have_met("free_host") {
+        while !bench.pages.have_met("cuMemFreeHost") {
             thread::sleep(PAUSE);
         }
         assert_eq!(bench.regions.host_bytes(), 0);
         assert_eq!(bench.regions.report(), []);
-        bench.device().holds.store(false, Ordering::SeqCst);
+        bench.pages.holds.store(false, Ordering::SeqCst);
         assert_eq!(freed.join().unwrap(), 24 * MIB);
     });
-    assert!(!bench.device().gave_up.load(Ordering::SeqCst), "a call waited");
+    assert!(!bench.pages.gave_up.load(Ordering::SeqCst), "a call waited");
     assert_eq!(bench.device().host_bytes(), 0);
 }

@@ -2,148 +2,43 @@
 //! looked at again before anything is handed out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::MIB;
-use regraph::driver::{
-    self, CaptureMode, Driver, EventHandle, HostApi, MemorySupport, StreamHandle,
-};
+use crate::common::{while_it_waits, MIB};
+use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Engine, Error, HistoryOptions, PoolConfig, PoolId, Unknown};
 use regraph::settings::Settings;
 use regraph::snapshot::{Action, BlockState};
-use regraph_sim::{Launch, SimConfig, SimDriver};
+use regraph_sim::{Call, Launch, SimConfig, SimDriver};
 
-type Act = Arc<dyn Fn() + Send + Sync>;
-
-/// A simulated device that has another thread do something while the host waits for an event.
-struct Device {
-    sim: Arc<SimDriver>,
-    /// What the other thread does in the n-th wait.
-    acts: Mutex<Vec<Act>>,
-    waits: AtomicUsize,
-    /// Waits in which the other thread did not come to its end.
-    stuck: AtomicUsize,
-    /// Events that are waited for.
-    awaited: Mutex<Vec<EventHandle>>,
-    /// Whether one was recorded or destroyed while it was waited for.
-    broken: AtomicBool,
-    /// Whether a stream was looked at, or the device's number was asked for: the engine does both with its lock held.
-    looked: AtomicBool,
-}
-
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.sim
-    }
-}
-
-impl Device {
-    fn give_up(&self, event: EventHandle) {
-        let broken = self.awaited.lock().unwrap().contains(&event);
-        self.broken.fetch_or(broken, Ordering::SeqCst);
-    }
-}
-
-impl Driver for Device {
-    regraph::forward! {
-        device_of_stream(stream: StreamHandle) -> driver::Result<u32>;
-        create_event_on(device: u32) -> driver::Result<EventHandle>;
-        capture_of(stream: StreamHandle) -> driver::Result<driver::CaptureStatus>;
-        is_capturing(stream: StreamHandle) -> driver::Result<bool>;
-        dependencies(node: driver::NodeHandle, dependencies: &mut Vec<driver::Dependency>) -> driver::Result<()>;
-        nodes(graph: driver::GraphHandle, nodes: &mut Vec<driver::NodeHandle>) -> driver::Result<()>;
-        node_kind(node: driver::NodeHandle) -> driver::Result<driver::NodeKind>;
-        pointers(node: driver::NodeHandle, pointers: &mut Vec<driver::NodePointer>) -> driver::Result<()>;
-        memory_support() -> MemorySupport;
-        memory_info() -> driver::Result<driver::MemoryInfo>;
-        create(bytes: u64) -> driver::Result<driver::MemoryHandle>;
-        release(memory: driver::MemoryHandle) -> driver::Result<()>;
-        create_event() -> driver::Result<EventHandle>;
-        query_event(event: EventHandle) -> driver::Result<bool>;
-        reserve(bytes: u64) -> driver::Result<u64>;
-        unreserve(address: u64, bytes: u64) -> driver::Result<()>;
-        map(address: u64, bytes: u64, memory: driver::MemoryHandle) -> driver::Result<()>;
-        set_access(address: u64, bytes: u64) -> driver::Result<()>;
-        unmap(address: u64, bytes: u64) -> driver::Result<()>;
-        allocate(bytes: u64) -> driver::Result<u64>;
-        free(address: u64) -> driver::Result<()>;
-    }
-
-    fn device(&self) -> u32 {
-        self.looked.store(true, Ordering::SeqCst);
-        self.sim.device()
-    }
-
-    fn capture_status(
-        &self,
-        stream: StreamHandle,
-        terminals: &mut Vec<driver::Dependency>,
-    ) -> driver::Result<driver::CaptureStatus> {
-        self.looked.store(true, Ordering::SeqCst);
-        self.sim.capture_status(stream, terminals)
-    }
-
-    fn record_event(&self, event: EventHandle, stream: StreamHandle) -> driver::Result<()> {
-        self.give_up(event);
-        self.sim.record_event(event, stream)
-    }
-
-    fn destroy_event(&self, event: EventHandle) -> driver::Result<()> {
-        self.give_up(event);
-        self.sim.destroy_event(event)
-    }
-
-    fn synchronize_event(&self, event: EventHandle) -> driver::Result<()> {
-        /// Far longer than any call takes.
-        const LONG: Duration = Duration::from_secs(20);
-        self.awaited.lock().unwrap().push(event);
-        let wait = self.waits.fetch_add(1, Ordering::SeqCst);
-        let act = self.acts.lock().unwrap().get(wait).cloned();
-        if let Some(act) = act {
-            let (send, receive) = channel();
-            thread::spawn(move || {
-                act();
-                send.send(())
-            });
-            let stuck = receive.recv_timeout(LONG).is_err();
-            self.stuck.fetch_add(usize::from(stuck), Ordering::SeqCst);
-        }
-        let done = self.sim.synchronize_event(event);
-        self.awaited.lock().unwrap().retain(|it| *it != event);
-        done
-    }
-}
+type Act = Box<dyn FnOnce() + Send>;
 
 struct Bench {
-    device: Arc<Device>,
-    engine: Arc<Engine<Arc<Device>>>,
+    device: Arc<SimDriver>,
+    engine: Arc<Engine<Arc<SimDriver>>>,
     pool: PoolId,
+    /// What another thread does while the host waits for an event, one for each wait.
+    acts: Arc<Mutex<VecDeque<Act>>>,
 }
 
 impl Bench {
     fn new(mib: u64, settings: Settings) -> Self {
         let support = MemorySupport::Mapped { granularity: 2 * MIB };
         let sim = SimDriver::new(SimConfig { total_bytes: mib * MIB, support });
-        let device = Arc::new(Device {
-            sim: Arc::new(sim),
-            acts: Mutex::default(),
-            waits: AtomicUsize::new(0),
-            stuck: AtomicUsize::new(0),
-            awaited: Mutex::default(),
-            broken: AtomicBool::new(false),
-            looked: AtomicBool::new(false),
+        let (device, acts) = (Arc::new(sim), Arc::<Mutex<VecDeque<Act>>>::default());
+        let in_waits = acts.clone();
+        device.before("cuEventSynchronize", move || {
+            let act = in_waits.lock().unwrap().pop_front();
+            assert!(act.is_none_or(while_it_waits), "another thread had to wait");
         });
         let config = Config::default().settings(settings).report_leaks(false);
         let engine = Arc::new(Engine::new(device.clone(), config));
         let pool = engine.create_pool(PoolConfig::default());
-        Self { device, engine, pool }
+        Self { device, engine, pool, acts }
     }
 
     fn streams<const N: usize>(&self) -> [StreamHandle; N] {
@@ -162,45 +57,40 @@ impl Bench {
     }
 
     /// Has another thread do something in the next wait.
-    fn in_next_wait(&self, act: impl Fn(&Engine<Arc<Device>>, &Device) + Send + Sync + 'static) {
+    fn in_next_wait(&self, act: impl FnOnce(&Engine<Arc<SimDriver>>, &SimDriver) + Send + 'static) {
         let (engine, device) = (self.engine.clone(), self.device.clone());
-        self.device.acts.lock().unwrap().push(Arc::new(move || act(&engine, &device)));
+        self.acts.lock().unwrap().push_back(Box::new(move || act(&engine, &device)));
     }
 
-    /// Runs a call, beside which another thread makes some that need the engine's lock, from the look that the call
-    /// begins with on.
+    /// Runs a call, beside which another thread makes some that need the engine's lock.
     fn beside<R>(&self, call: impl FnOnce() -> R) -> R {
-        /// Behind the call there is time for so many.
+        /// Before the call has the lock and behind the call there is time for so many.
         const FEW: usize = 5;
-        self.device.looked.store(false, Ordering::SeqCst);
         let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let others = {
-            let (engine, device) = (self.engine.clone(), self.device.clone());
-            let (stop, calls) = (stop.clone(), calls.clone());
+            let (engine, stop, calls) = (self.engine.clone(), stop.clone(), calls.clone());
             thread::spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    let looked = device.looked.load(Ordering::SeqCst);
                     engine.memory_limit().unwrap();
-                    calls.fetch_add(usize::from(looked), Ordering::SeqCst);
+                    calls.fetch_add(1, Ordering::SeqCst);
                     // Where it makes its call behind the other one, that one's thread has its turn next.
                     thread::sleep(Duration::from_micros(100));
                 }
             })
         };
+        let before = calls.load(Ordering::SeqCst);
         let result = call();
-        let meanwhile = calls.load(Ordering::SeqCst);
+        let meanwhile = calls.load(Ordering::SeqCst) - before;
         stop.store(true, Ordering::SeqCst);
         others.join().unwrap();
         assert!(meanwhile > FEW, "{meanwhile} calls meanwhile");
         result
     }
 
-    /// How often the host has waited; no other thread was stuck meanwhile, and no event was given up.
-    fn waits(&self) -> usize {
-        assert_eq!(self.device.stuck.load(Ordering::SeqCst), 0, "another thread had to wait");
-        assert!(!self.device.broken.load(Ordering::SeqCst), "an event was in use");
-        self.device.acts.lock().unwrap().clear();
-        self.device.waits.swap(0, Ordering::SeqCst)
+    /// How often the host has waited for an event; what was to be done in further waits is not.
+    fn waits(&self) -> u64 {
+        self.acts.lock().unwrap().clear();
+        self.device.calls(Call::SynchronizeEvent)
     }
 }
 
@@ -213,8 +103,8 @@ fn no_caching() -> Settings {
 /// Every call that waits for what streams hold.
 #[test]
 fn others_allocate_while_a_call_waits() {
-    type Call = fn(&Bench, StreamHandle, StreamHandle);
-    let calls: [(&str, Settings, Call); 5] = [
+    type Waits = fn(&Bench, StreamHandle, StreamHandle);
+    let calls: [(&str, Settings, Waits); 5] = [
         ("allocate", Settings::default(), |b, s, _| {
             b.block(24, s);
         }),
@@ -321,7 +211,7 @@ fn a_request_waits_so_often_and_no_more() {
 
 #[test]
 fn what_happens_to_a_pool_during_a_wait_counts() {
-    let run = |act: fn(&Engine<Arc<Device>>, PoolId)| {
+    let run = |act: fn(&Engine<Arc<SimDriver>>, PoolId)| {
         let b = Bench::new(32, Settings::default());
         let [s, t] = b.streams();
         b.use_once(20, t);
@@ -364,11 +254,13 @@ fn no_event_is_recorded_while_a_thread_waits_for_it() {
     let [s, t, other] = b.streams();
     let small = b.engine.create_pool(PoolConfig::default());
     b.use_once(20, t);
+    let (send, later) = channel();
     b.in_next_wait(move |engine, device| {
         device.complete_all();
         for _ in 0..4 {
             let block = engine.allocate(small, 2 * MIB, other).unwrap();
             device.launch_kernel(other, Launch::default()).unwrap();
+            send.send(device.record(other).unwrap()).unwrap();
             engine.free(block.id).unwrap();
             engine.mark_stream(other).unwrap();
             // What has completed is noted, and its event is free for the next mark.
@@ -376,6 +268,8 @@ fn no_event_is_recorded_while_a_thread_waits_for_it() {
         }
     });
     b.block(20, s);
+    // A wait for an event that was recorded meanwhile would be one for this work.
+    assert!(later.iter().all(|work| !b.device.is_complete(work).unwrap()));
     assert!(b.waits() > 0);
 }
 

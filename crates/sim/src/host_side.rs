@@ -6,7 +6,7 @@ use super::execute::Step;
 use super::graph::NewNode;
 use super::kernel::{Kernel, KernelMemory, Launch};
 use super::refusal::{Fallible, Refusal};
-use super::{slots, InWaits, SimDriver, State};
+use super::{slots, SimDriver, State};
 use regraph::driver::{
     Access, CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle,
     GraphShape, HostApi, NodeHandle, NodeKind, NodePointer, NodeShape, Result, StreamHandle,
@@ -205,13 +205,12 @@ impl HostApi for SimDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let in_waits = self.program("cuCtxSynchronize", |state| {
-            state.synchronize(self.device)?;
-            Ok(state.in_waits.clone())
-        })?;
-        if let Some(InWaits(run)) = in_waits {
-            run();
-        }
+        const CALL: &str = "cuCtxSynchronize";
+        let mut state = self.lock();
+        let done = state.faults.enter_host().and_then(|()| state.synchronize(self.device));
+        drop(state);
+        done.map_err(|refusal| refusal.of(CALL))?;
+        drop(self.lock_for(CALL));
         Ok(())
     }
 

@@ -49,6 +49,7 @@ mod refusal;
 mod slots;
 mod transfer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -129,16 +130,17 @@ struct State {
     executables: Executables,
     relaxed_calls: u64,
     refuse_unmapped: bool,
-    in_waits: Option<InWaits>,
+    /// By the call.
+    before: BTreeMap<&'static str, Before>,
 }
 
-/// What is done while the host waits for a device.
+/// What is done before a call.
 #[derive(Clone)]
-struct InWaits(Arc<dyn Fn() + Send + Sync>);
+struct Before(Arc<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for InWaits {
+impl fmt::Debug for Before {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InWaits")
+        f.write_str("Before")
     }
 }
 
@@ -214,7 +216,7 @@ impl SimDriver {
             executables: Executables::default(),
             relaxed_calls: 0,
             refuse_unmapped: false,
-            in_waits: None,
+            before: BTreeMap::new(),
         };
         state.set_all_gates();
         Self {
@@ -226,10 +228,11 @@ impl SimDriver {
         }
     }
 
-    /// Has each wait for a device call a function when its work is done, before the wait ends: what other threads
-    /// do meanwhile. It may call the driver.
-    pub fn during_waits(&self, run: impl Fn() + Send + Sync + 'static) {
-        self.lock().in_waits = Some(InWaits(Arc::new(run)));
+    /// Has each call of CUDA's name (as errors have it) run a function before it does anything, in place of the one
+    /// that it ran before: what other threads do meanwhile, or what goes wrong. A wait for a device runs it when the
+    /// device's work is done, before the wait ends. The function may call the driver, on any thread.
+    pub fn before(&self, call: &'static str, run: impl Fn() + Send + Sync + 'static) {
+        self.lock().before.insert(call, Before(Arc::new(run)));
     }
 
     /// Has streams get handles again that streams had which were destroyed since, as a driver may do; their numbers
@@ -440,10 +443,21 @@ impl SimDriver {
         self.state.lock()
     }
 
+    /// Takes the lock for a call, after what is to be done before it.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn lock_for(&self, call: &'static str) -> MutexGuard<'_, State> {
+        let state = self.lock();
+        let Some(Before(run)) = state.before.get(call).cloned() else { return state };
+        drop(state);
+        run();
+        self.lock()
+    }
+
     /// Makes a call of [`Driver`](regraph::driver::Driver): counted, and failed where that was asked for.
     #[inline]
     fn call<T>(&self, call: Call, body: impl FnOnce(&mut State) -> Fallible<T>) -> Result<T> {
-        let mut state = self.lock();
+        let mut state = self.lock_for(call.driver_name());
         match state.enter(call).and_then(|()| body(&mut state)) {
             Ok(value) => Ok(value),
             Err(refusal) => Err(refusal.of(call.driver_name())),
@@ -456,7 +470,7 @@ impl SimDriver {
         name: &'static str,
         body: impl FnOnce(&mut State) -> Fallible<T>,
     ) -> Result<T> {
-        let mut state = self.lock();
+        let mut state = self.lock_for(name);
         let done = state.faults.enter_host().and_then(|()| body(&mut state));
         done.map_err(|refusal| refusal.of(name))
     }

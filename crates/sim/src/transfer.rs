@@ -31,11 +31,13 @@ pub(super) struct HostMemory {
     next: usize,
     used: u64,
     total: u64,
+    /// What the host says it has, and how many of its threads copy.
+    told: (u64, usize),
 }
 
 impl Default for HostMemory {
     fn default() -> Self {
-        Self { pieces: BTreeMap::new(), next: FIRST, used: 0, total: u64::MAX }
+        Self { pieces: BTreeMap::new(), next: FIRST, used: 0, total: u64::MAX, told: (1 << 40, 1) }
     }
 }
 
@@ -139,14 +141,12 @@ impl State {
 }
 
 impl Transfer for SimDriver {
-    /// 1 TiB, of which [`SimDriver::set_host_bytes`] may leave less to be locked.
     fn host_memory(&self) -> Option<u64> {
-        Some(1 << 40)
+        Some(self.lock().host.told.0)
     }
 
-    /// 1, so that calls come in one order.
     fn host_threads(&self) -> usize {
-        1
+        self.lock().host.told.1
     }
 
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
@@ -231,6 +231,12 @@ impl SimDriver {
     /// driver may do. Without this call none is given twice, so that what is used late is found.
     pub fn give_addresses_again(&self) {
         self.lock().memory.give_again();
+    }
+
+    /// How much memory the host says that it has, in bytes, and how many of its threads copy; without this call 1 TiB, of
+    /// which [`SimDriver::set_host_bytes`] may leave less to be locked, and 1 thread, so that calls come in one order.
+    pub fn set_host(&self, bytes: u64, threads: usize) {
+        self.lock().host.told = (bytes, threads);
     }
 
     /// How much page-locked memory the host has for all devices from now on, in bytes; without this call
