@@ -72,53 +72,6 @@ fn a_stream_has_its_own_blocks_back_as_one_of_another_size() {
     assert_eq!(b.driver.calls(Call::RecordEvent), 0);
 }
 
-/// No call of the engine ruins a capture of another stream, and none records anything on it.
-#[test]
-fn no_call_ruins_a_capture() {
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
-        for same_pool in [false, true] {
-            for settings in [Settings::default(), Settings::default().caching(false)] {
-                let b = tight(64, settings);
-                let [c, s, t] = b.streams();
-                let other = b.engine.create_pool(PoolConfig::default());
-                let before = b.use_once(4, c);
-                b.driver.begin_capture(c, mode).unwrap();
-                let pool = if same_pool { b.pool } else { other };
-                let capture = b.engine.begin_capture(pool, c).unwrap();
-                let inside = b.engine.allocate(pool, 4 * MIB, c).unwrap();
-                b.launch(c);
-                // The sizes make the pool grow and shrink and run short.
-                for mib in [4, 8, 3, 40, 20, 60] {
-                    for stream in [s, t] {
-                        let Ok(block) = b.engine.allocate(b.pool, mib * MIB, stream) else {
-                            continue;
-                        };
-                        b.launch(stream);
-                        b.driver.wait(if stream == s { t } else { s }, stream).unwrap();
-                        b.engine.record_stream(block.id, t).unwrap();
-                        b.engine.free(block.id).unwrap();
-                    }
-                    b.engine.empty_cache().unwrap();
-                    b.engine.mark_stream(c).unwrap();
-                    b.engine.mark_stream(s).unwrap();
-                    b.engine.explain(b.pool, c).unwrap();
-                    b.engine.statistics().unwrap();
-                }
-                let retired = b.engine.retire_stream(c);
-                assert!(
-                    matches!(retired, Err(Error::Stream { why: StreamRefusal::InUse, .. })),
-                    "{retired:?}"
-                );
-                b.engine.free(inside.id).unwrap();
-                let report = b.engine.end_capture(capture, b.graph(c)).unwrap();
-                b.driver.end_capture(c).expect("the capture is whole");
-                assert_eq!(report.nodes, 1, "nothing but the host's launch is in the graph");
-                let _ = before;
-            }
-        }
-    }
-}
-
 #[test]
 fn work_outside_captures_goes_on_recycling_beside_a_capture() {
     for same_pool in [false, true] {

@@ -5,9 +5,7 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{
-    Block, Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare, StreamRefusal,
-};
+use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -170,27 +168,6 @@ fn a_launch_comes_after_what_another_thread_has_marked() {
 }
 
 #[test]
-fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let graph = b.graph(s, 8 * MIB);
-    let other = Pool::new(&b.engine, PoolConfig::default());
-    let lending = b.pool.lend(t).unwrap();
-    let block = borrow(&lending, &b, 4 * MIB);
-    b.write(t, &block, 9);
-    let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(
-        lending.allocate(MIB),
-        Err(Error::Stream { why: StreamRefusal::LaunchWhileCapturing, .. })
-    ));
-    drop(block);
-    assert!(matches!(graph.launch(s), Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })));
-    drop(capture);
-    graph.launch(s).unwrap();
-    b.sound();
-}
-
-#[test]
 fn a_graph_of_two_pools_is_launched_while_one_lends() {
     let b = bench();
     let [s, t] = [b.stream(), b.stream()];
@@ -233,29 +210,6 @@ fn what_comes_at_a_captures_end_is_not_lent() {
     b.sound();
 }
 
-/// The pool's own launch asks for what the engine's door has lent.
-#[test]
-fn what_the_engine_lends_is_asked_for_by_each_launch() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let graph = b.graph(s, 8 * MIB);
-    let tagged = |block: &Block, tag| Tagged { address: block.address, bytes: block.bytes, tag };
-    for lent in [Lent::Temporary, Lent::AllFree] {
-        graph.launch(s).unwrap();
-        b.pool.follow(t).unwrap();
-        let block = b.engine.host().lend(b.pool.id(), 8 * MIB, t, lent).unwrap().unwrap();
-        let work = Work { outputs: &[tagged(&block, 7)], ..Work::default() };
-        b.driver.launch(t, work, false).unwrap();
-        assert!(is_refused(&graph, s));
-        let work = Work { inputs: &[tagged(&block, 7)], ..Work::default() };
-        b.driver.launch(t, work, false).unwrap();
-        b.engine.free(block.id).unwrap();
-        // Behind the reader.
-        graph.launch(s).unwrap();
-        b.sound();
-    }
-}
-
 /// Nor does one that comes to nothing after its first step: its graph never runs.
 #[test]
 fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
@@ -293,27 +247,6 @@ fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
     b.write(t, &memory, 1);
     drop(memory);
     capture.finish().unwrap();
-}
-
-/// What its user did before the capture took the block over is waited for as well.
-#[test]
-fn a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over() {
-    for seed in 0..20 {
-        let b = bench();
-        b.driver.set_schedule_seed(seed);
-        let [s, t] = [b.stream(), b.stream()];
-        let first = b.graph(s, 8 * MIB);
-        first.launch(s).unwrap();
-        b.pool.follow(t).unwrap();
-        let block = b.engine.host().lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
-        let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
-        b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
-        b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
-        let _second = b.graph(s, 8 * MIB);
-        assert_eq!(b.lent(), 0);
-        first.launch(s).unwrap();
-        b.sound();
-    }
 }
 
 #[test]

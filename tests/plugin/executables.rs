@@ -1,6 +1,6 @@
 //! Graphs that the plug-in launches for its host, by executables within a budget.
 
-use regraph::driver::{Driver, Functions, GraphHandle, HostApi, StreamHandle};
+use regraph::driver::{Driver, Functions, GraphHandle, StreamHandle};
 use regraph::engine::{self, Config, Lent, PoolRefusal, StreamRefusal};
 use regraph::graphs::ExecutableOptions;
 use regraph_plugin::{Error, Graph, PoolKey};
@@ -167,28 +167,6 @@ fn what_is_pinned_stays_and_what_does_not_fit_beside_it_is_refused() {
 }
 
 #[test]
-fn graphs_of_a_pool_that_sleeps_are_neither_launched_nor_prepared() {
-    let b = bench();
-    b.keep(Some(POOL), shared());
-    let plugin = &b.host.plugin;
-    let entered = plugin.enter_region(Some("graphs"));
-    let graphs = [10, 20].map(|number| b.graph(POOL, &[number]));
-    plugin.leave_region(entered).unwrap();
-    graphs[0].launch(b.streams[0]).unwrap();
-    plugin.sleep(None).unwrap();
-    assert_eq!(b.notes.take(), [10], "what had been launched was waited for");
-    assert!(is_asleep(graphs[0].launch(b.streams[0])));
-    assert!(is_asleep(graphs[1].prepare(b.streams[0])));
-    // Meanwhile others can have what its executables had.
-    assert_eq!(plugin.release_executables(0, Some(POOL)).unwrap(), NODE);
-    plugin.wake(None).unwrap();
-    graphs[1].launch(b.streams[1]).unwrap();
-    graphs[0].launch(b.streams[1]).unwrap();
-    assert_eq!(b.ran(), [20, 10]);
-    assert_eq!(b.counts(Some(POOL)), (2, 1, 2, 1, 1));
-}
-
-#[test]
 fn a_launch_comes_after_what_its_pool_has_lent_and_is_refused_while_that_lives() {
     let b = bench();
     let plugin = &b.host.plugin;
@@ -248,29 +226,6 @@ fn a_stream_that_captures_gets_no_launch() {
 }
 
 #[test]
-fn a_graph_that_is_dropped_while_it_runs_leaves_its_executable_to_others() {
-    let b = bench();
-    b.keep(None, shared());
-    let [first, second] = [10, 20].map(|number| b.graph(POOL, &[number]));
-    first.launch(b.streams[0]).unwrap();
-    second.launch(b.streams[0]).unwrap();
-    drop(first);
-    second.launch(b.streams[1]).unwrap();
-    assert_eq!(b.ran(), [10, 20, 20]);
-    assert_eq!(b.counts(None), (1, 1, 1, 1, 0));
-    // Streams that it was launched on may be gone.
-    for _ in 0..20 {
-        let stream = b.host.stream();
-        second.launch(stream).unwrap();
-        b.driver().complete_all();
-        b.driver().destroy_stream(stream).unwrap();
-    }
-    b.host.plugin.release_executables(0, None).unwrap();
-    drop(second);
-    assert_eq!(b.driver().executables(), 0);
-}
-
-#[test]
 fn a_graph_that_cannot_be_taken_leaves_nothing() {
     let b = bench();
     let graph = b.capture(POOL, &[1]);
@@ -326,7 +281,7 @@ fn random_hosts_launch_each_graph_as_it_is_within_their_budgets() {
                 }
                 14 if !graphs.is_empty() => {
                     let prepared = graphs[random.usize(..graphs.len())].0.prepare(stream);
-                    assert!(prepared.is_ok() || asleep, "{prepared:?}");
+                    assert!(if asleep { is_asleep(prepared) } else { prepared.is_ok() });
                 }
                 15 if !graphs.is_empty() => drop(graphs.swap_remove(random.usize(..graphs.len()))),
                 16 => {

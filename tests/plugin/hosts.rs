@@ -148,40 +148,26 @@ fn a_free_on_another_stream_is_a_use_there() {
 }
 
 #[test]
-fn a_capture_that_is_announced_by_its_stream_is_judged_and_keeps_its_memory() {
+fn captures_that_are_announced_by_their_streams_are_judged_and_keep_their_memory() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
     assert_ne!(key, h.plugin.name_pool());
-    h.start(stream, key);
-    let first = h.used(stream);
-    // Proven to be free behind the kernel.
-    assert_eq!(h.allocate(stream), first);
-    h.launch(stream);
-    h.free(first);
-    h.stop(stream, key);
-    assert_eq!(h.plugin.captures(0).unwrap().len(), 1);
-    assert!(h.held_by(key) >= SIZE);
-    assert_ne!(h.allocate(stream), first);
-    h.empty();
-    assert!(h.held_by(key) >= SIZE, "the graph may run");
-    h.goes(key);
-}
-
-#[test]
-fn graphs_share_a_pool_until_the_last_of_them_goes() {
-    let h = host();
-    let (stream, key) = (h.stream(), h.plugin.name_pool());
-    let mut places = Vec::new();
-    for _ in 0..2 {
+    let places = [1, 2].map(|graphs| {
         h.start(stream, key);
-        let block = h.used(stream);
+        let first = h.used(stream);
+        // Proven to be free behind the kernel.
+        assert_eq!(h.allocate(stream), first);
+        h.launch(stream);
+        h.free(first);
         h.stop(stream, key);
-        places.push(block);
-    }
-    assert_eq!(places[0], places[1]);
+        assert_eq!(h.plugin.captures(0).unwrap().len(), graphs);
+        first
+    });
+    assert_eq!(places[0], places[1], "graphs share their pool");
+    assert_ne!(h.allocate(stream), places[0]);
     h.plugin.release_pool(0, key).unwrap();
     h.empty();
-    assert!(h.held_by(key) >= SIZE);
+    assert!(h.held_by(key) >= SIZE, "the other graph may run");
     h.goes(key);
 }
 
@@ -197,34 +183,28 @@ fn a_capture_that_cannot_be_announced_leaves_nothing() {
 }
 
 #[test]
-fn a_capture_that_fails_gives_its_pool_back() {
+fn a_capture_that_fails_or_is_refused_gives_its_pool_back() {
     let h = host();
     let (stream, key) = (h.stream(), h.plugin.name_pool());
-    h.start(stream, key);
-    h.used(stream);
-    h.driver.invalidate(stream).unwrap();
-    assert!(h.driver.end_capture(stream).is_err());
-    h.plugin.capture_failed(0, stream).unwrap();
-    h.empty();
-    assert_eq!(h.held_by(key), 0);
-}
-
-#[test]
-fn a_capture_that_is_refused_gives_its_pool_back() {
-    let h = host();
-    let (stream, key) = (h.stream(), h.plugin.name_pool());
-    h.start(stream, key);
-    for _ in 0..2 {
-        h.used(stream);
+    for refused in [false, true] {
+        h.start(stream, key);
+        for _ in 0..2 {
+            h.used(stream);
+        }
+        if refused {
+            remove_last_edge(&h.driver, stream);
+            // Small captures are judged before their end.
+            let judged = h.plugin.capture_ending(0, stream, |_, _| ());
+            let is_refusal = matches!(judged, Err(Error::Engine(engine::Error::Refused(_))));
+            assert!(is_refusal, "{judged:?}");
+        } else {
+            h.driver.invalidate(stream).unwrap();
+        }
+        assert_eq!(h.driver.end_capture(stream).is_ok(), refused);
+        h.plugin.capture_failed(0, stream).unwrap();
+        h.empty();
+        assert_eq!(h.held_by(key), 0);
     }
-    remove_last_edge(&h.driver, stream);
-    // Small captures are judged before their end.
-    let judged = h.plugin.capture_ending(0, stream, |_, _| ());
-    assert!(matches!(judged, Err(Error::Engine(engine::Error::Refused(_)))), "{judged:?}");
-    h.driver.end_capture(stream).unwrap();
-    h.plugin.capture_failed(0, stream).unwrap();
-    h.empty();
-    assert_eq!(h.held_by(key), 0);
 }
 
 #[test]

@@ -57,23 +57,6 @@ fn kind(result: Result<(), DriverError>) -> Option<ErrorKind> {
 }
 
 #[test]
-fn an_update_is_for_launches_that_come_after_it() {
-    let b = bench();
-    let graphs = [1, 3].map(|number| b.chain(&[kernel(number), kernel(number + 1)]));
-    let executable = b.sim.instantiate(graphs[0]).unwrap();
-    b.sim.replay(executable, b.stream).unwrap();
-    b.sim.update(executable, graphs[1]).unwrap();
-    b.sim.replay(executable, b.stream).unwrap();
-    b.sim.update(executable, graphs[0]).unwrap();
-    // The graphs are not needed any more.
-    graphs.into_iter().for_each(|graph| b.sim.destroy_graph(graph).unwrap());
-    b.sim.replay(executable, b.other).unwrap();
-    b.sim.complete_all();
-    assert_eq!(b.notes.take(), [1, 2, 3, 4, 1, 2]);
-    assert_eq!(b.sim.updates(), 2);
-}
-
-#[test]
 fn what_an_update_cannot_change_is_refused_and_changes_nothing() {
     let b = bench();
     let first = b.chain(&[kernel(1), kernel(2)]);

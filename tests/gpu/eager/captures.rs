@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, StreamHandle};
-use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId, StreamRefusal};
 use regraph::settings::Settings;
 
 use super::{launch, tagged, Device, KIB, MIB};
@@ -15,9 +15,9 @@ const MODES: [CaptureMode; 3] =
 const LIMIT: u64 = 192 * MIB;
 const ROUNDS: u64 = 6;
 
-fn engine<P: Device>(driver: &Arc<P>, expandable: bool) -> Engine<Arc<P>> {
-    let settings =
-        Settings::default().memory_limit_bytes(Some(LIMIT)).expandable_segments(expandable);
+fn engine<P: Device>(driver: &Arc<P>, expandable: bool, caching: bool) -> Engine<Arc<P>> {
+    let settings = Settings::default().memory_limit_bytes(Some(LIMIT)).caching(caching);
+    let settings = settings.expandable_segments(expandable);
     Engine::new(driver.clone(), Config::default().settings(settings))
 }
 
@@ -97,17 +97,26 @@ fn everything<P: Device>(
     engine.destroy_pool(own).unwrap();
 }
 
-/// One kernel of a capture, on memory that the capture allocates.
-fn captured_step<P: Device>(engine: &Engine<Arc<P>>, pool: PoolId, stream: StreamHandle, tag: u64) {
+/// Kernels of a capture, on memory that the capture allocates: how many.
+fn captured_step<P: Device>(
+    engine: &Engine<Arc<P>>,
+    pool: PoolId,
+    stream: StreamHandle,
+    tag: u64,
+) -> usize {
     let driver = &**engine.driver();
     match engine.allocate(pool, 256 * KIB, stream) {
         Ok(block) => {
             launch(driver, stream, (&[], &[tagged(block, tag)]), 1_000);
             launch(driver, stream, (&[tagged(block, tag)], &[]), 1_000);
             engine.free(block.id).unwrap();
+            2
         }
         // The others may have taken everything for now.
-        Err(Error::OutOfMemory(_)) => launch(driver, stream, (&[], &[]), 0),
+        Err(Error::OutOfMemory(_)) => {
+            launch(driver, stream, (&[], &[]), 0);
+            1
+        }
         Err(error) => panic!("{error}"),
     }
 }
@@ -123,19 +132,24 @@ fn capture<P: Device>(
     let driver = &**engine.driver();
     driver.begin_capture(stream, mode).unwrap();
     let capture = engine.begin_capture(pool, stream).unwrap();
-    let mut steps = 0;
+    let (mut steps, mut kernels) = (0, 0);
     while goes_on(steps) {
         if steps < 2_000 {
-            captured_step(engine, pool, stream, steps + 1);
+            kernels += captured_step(engine, pool, stream, steps + 1);
         } else {
             std::thread::yield_now();
         }
         steps += 1;
     }
-    captured_step(engine, pool, stream, steps + 1);
+    kernels += captured_step(engine, pool, stream, steps + 1);
+    engine.mark_stream(stream).unwrap();
+    engine.explain(pool, stream).unwrap();
+    let retired = engine.retire_stream(stream);
+    assert!(matches!(retired, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{retired:?}");
     let graph = driver.end_capture(stream).unwrap_or_else(|error| panic!("{mode:?}: {error}"));
     let report = engine.end_capture(capture, graph).unwrap();
     assert!(report.verified);
+    assert_eq!(report.nodes, kernels, "nothing but the host's launches is in the graph");
     let executable = driver.instantiate(graph).unwrap();
     for _ in 0..3 {
         driver.replay(executable, stream).unwrap();
@@ -149,13 +163,19 @@ fn capture<P: Device>(
     engine.release_graph(report.graph).unwrap();
 }
 
-/// For every kind of segments, with eager work in the capture's own pool and in another.
+/// For every kind of segments and without caches, with eager work in the capture's own pool and in another.
 fn settings<P: Device>(
     driver: &Arc<P>,
     mut body: impl FnMut(&Engine<Arc<P>>, [PoolId; 2], [StreamHandle; 3]),
 ) {
-    for (expandable, shared) in [(true, true), (true, false), (false, true), (false, false)] {
-        let engine = engine(driver, expandable);
+    for (expandable, caching, shared) in [
+        (true, true, true),
+        (true, true, false),
+        (true, false, true),
+        (false, true, true),
+        (false, true, false),
+    ] {
+        let engine = engine(driver, expandable, caching);
         let captured = engine.create_pool(PoolConfig::default());
         let eager = if shared { captured } else { engine.create_pool(PoolConfig::default()) };
         let streams: [StreamHandle; 3] = std::array::from_fn(|_| driver.create_stream().unwrap());

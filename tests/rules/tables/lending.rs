@@ -76,7 +76,8 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "a launch waits for work on a block from before a capture took it over",
-        "s: graph 8M; l: replay s; t <- l; t: a = 8M lent all; t: use a; t: use a; u: graph 8M; lent 0; l: replay s",
+        "s: graph 8M; l: replay s; t <- l; t: a = 8M lent all; t: use a; t: use a; t: use a; t: use a; u: graph 8M; lent 0;
+         l: replay s",
     ),
     row(
         "what is freed between the two calls of a launch is waited for by the launch after",

@@ -8,7 +8,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A launch comes after one on another stream.",
         file: "src/graphs/order.rs",
         edits: &[("*last != stream", "false")],
-        test: "lending::launches::what_the_engine_lends_is_asked_for_by_each_launch",
+        test: "graphs::lives::a_graph_is_ordered_in_every_pool_that_its_capture_used",
     },
     Mutant {
         name: "launch-follows",

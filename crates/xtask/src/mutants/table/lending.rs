@@ -171,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "self.note_lent_gone(&block);",
             "self.pools.get_mut(pool).into_iter().for_each(|row| row.remove_lent(block.bytes));",
         )],
-        test: "lending::launches::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-adopted-work",
@@ -202,7 +202,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "if !self.state.timelines.lead(self.driver, stream, mark)? {",
             "if !self.state.timelines.lead(self.driver, stream, mark)? && false {",
         )],
-        test: "lending::launches::a_stream_that_borrowed_captures_when_a_graph_is_launched",
+        test: "rules::of_lending",
     },
     Mutant {
         name: "lent-forgotten",
