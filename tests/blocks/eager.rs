@@ -72,32 +72,6 @@ fn a_stream_has_its_own_blocks_back_as_one_of_another_size() {
     assert_eq!(b.driver.calls(Call::RecordEvent), 0);
 }
 
-#[test]
-fn work_outside_captures_goes_on_recycling_beside_a_capture() {
-    for same_pool in [false, true] {
-        let b = bench(Config::default());
-        let [c, s] = b.streams();
-        let other = b.engine.create_pool(PoolConfig::default());
-        let first = b.use_once(4, s);
-        b.driver.begin_capture(c, CaptureMode::Global).unwrap();
-        let pool = if same_pool { b.pool } else { other };
-        b.engine.begin_capture(pool, c).unwrap();
-        b.engine.allocate(pool, 4 * MIB, c).unwrap();
-        b.launch(c);
-        b.driver.complete(s).unwrap();
-        let again = b.use_once(4, s);
-        let reserved = b.reserved();
-        for _ in 0..5 {
-            let next = b.use_once(4, s);
-            assert_eq!(next.address, again.address, "at once, with its own work running");
-        }
-        assert_eq!(b.reserved(), reserved);
-        if !same_pool {
-            assert_eq!(again.address, first.address);
-        }
-    }
-}
-
 /// Free memory first, then growth, then what is wholly free goes back for growth, then the host
 /// waits for all streams.
 #[test]

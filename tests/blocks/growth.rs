@@ -154,17 +154,6 @@ fn a_capture_that_grows_maps_seldom() {
 }
 
 #[test]
-fn work_outside_captures_grows_by_what_is_missing() {
-    let b = bench(config(STEP));
-    let [s] = b.streams();
-    for count in 1..=20 {
-        b.allocate(s);
-        assert_eq!(b.reserved(), 4 * MIB * count);
-    }
-    judge(&b);
-}
-
-#[test]
 fn nothing_is_held_ahead_where_that_is_set() {
     let b = bench(config(0));
     let [s] = b.streams();
@@ -231,47 +220,6 @@ fn memory_held_ahead_goes_to_the_pool_that_needs_it() {
 }
 
 #[test]
-fn emptying_gives_back_what_is_held_ahead() {
-    let b = bench(config(STEP));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let blocks = fill(&b, s, &[2 * MIB; 8]).unwrap();
-    let emptied = b.engine.empty_cache().unwrap();
-    assert!(emptied.released > 0);
-    assert_eq!(b.reserved(), 16 * MIB);
-    for count in 9..=16 {
-        fill(&b, s, &[2 * MIB]).unwrap();
-        assert_eq!(b.reserved(), 2 * MIB * count, "nothing more ahead of need");
-    }
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    let executable = b.driver.instantiate(graph).unwrap();
-    b.driver.replay(executable, s).unwrap();
-    assert_eq!(b.reserved(), 32 * MIB);
-    assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)));
-    judge(&b);
-}
-
-#[test]
-fn a_graph_runs_on_what_was_exchanged_and_suspended() {
-    let b = bench(config(STEP));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let blocks = fill(&b, s, &[2 * MIB; 9]).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    let executable = b.driver.instantiate(graph).unwrap();
-    for _ in 0..2 {
-        b.driver.replay(executable, s).unwrap();
-        assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)));
-        assert_eq!(b.engine.host().suspend_discarding_outputs(b.pool).unwrap(), 18 * MIB);
-        assert_eq!(b.driver.used_bytes(), 0);
-        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 18 * MIB);
-    }
-    judge(&b);
-}
-
-#[test]
 fn an_abandoned_capture_leaves_as_much_as_before() {
     for step in [0, STEP] {
         let b = bench(config(step));
@@ -290,76 +238,6 @@ fn an_abandoned_capture_leaves_as_much_as_before() {
         assert_eq!(b.reserved(), 0);
         judge(&b);
     }
-}
-
-#[test]
-fn work_outside_in_the_same_pool_keeps_what_it_wrote() {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
-    assert!(b.reserved() > 10 * MIB);
-    // Fits into the rest of the last piece.
-    let eager = b.engine.allocate(b.pool, MIB + 512, t).unwrap();
-    write(&b, t, eager, 99);
-    assert!(holds(&b, eager, 99));
-    assert_eq!(b.reserved(), 10 * MIB);
-    fill(&b, s, &[2 * MIB; 4]).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    assert!(holds(&b, eager, 99));
-    let executable = b.driver.instantiate(graph).unwrap();
-    b.driver.replay(executable, s).unwrap();
-    assert!(holds(&b, eager, 99));
-    judge(&b);
-}
-
-/// What a stream outside wrote to a capture's block before it ended is there afterwards, if the
-/// use was recorded.
-#[test]
-fn a_use_outside_keeps_the_piece() {
-    for recorded in [true, false] {
-        let b = bench(config(STEP));
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
-        let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
-        let held = b.reserved();
-        assert!(held > 10 * MIB);
-        let last = blocks[4];
-        if recorded {
-            b.engine.record_stream(last.id, t).unwrap();
-        }
-        write(&b, t, last, 99);
-        assert!(holds(&b, last, 99));
-        b.finish(s, capture);
-        assert_eq!(holds(&b, last, 99), recorded);
-        assert_eq!(b.reserved(), if recorded { held } else { 10 * MIB });
-        judge(&b);
-        // What was kept is memory like any other.
-        if recorded {
-            let before = b.driver.calls(Call::Create);
-            b.engine.allocate(b.pool, held - 10 * MIB, t).unwrap();
-            assert_eq!(b.driver.calls(Call::Create), before);
-        }
-    }
-}
-
-/// A piece stays, too, where the block that is used outside begins before it.
-#[test]
-fn a_use_outside_keeps_every_piece_of_its_block() {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    fill(&b, s, &[2 * MIB; 5]).unwrap();
-    let before = b.reserved();
-    let block = fill(&b, s, &[before - 8 * MIB]).unwrap()[0];
-    assert!(b.reserved() > before + 2 * MIB, "it reaches into a piece that has room behind it");
-    b.engine.record_stream(block.id, t).unwrap();
-    write(&b, t, block, 99);
-    assert!(holds(&b, block, 99));
-    b.finish(s, capture);
-    assert!(holds(&b, block, 99));
-    judge(&b);
 }
 
 /// Work outside that lies in a piece keeps it, where nothing can be exchanged at the time.
@@ -414,60 +292,6 @@ fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
     b.finish(s, first);
     assert_eq!(b.driver.behind(block.address, block.bytes), behind);
     b.finish(t, second);
-    judge(&b);
-}
-
-#[test]
-fn a_use_inside_keeps_nothing() {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
-    b.driver.wait(t, s).unwrap();
-    b.engine.record_stream(blocks[4].id, t).unwrap();
-    b.launch(t);
-    b.driver.wait(s, t).unwrap();
-    b.finish(s, capture);
-    assert_eq!(b.reserved(), 10 * MIB);
-}
-
-#[test]
-fn a_block_freed_behind_the_capture_s_end_keeps_the_piece() {
-    let b = bench(config(STEP));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
-    let held = b.reserved();
-    let graph = b.driver.end_capture(s).unwrap();
-    // Its own stream may have been at work since, outside the graph.
-    b.engine.free(blocks[4].id).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    assert_eq!(b.reserved(), held);
-    judge(&b);
-}
-
-#[test]
-fn captures_beside_each_other_in_one_pool() {
-    let b = bench(config(STEP));
-    let [s, t] = b.streams();
-    let [first, second] = [s, t].map(|stream| b.begin(stream));
-    let mut blocks = [Vec::new(), Vec::new()];
-    for _ in 0..6 {
-        blocks[0].extend(fill(&b, s, &[2 * MIB]).unwrap());
-        blocks[1].extend(fill(&b, t, &[2 * MIB]).unwrap());
-    }
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(first, graph).unwrap();
-    assert_eq!(b.reserved(), 24 * MIB);
-    let executable = b.driver.instantiate(graph).unwrap();
-    b.driver.replay(executable, s).unwrap();
-    assert!(blocks[0].iter().all(|&block| holds(&b, block, 1)));
-    blocks[1].extend(fill(&b, t, &[2 * MIB; 5]).unwrap());
-    assert!(b.reserved() > 34 * MIB);
-    b.finish(t, second);
-    assert_eq!(b.reserved(), 34 * MIB);
-    // The first graph's outputs are there still.
-    assert!(blocks[0].iter().all(|&block| holds(&b, block, 1)));
     judge(&b);
 }
 

@@ -1,35 +1,9 @@
 //! Memory from outside captures whose streams capture: who may have it when.
 
-use crate::common::{bench, Bench};
+use crate::common::bench;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
 use regraph_sim::Call;
-
-/// Completes everything and gives back what is free then.
-fn released(b: &Bench) -> u64 {
-    b.driver.complete_all();
-    let first = b.engine.empty_cache().unwrap().released;
-    first + b.engine.empty_cache().unwrap().released
-}
-
-/// A thread looks at what waits just when another has begun its next capture and not said so yet.
-#[test]
-fn what_was_freed_before_a_capture_goes_back_though_another_thread_sees_the_next_one_first() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let block = b.allocate(s);
-    let capture = b.begin(s);
-    b.engine.free(block.id).unwrap();
-    b.engine.abandon_capture(capture).unwrap();
-    b.driver.end_capture(s).unwrap();
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| b.engine.empty_cache().unwrap());
-    });
-    b.driver.end_capture(s).unwrap();
-    released(&b);
-    assert_eq!(b.reserved(), 0);
-}
 
 /// A block is freed while its stream captures, and a question of the free fails. Its pool belongs to
 /// the graph all the same.
@@ -73,28 +47,6 @@ fn a_graph_s_memory_stays_its_own_though_a_question_failed_and_the_driver_ended_
         b.driver.complete_all();
         let again = b.allocate(t);
         assert!(!accepted || again.address != block.address, "{n}");
-    }
-}
-
-#[test]
-fn a_stream_can_retire_once_what_waits_for_it_has_its_event() {
-    for recorded in [false, true] {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
-        let gone = if recorded { t } else { s };
-        let block = b.allocate(s);
-        b.launch(s);
-        if recorded {
-            b.engine.record_stream(block.id, t).unwrap();
-        }
-        let capture = b.begin(gone);
-        b.engine.free(block.id).unwrap();
-        b.engine.end_capture(capture, b.graph(gone)).unwrap();
-        b.driver.end_capture(gone).unwrap();
-        b.engine.retire_stream(gone).unwrap();
-        b.driver.destroy_stream(gone).unwrap();
-        b.driver.complete_all();
-        assert_eq!(b.engine.empty_cache().unwrap().waiting, 0);
     }
 }
 

@@ -46,17 +46,6 @@ fn an_added_edge_harms_nothing() {
 }
 
 #[test]
-fn an_empty_capture_is_fine() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let block = b.allocate(s);
-    b.engine.free(block.id).unwrap();
-    let report = b.finish(s, capture);
-    assert_eq!((report.nodes, report.blocks), (0, 1));
-}
-
-#[test]
 fn a_device_without_memory_leaves_the_capture_as_it_was() {
     let device = SimConfig { total_bytes: 16 * MIB, ..SimConfig::default() };
     let b = crate::common::bench_on(device, Config::default());

@@ -2,11 +2,7 @@
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{
-    Block, CheckpointRefusal, Config, Error, GraphId, PoolConfig, PoolRefusal, Spare,
-};
-use regraph::plan::Options;
-use regraph::settings::Settings;
+use regraph::engine::{Block, CheckpointRefusal, Config, Error, GraphId, PoolConfig};
 
 fn checked() -> Config {
     Config::default().check(true).find_late_uses(false)
@@ -43,97 +39,6 @@ fn a_restoration_asks_the_driver_nothing_while_no_stream_captures() {
     let calls = b.driver.total_calls();
     b.engine.host().restore(b.pool, &checkpoint).unwrap();
     assert_eq!(b.driver.total_calls(), calls, "there is nothing that could fail");
-}
-
-/// What another pool has borrowed is live for as long as its owner has it.
-#[test]
-fn a_borrowed_block_is_not_freed_by_a_restoration() {
-    let b = bench(checked());
-    let [s] = b.streams();
-    let eager = b.engine.create_pool(PoolConfig::default().takes_offers(true).name("eager"));
-    let before = b.engine.host().checkpoint(b.pool).unwrap();
-    let block = b.allocate(s);
-    let with_block = b.engine.host().checkpoint(b.pool).unwrap();
-    b.engine.free(block.id).unwrap();
-    b.engine.host().set_spare(b.pool, Spare::Offered).unwrap();
-    let borrowed = b.engine.allocate(eager, 4 * MIB, s).unwrap();
-    assert_eq!(borrowed.address, block.address);
-    assert_eq!(live(&b), []);
-    assert_eq!(b.engine.host().checkpoint(b.pool).unwrap().blocks().count(), 0);
-    let restored = b.engine.host().restore(b.pool, &before).unwrap();
-    assert_eq!(places(&restored.freed), []);
-    let refused = b.engine.host().restore(b.pool, &with_block);
-    assert!(
-        matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. })),
-        "{refused:?}"
-    );
-    // A capture of the lender's gets another place.
-    let (_, outputs) = capture(&b, s, 1);
-    assert!(outputs.iter().all(|it| it.address != borrowed.address));
-    let refused = b.engine.host().suspend_discarding_all(b.pool);
-    assert!(
-        matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
-        "{refused:?}"
-    );
-    let text = refused.unwrap_err().to_string();
-    assert!(text.contains("offered to pool \"eager\"; free them first"), "{text}");
-    b.engine.free(borrowed.id).unwrap();
-    b.driver.complete_all();
-    b.engine.host().restore(b.pool, &with_block).unwrap();
-    assert_eq!(live(&b), [(block.address, 4 * MIB)]);
-}
-
-#[test]
-fn memory_that_went_back_to_the_driver_is_not_restored() {
-    for expandable in [true, false] {
-        let settings = Settings::default().expandable_segments(expandable);
-        let b = bench(checked().settings(settings));
-        let [s] = b.streams();
-        let kept = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
-        let gone = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
-        let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
-        b.engine.free(gone.id).unwrap();
-        b.driver.complete_all();
-        b.engine.mark_stream(s).unwrap();
-        b.driver.complete_all();
-        assert!(b.engine.empty_cache().unwrap().released > 0);
-        match b.engine.host().restore(b.pool, &checkpoint) {
-            Err(Error::Checkpoint { why: CheckpointRefusal::Gone { address, bytes }, .. }) => {
-                assert_eq!((address, bytes), (gone.address, 24 * MIB));
-            }
-            found => panic!("{found:?}"),
-        }
-        assert_eq!(live(&b), places(&[kept]));
-        b.engine.free(kept.id).unwrap();
-    }
-}
-
-#[test]
-fn pools_with_plans_or_without_caching_have_no_checkpoints() {
-    let b = bench(checked());
-    let [s] = b.streams();
-    let checkpoint = b.engine.host().checkpoint(b.pool).unwrap();
-    let planned = b.begin(s);
-    b.engine.plans().plan_capture(planned, Some(Options::default())).unwrap();
-    let block = b.allocate(s);
-    b.launch(s);
-    b.finish(s, planned);
-    assert!(matches!(
-        b.engine.host().checkpoint(b.pool),
-        Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
-    ));
-    let refused = b.engine.host().restore(b.pool, &checkpoint);
-    assert!(
-        matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })),
-        "{refused:?}"
-    );
-    assert_eq!(live(&b), places(&[block]));
-
-    let b = bench(checked().settings(Settings::default().caching(false)));
-    assert!(matches!(
-        b.engine.host().checkpoint(b.pool),
-        Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
-    ));
 }
 
 /// Where a stream is not known to be in no capture, nothing is restored; what the driver refuses then costs

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
+use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -77,29 +77,6 @@ fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
     let block = lending.allocate(bytes).unwrap();
     assert_eq!(b.lent(), before + bytes, "it is lent");
     block
-}
-
-#[test]
-fn what_was_lent_goes_neither_to_other_pools_nor_to_the_driver() {
-    let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
-    let graph = b.graph(s, 8 * MIB);
-    let held = b.pool.reserved().unwrap();
-    let lending = b.pool.lend(s).unwrap();
-    drop(borrow(&lending, &b, 8 * MIB));
-    b.engine.host().set_spare(b.pool.id(), Spare::Offered).unwrap();
-    let other = b.engine.create_pool(PoolConfig::default().takes_offers(true));
-    for stream in [s, t] {
-        b.engine.allocate(other, 2 * MIB, stream).unwrap();
-        b.pool.allocate(2 * MIB, stream).unwrap().into_block();
-    }
-    assert!(b.pool.reserved().unwrap() > held, "it grew");
-    b.driver.complete_all();
-    b.engine.empty_cache().unwrap();
-    let all = b.engine.statistics().unwrap().all.reserved_bytes.current;
-    assert!(all >= held + 8 * MIB, "{all}");
-    graph.launch(t).unwrap();
-    b.sound();
 }
 
 #[test]

@@ -4,7 +4,9 @@ mod tables;
 
 use crate::device::simulated;
 use regraph_testing::rows::Row;
-use tables::{captures, checkpoints, eager, hold, inputs, late_uses, left_out, lending, plans};
+use tables::{
+    captures, checkpoints, eager, growth, hold, inputs, late_uses, left_out, lending, plans,
+};
 
 fn hold_simulated(rows: &[Row]) {
     hold(simulated, if cfg!(miri) { 1 } else { 4 }, rows);
@@ -23,6 +25,7 @@ tests! {
     fn of_captures() = captures;
     fn of_checkpoints_and_suspensions() = checkpoints;
     fn of_eager_work() = eager;
+    fn of_growth() = growth;
     fn of_inputs() = inputs;
     fn of_late_uses() = late_uses;
     fn of_lending() = lending;

@@ -5,6 +5,7 @@
 //!
 //! | statement | what it does |
 //! |---|---|
+//! | `with caching:False` | begins the program: the engine's settings, as their text |
 //! | `s: begin`, `s: begin B` | begins a capture and announces it, into a pool |
 //! | `s: capture` | begins a capture that is not announced |
 //! | `s: body t`, `s: body t joined` | begins a capture of a conditional node's body, at the end of `t`'s capture, which `joined` goes on behind it |
@@ -17,7 +18,8 @@
 //! | `s: graph 8M` | captures a graph that writes so many bytes, reads them and frees them |
 //! | `s: replay t` | launches the graph of `t`'s last capture, behind all work on what was lent |
 //! | `s: follow`, `passed` | the two calls of a host that launches by itself: before its launch, and after it |
-//! | `s: a = 4M`, `s: a = 4M in B` | allocates bytes, `K` or `M` of them |
+//! | `s: a = 4M`, `s: a = 4M in B` | allocates bytes, `K` or `M` of them, or `4M+512` |
+//! | `s: a b c = 4M` | allocates so many bytes for each |
 //! | `s: a = 4M lent`, `... lent all` | borrows what no graph keeps, or all that is free; fails if nothing is lent |
 //! | `... at b+4M`, `... on b c`, `... not b c` | claims where the block begins, and whether it lies over others |
 //! | `s: explain a Ordered t` | claims why the stream is refused `a`'s place: a reason with stream `t` in it |
@@ -31,6 +33,7 @@
 //! | `s: observe`, `s: expect`, `s: mark`, `s: retire` | the engine's calls of these names |
 //! | `s: complete`, `complete` | waits for a stream's work, or for all that is no capture's |
 //! | `trim`, `empty`, `empty B` | takes back what streams have cached; gives the driver all that is free, or a pool's |
+//! | `empty elsewhere` | does so on another thread |
 //! | `trim 6M` | gives free memory back to the driver until so much is held |
 //! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
@@ -57,6 +60,7 @@ use regraph::engine::{
     Spare, Unknown,
 };
 use regraph::plan::Options;
+use regraph::settings::Settings;
 use regraph_tagged::{Program, Tagged, Work};
 
 /// A program with its name.
@@ -90,13 +94,25 @@ impl Row {
         Self { without: Some(flaw), ..self }
     }
 
+    /// What the engine may do, and the statements behind the settings.
+    fn parts(&self) -> (Config, &'static str) {
+        let (config, program) = ((self.config)(), self.program);
+        match program.strip_prefix("with ").and_then(|program| program.split_once(';')) {
+            Some((text, program)) => {
+                (config.settings(Settings::parse(text).expect("settings")), program)
+            }
+            None => (config, program),
+        }
+    }
+
     /// Runs the program.
     ///
     /// # Errors
     /// The statement that goes wrong, and how.
     pub fn run<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<(), String> {
-        let mut world = World::new(driver, (self.config)(), true);
-        let wrong = world.run(self.program).and_then(|()| match world.wrong_tags()? {
+        let (config, program) = self.parts();
+        let mut world = World::new(driver, config, true);
+        let wrong = world.run(program).and_then(|()| match world.wrong_tags()? {
             0 => Ok(()),
             wrong => Err(format!("{wrong} wrong tags").into()),
         });
@@ -109,8 +125,9 @@ impl Row {
     /// # Errors
     /// Another statement that goes wrong, and how.
     pub fn is_missed<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<bool, String> {
-        let mut world = World::new(driver, (self.config)().flaw(self.without), false);
-        let missed = match world.run(self.program) {
+        let (config, program) = self.parts();
+        let mut world = World::new(driver, config.flaw(self.without), false);
+        let missed = match world.run(program) {
             Err(failure) if is_verdict(&*failure) && world.is_last => Ok(true),
             ran => ran.and_then(|()| Ok(world.wrong_tags()? > 0)),
         };
@@ -141,6 +158,8 @@ struct World<'a, P: Program + Driver> {
     nodes: HashMap<&'a str, NodeHandle>,
     terminals: HashMap<&'a str, Vec<Dependency>>,
     captures: HashMap<StreamHandle, CaptureId>,
+    /// By stream, what the driver's latest capture came to that was ended by itself.
+    stopped: HashMap<StreamHandle, GraphHandle>,
     /// By stream, the latest that was closed.
     closed: HashMap<StreamHandle, (CaptureId, GraphHandle)>,
     /// Behind work that a stream had before it captured.
@@ -168,6 +187,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             nodes: HashMap::new(),
             terminals: HashMap::new(),
             captures: HashMap::new(),
+            stopped: HashMap::new(),
             closed: HashMap::new(),
             before: Vec::new(),
             bodies: Vec::new(),
@@ -215,7 +235,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["capture"] => self.capture(stream)?,
             ["body", of, ref joined @ ..] => self.body(stream, of, !joined.is_empty())?,
             ["end", ref late @ ..] => self.end(stream, late.get(1..).unwrap_or(&[]))?,
-            ["stop"] => drop(self.driver.end_capture(stream)?),
+            ["stop"] => {
+                let graph = self.driver.end_capture(stream)?;
+                self.stopped.insert(stream, graph);
+            }
             ["abandon"] => {
                 self.driver.end_capture(stream)?;
                 self.give_up(stream)?;
@@ -247,7 +270,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.driver.remove_dependency(graph, edges[0], last)?;
             }
             ["judge"] => {
-                let graph = self.look(stream)?.1.ok_or("it does not capture")?;
+                let graph = self.look(stream)?.1.or(self.stopped.remove(&stream));
+                let graph = graph.ok_or("it does not capture")?;
                 let capture = self.captures.remove(&stream).ok_or("it is not announced")?;
                 self.engine.end_capture(capture, graph)?;
             }
@@ -277,6 +301,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.nodes.insert(node, self.look(stream)?.0[0].node);
             }
             [block, "=", bytes, ref claims @ ..] => self.allocate(stream, block, bytes, claims)?,
+            [ref blocks @ .., "=", bytes] if blocks.len() > 1 => {
+                blocks.iter().try_for_each(|block| self.allocate(stream, block, bytes, &[]))?;
+            }
             ["free", block, "elsewhere"] => {
                 let (engine, block) = (&self.engine, self.blocks[block].id);
                 std::thread::scope(|scope| scope.spawn(|| engine.free(block)).join())
@@ -322,6 +349,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
             ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
+            ["empty", "elsewhere"] => {
+                std::thread::scope(|scope| scope.spawn(|| self.engine.empty_cache()).join())
+                    .map_err(|_| "it panics")??;
+            }
             ["empty"] => drop(self.engine.empty_cache()?),
             ["empty", pool] => drop(self.engine.host().empty_pool(self.pools[pool], false)?),
             ["checkpoint", name] => self.checkpoint(name, "A")?,
@@ -679,8 +710,11 @@ fn is_verdict(failure: &(dyn std::error::Error + 'static)) -> bool {
     matches!(failure.downcast_ref(), Some(Error::Refused(_) | Error::CaptureAgain(_)))
 }
 
-/// Bytes, as `512`, `4K` or `4M`.
+/// Bytes, as `512`, `4K`, `4M` or a sum of such.
 fn size(text: &str) -> u64 {
+    if let Some((one, other)) = text.split_once('+') {
+        return size(one) + size(other);
+    }
     let (number, unit) = match text.strip_suffix('M') {
         Some(number) => (number, 1 << 20),
         None => text.strip_suffix('K').map_or((text, 1), |number| (number, 1 << 10)),

@@ -135,4 +135,31 @@ pub const ROWS: &[Row] = &[
         "s: a = 4M; checkpoint x; t: capture; t: record a; t: launch; free a; \
          restore x; live a; t: stop; complete; free a; complete; s: b = 4M not a; free b",
     ),
+    // A capture of the lender's gets another place.
+    row(
+        "what another pool has borrowed lives for as long as that has it",
+        "checkpoint x; s: a = 4M; checkpoint y; free a; takes E; offer; s: b = 4M in E at a; live; checkpoint z;
+         restore x; restore y !Checkpoint \"Gone\"; s: begin; s: c = 4M not b; s: launch; s: d = 4M not b; s: launch;
+         free c; s: end; suspend discarding !Pool \"HasBlocks\" \"offered to pool\" \"free them first\"; free b;
+         complete; restore z; live; restore y; live a",
+    ),
+    row(
+        "memory that went back to the driver is not restored",
+        "s: a b = 24M; checkpoint x; free b; complete; s: mark; complete; empty; reserved 24M;
+         restore x !Checkpoint \"Gone\" \"bytes: 25165824\"; live a; free a",
+    ),
+    row(
+        "a segment that went back to the driver is not restored",
+        "with expandable_segments:False; s: a b = 24M; checkpoint x; free b; complete; s: mark; complete; empty;
+         reserved 24M; restore x !Checkpoint \"Gone\" \"bytes: 25165824\"; live a; free a",
+    ),
+    row(
+        "a pool with plans has no checkpoints",
+        "checkpoint x; s: begin; s: plan; s: a = 4M; s: launch; s: end; checkpoint y !Checkpoint \"NoWayBack\";
+         restore x !Checkpoint \"NoWayBack\"; live a",
+    ),
+    row(
+        "a pool without caching has no checkpoints",
+        "with caching:False; checkpoint x !Checkpoint \"NoWayBack\"",
+    ),
 ];

@@ -117,4 +117,33 @@ pub const ROWS: &[Row] = &[
         "s: begin; s: a = 4M; s: launch; o: capture; o: record a; free a; o: stop; o: retire !Stream \"InUse\";
          s: end; complete; s: release; o: retire; o: destroy; complete; destroy A",
     ),
+    row(
+        "a capture without nodes is fine",
+        "s: begin; s: a = 4M; free a; s: end; reserved 4M",
+    ),
+    // A thread looks at what waits just when another has begun its next capture and not said so yet.
+    row(
+        "what was freed before a capture goes back though another thread sees the next one first",
+        "s: a = 4M; s: begin; free a; s: abandon; s: capture; empty elsewhere; s: stop; complete; empty; empty;
+         reserved 0",
+    ),
+    row(
+        "a stream can retire once what waits for it has its event",
+        "s: a = 4M; s: launch; s: begin; free a; s: end; s: retire; s: destroy; complete; empty; active 0",
+    ),
+    row(
+        "a stream that was recorded can retire once what waits for it has its event",
+        "s: a = 4M; s: launch; t: record a; t: begin; free a; t: end; t: retire; t: destroy; complete; empty; active 0",
+    ),
+    // At once, with its own work running.
+    row(
+        "work outside captures has its blocks back beside a capture",
+        "s: a = 4M; s: launch; free a; c: begin B; c: x = 4M in B; c: launch; s: complete; s: b = 4M at a; s: launch;
+         free b; s: d = 4M at a; s: launch; free d; s: e = 4M at a; reserved 4M",
+    ),
+    row(
+        "work outside captures has its blocks back beside a capture in its pool",
+        "s: a = 4M; s: launch; free a; c: begin; c: x = 4M; c: launch; s: complete; s: b = 4M; s: launch; free b;
+         s: d = 4M at b; s: launch; free d; s: e = 4M at b; reserved 8M",
+    ),
 ];

@@ -88,4 +88,9 @@ pub const ROWS: &[Row] = &[
         "what one stream gave back is lent to all once a launch has come after it",
         "s: graph 8M; s: a = 8M lent; s: launch; free a; u: replay s; t: b = 8M lent at a; t: launch; free b",
     ),
+    row(
+        "what was lent goes neither to other pools nor to the driver",
+        "s: graph 8M; s: a = 8M lent; free a; takes E; offer; s,t: b = 2M in E not a; s,t: c = 2M not a; reserved 12M;
+         complete; empty; reserved 12M; t: replay s",
+    ),
 ];

@@ -4,6 +4,7 @@
 pub mod captures;
 pub mod checkpoints;
 pub mod eager;
+pub mod growth;
 pub mod inputs;
 pub mod late_uses;
 pub mod left_out;

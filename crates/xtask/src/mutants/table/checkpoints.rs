@@ -36,7 +36,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A restoration ends no block that another pool has borrowed.",
         file: "src/engine/allocate.rs",
         edits: &[("Tenure::Offered(request.pool),", "Tenure::Own(users),")],
-        test: "checkpoints::restorations::a_borrowed_block_is_not_freed_by_a_restoration",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "restored-discounted",

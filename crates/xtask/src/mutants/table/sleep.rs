@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             });",
             "",
         )],
-        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+        test: "rules::of_growth",
     },
     Mutant {
         name: "asleep-history-once",
@@ -100,7 +100,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             Ok(true)
         }",
         )],
-        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+        test: "rules::of_growth",
     },
     Mutant {
         name: "woken-heaps",
@@ -112,7 +112,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "contents.turn_to(*pool);
                 for &heap in &heaps[..0] {",
         )],
-        test: "blocks::growth::a_graph_runs_on_what_was_exchanged_and_suspended",
+        test: "rules::of_growth",
     },
     Mutant {
         name: "woken-later",
