@@ -1,8 +1,8 @@
 //! The engine's behaviour through its public face, on the simulated driver.
 
 use crate::common::{bench, MIB};
-use regraph::driver::{CaptureMode, Driver, HostApi};
-use regraph::engine::{Config, Error, PoolConfig};
+use regraph::driver::{CaptureMode, HostApi};
+use regraph::engine::{Config, PoolConfig};
 use regraph_tagged::{Program, Work};
 
 #[test]
@@ -29,28 +29,6 @@ fn a_full_pool_says_so_and_the_capture_goes_on() {
     b.engine.host().verify().unwrap();
     b.launch(s);
     b.driver.end_capture(s).unwrap();
-}
-
-#[test]
-fn an_invalidated_capture_is_rolled_back() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    b.begin(s);
-    let kept = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    let gone = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    b.launch(s);
-    b.engine.free(gone.id).unwrap();
-    b.driver.invalidate(s).unwrap();
-    assert!(matches!(b.engine.allocate(b.pool, 4 * MIB, s), Err(Error::CaptureInvalidated { .. })));
-    assert!(b.driver.end_capture(s).is_err());
-    // Nothing of the capture will run, so its memory serves work outside captures again.
-    let outside = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
-    assert_eq!(outside.address, gone.address);
-    b.engine.free(kept.id).unwrap();
-    b.engine.free(outside.id).unwrap();
-    b.driver.complete_all();
-    b.engine.destroy_pool(b.pool).unwrap();
-    assert_eq!(b.driver.memory_info().unwrap().free, b.driver.memory_info().unwrap().total);
 }
 
 /// A block that is freed and waits for another stream stays active: it does not become so again.

@@ -219,27 +219,6 @@ fn memory_held_ahead_goes_to_the_pool_that_needs_it() {
     judge(&b);
 }
 
-#[test]
-fn an_abandoned_capture_leaves_as_much_as_before() {
-    for step in [0, STEP] {
-        let b = bench(config(step));
-        let [s] = b.streams();
-        let capture = b.begin(s);
-        let blocks = fill(&b, s, &[2 * MIB; 9]).unwrap();
-        b.driver.invalidate(s).unwrap();
-        b.engine.abandon_capture(capture).unwrap();
-        assert_eq!(b.reserved(), 18 * MIB);
-        let _ = b.driver.end_capture(s);
-        for block in blocks {
-            b.engine.free(block.id).unwrap();
-        }
-        b.driver.synchronize().unwrap();
-        b.engine.empty_cache().unwrap();
-        assert_eq!(b.reserved(), 0);
-        judge(&b);
-    }
-}
-
 /// Work outside that lies in a piece keeps it, where nothing can be exchanged at the time.
 #[test]
 fn work_outside_beside_another_thread_s_capture_keeps_what_it_wrote() {

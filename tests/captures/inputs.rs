@@ -1,51 +1,11 @@
 //! Blocks from before a capture that the capture frees: it may have their places itself.
 
-use crate::common::{bench, Bench};
-use regraph::driver::{CaptureId, CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Block, Config, PoolConfig};
-use regraph::settings::Settings;
+use crate::common::bench;
+use regraph::driver::ErrorKind;
+use regraph::engine::Config;
 
 fn checked() -> Config {
     Config::default().check(true).find_late_uses(false)
-}
-
-/// Begins a capture that the host has told of, when all work has completed.
-fn begin(b: &Bench, stream: StreamHandle) -> CaptureId {
-    b.engine.host().expect_capture(stream).unwrap();
-    b.driver.complete_all();
-    b.begin(stream)
-}
-
-/// Frees a block in a capture of its stream's, behind a kernel, and says whether the next block takes its
-/// place.
-fn is_reused(b: &Bench, stream: StreamHandle, block: &Block) -> bool {
-    b.launch(stream);
-    b.engine.free(block.id).unwrap();
-    let next = b.allocate(stream);
-    b.launch(stream);
-    next.address == block.address
-}
-
-/// Figures and history hold for a block that a stream's cache had leased, and for one that it had not.
-#[test]
-fn figures_agree_when_inputs_are_freed() {
-    let b = bench(checked().settings(Settings::default().history(1000)));
-    let [s] = b.streams();
-    let blocks: Vec<Block> =
-        (1..6).map(|n| b.engine.allocate(b.pool, n << 19, s).unwrap()).collect();
-    let capture = begin(&b, s);
-    for block in &blocks {
-        b.launch(s);
-        b.engine.free(block.id).unwrap();
-        let all = b.engine.statistics().unwrap().all;
-        let (active, rest) = (all.active_bytes.current, all.inactive_split_bytes.current);
-        assert_eq!(all.reserved_bytes.current, active + rest);
-        let snapshot = b.engine.snapshot().unwrap();
-        regraph_trace::snapshot::validate(&snapshot).unwrap();
-        regraph_trace::snapshot::validate_history(&snapshot).unwrap();
-    }
-    assert_eq!(b.engine.statistics().unwrap().all.active_bytes.current, 0);
-    b.finish(s, capture);
 }
 
 /// Each call of the driver fails in turn, before the capture begins or at the free: the input waits then, or
@@ -95,32 +55,4 @@ fn every_call_may_fail_while_an_input_is_taken() {
             }
         }
     }
-}
-
-/// The question whether its work has completed may find that another capture uses the pool.
-#[test]
-fn a_capture_that_the_free_itself_finds_in_the_pool_is_one_beside() {
-    let b = bench(checked());
-    let [s, t, u] = b.streams();
-    let other = b.engine.create_pool(PoolConfig::default());
-    let (block, waiting) = (b.allocate(s), b.allocate(t));
-    b.launch(s);
-    b.launch(t);
-    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
-    b.launch(t);
-    b.engine.free(waiting.id).unwrap();
-    b.driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
-    let beside = b.engine.begin_capture(other, u).unwrap();
-    b.launch(u);
-    b.engine.host().expect_capture(s).unwrap();
-    let capture = b.begin(s);
-    // The stream that the pool's memory waits for goes from a capture unknown here into the other one.
-    b.driver.end_capture(t).unwrap();
-    b.driver.wait(t, u).unwrap();
-    b.launch(t);
-    b.driver.complete_all();
-    assert!(!is_reused(&b, s, &block));
-    b.finish(s, capture);
-    b.driver.wait(u, t).unwrap();
-    b.finish(u, beside);
 }

@@ -6,29 +6,6 @@ use regraph::engine::{with_frames, Config, Error, HostFrame, PoolConfig, Unknown
 use regraph_cli::replay::{replay, Options};
 use regraph_trace::Sources;
 
-/// Found by review: freeing was the first call to notice, and the memory kept the mark of a graph
-/// that was gone.
-#[test]
-fn a_free_that_finds_the_capture_ruined_gives_everything_back() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    let first = b.allocate(s);
-    b.launch(s);
-    b.engine.free(first.id).unwrap();
-    let report = b.finish(s, capture);
-    b.begin(s);
-    let second = b.allocate(s);
-    assert_eq!(second.address, first.address);
-    b.launch(s);
-    b.engine.release_graph(report.graph).unwrap();
-    b.driver.invalidate(s).unwrap();
-    b.engine.free(second.id).unwrap();
-    assert!(b.driver.end_capture(s).is_err());
-    b.driver.complete_all();
-    assert_eq!(b.allocate(s).address, first.address);
-}
-
 /// Found by review: a ruined capture was accepted, on a graph that may be gone.
 #[test]
 fn a_ruined_capture_cannot_be_ended_well() {

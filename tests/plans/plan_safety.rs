@@ -256,23 +256,6 @@ fn a_planned_block_beyond_the_limit_lies_in_memory_that_the_pool_holds() {
     bench.runs_well(executable);
 }
 
-/// The same where the blocks lie in several pools.
-#[test]
-fn planned_blocks_of_several_pools_share_the_device() {
-    let bench = Bench::planned();
-    let other = bench.engine.create_pool(PoolConfig::default().plan(Options::default()));
-    let capture = bench.begin();
-    let first = bench.allocate(160 * MIB);
-    let more = bench.engine.allocate(other, 160 * MIB, bench.s);
-    assert!(matches!(more, Err(Error::OutOfMemory(_))), "{more:?}");
-    bench.engine.free(first.id).unwrap();
-    let block = bench.engine.allocate(other, 160 * MIB, bench.s).unwrap();
-    bench.work(bench.s, &[], &[(&block, 1)]);
-    bench.engine.free(block.id).unwrap();
-    let (_, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-}
-
 /// A plan that puts two blocks on one piece that live at one time is found out, and so is one that mixes up which
 /// memory lies where.
 #[cfg(debug_assertions)]
@@ -373,23 +356,6 @@ fn every_small_capture() {
 #[ignore = "takes long; every capture of one step more"]
 fn every_capture_that_is_not_quite_so_small() {
     small_captures(5);
-}
-
-/// Small blocks and the ends of large ones share pages of their stream, and a block may begin in the
-/// gap at the end of one.
-#[test]
-fn blocks_of_a_stream_share_pages() {
-    let bench = Bench::planned();
-    let capture = bench.begin();
-    let large = bench.allocate(5 * MIB);
-    let small: Vec<Block> = (0..3).map(|_| bench.allocate(4096)).collect();
-    let long = bench.allocate(PAGE + MIB - 3 * 4096);
-    let outputs: Vec<(&Block, u64)> = [&large, &long].into_iter().chain(&small).zip(1..).collect();
-    bench.work(bench.s, &[], &outputs);
-    let (report, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-    assert_eq!(report.plan.unwrap().bytes, 4 * PAGE, "one behind the other");
-    assert_eq!(bench.reserved(), 4 * PAGE, "no other memory");
 }
 
 /// Blocks that are a little smaller than a page lie one behind the other where each would need one more page than

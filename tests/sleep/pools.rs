@@ -166,30 +166,6 @@ fn small_pieces_come_back_joined() {
     judge_figures(&b);
 }
 
-/// Only neighbours are joined: nothing comes where a piece was given back for good.
-#[test]
-fn pieces_on_both_sides_of_a_hole_come_back_where_they_were() {
-    let b = bench(settings(true));
-    let [s] = b.streams();
-    let mut blocks: Vec<Block> =
-        (0..6).map(|_| b.engine.allocate(b.pool, 2 * MIB, s).unwrap()).collect();
-    b.engine.free(blocks.remove(2).id).unwrap();
-    b.driver.complete_all();
-    b.engine.empty_cache().unwrap();
-    assert_eq!(b.reserved(), 10 * MIB);
-    for _ in 0..2 {
-        assert_eq!(b.engine.host().suspend_discarding_all(b.pool).unwrap(), 10 * MIB);
-        assert_eq!(b.engine.host().resume_pool(b.pool).unwrap(), 10 * MIB);
-        judge_figures(&b);
-        for (number, block) in blocks.iter().enumerate() {
-            let outputs = [tagged(*block, number as u64 + 1)];
-            b.driver.launch(s, Work { outputs: &outputs, ..Work::default() }, false).unwrap();
-        }
-        b.driver.synchronize().unwrap();
-        judge(&b);
-    }
-}
-
 /// What a graph owns its launch writes anew; what the host filled would be lost.
 #[test]
 fn live_blocks_that_no_graph_owns_keep_their_pool() {

@@ -11,6 +11,7 @@
 //! | `s: body t`, `s: body t joined` | begins a capture of a conditional node's body, at the end of `t`'s capture, which `joined` goes on behind it |
 //! | `s: end`, `s: end late n/a` | ends the capture; finds these late uses, of block `a` by node `n`, and no others |
 //! | `s: stop`, `s: abandon` | ends the driver's capture alone, and then also gives the engine's up |
+//! | `ruin` | waits for the device, which ruins all captures |
 //! | `s: judge`, `s: give up` | ends the engine's capture alone, well or not |
 //! | `s: close`, `s: verdict` | ends the capture in two steps |
 //! | `s: attempt Last` | says which attempt the capture is |
@@ -243,6 +244,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.driver.end_capture(stream)?;
                 self.give_up(stream)?;
             }
+            ["ruin"] => drop(self.driver.synchronize()),
             ["give", "up"] => self.give_up(stream)?,
             ["close"] => {
                 let graph = self.look(stream)?.1.ok_or("it does not capture")?;

@@ -385,6 +385,18 @@ pub const ROWS: &[Row] = &[
         "t: begin; t: x = 4M; t: launch; free x; t: end; u: begin; u: y = 1K; u: launch; free y; t: release; u: abandon;
          complete; s: b = 4M at x",
     ),
+    // The free is the first call to notice. The graph of the capture before is gone.
+    row(
+        "a free that finds the capture ruined gives everything back",
+        "s: begin; s: a = 4M; s: launch; free a; s: end; s: begin; s: b = 4M at a; s: launch; s: release; ruin; free b;
+         s: stop !DriverError; complete; s: c = 4M at a",
+    ),
+    // Nothing of it will run, so its memory serves work outside captures again.
+    row(
+        "a ruined capture is rolled back",
+        "s: begin; s: a = 4M; s: b = 4M; s: launch; free b; ruin; s: c = 4M !CaptureInvalidated; s: stop !DriverError;
+         s: d = 4M at b; free a; free d; complete; destroy A",
+    ),
 ];
 
 /// Captures of any size are judged by a thread.

@@ -162,4 +162,11 @@ pub const ROWS: &[Row] = &[
         "a pool without caching has no checkpoints",
         "with caching:False; checkpoint x !Checkpoint \"NoWayBack\"",
     ),
+    // Only neighbours are joined: nothing comes where a piece was given back for good.
+    row(
+        "pieces on both sides of a hole come back where they were",
+        "s: a b c d e f = 2M; free c; complete; empty; reserved 10M; suspend discarding; suspended 10M; resume;
+         reserved 10M; s: touch a b d e f; complete; suspend discarding; suspended 10M; resume; reserved 10M;
+         s: touch a b d e f; complete",
+    ),
 ];

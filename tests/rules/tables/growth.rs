@@ -68,4 +68,10 @@ pub const ROWS: &[Row] = &[
          s: replay s; s: use a c e g i k; t: m n o p q = 2M; t: use m n o p q; reserved 38M; t: end; reserved 34M;
          s: use a c e g i k",
     ),
+    row(
+        "a ruined capture that is given up leaves as much as before",
+        "s: begin; s: a b c d e f g h i = 2M; s: use a b c d e f g h i; ruin; s: give up; reserved 18M;
+         s: stop !DriverError; free a; free b; free c; free d; free e; free f; free g; free h; free i; complete; empty;
+         reserved 0",
+    ),
 ];

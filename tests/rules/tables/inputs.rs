@@ -90,4 +90,17 @@ pub const ROWS: &[Row] = &[
          s: b = 4M not a; s: launch; s: end",
     )
     .with(|| Config::default().foreign_nodes(true)),
+    // A block that a stream's cache had leased, and one that it had not.
+    row(
+        "figures and history hold when inputs are freed",
+        "with history:1000; s: a = 512K; s: b = 1M; s: c = 1M+512K; s: d = 2M; s: e = 2M+512K; s: expect; complete;
+         s: begin; s: launch; free a; s: launch; free b; s: launch; free c; s: launch; free d; s: launch; free e;
+         active 0; s: end",
+    ),
+    // The stream that the pool's memory waits for goes from a capture unknown here into the other one.
+    row(
+        "a capture that the free itself finds in the pool is one beside",
+        "s: a = 4M; t: w = 4M; s,t: launch; t: capture; t: launch; free w; u: begin B; u: launch; s: expect; s: begin;
+         t: stop; t <- u; t: launch; complete; s: launch; free a; s: b = 4M not a; s: launch; s: end; u <- t; u: end",
+    ),
 ];

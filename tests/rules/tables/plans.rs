@@ -46,6 +46,16 @@ pub const ROWS: &[Row] = &[
          s: release",
     )
     .with(|| Config::default().settings(Settings::default().history(64))),
+    row(
+        "planned blocks of several pools share what there is",
+        "with memory_limit_mb:256; plans A; plans B; s: begin; s: a = 160M; s: b = 160M in B !OutOfMemory; free a;
+         s: b = 160M in B; s: use b; free b; s: end",
+    ),
+    // Small blocks and the ends of large ones do, and a block may begin in the gap at the end of one.
+    row(
+        "blocks of a stream share pages",
+        "plans A; s: begin; s: a = 5M; s: b c d = 4K; s: e = 3133440; s: use a e b c d; s: end; reserved 8M",
+    ),
 ];
 
 fn unchecked() -> Config {

@@ -78,7 +78,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("self.free_outside(block);
         self.forget_graphs(pool);", "
         self.forget_graphs(pool);")],
-        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "ruined-refuses",
@@ -97,7 +97,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("if let Some(pool) = self.get_mut(pool) {
                 pool.graphs += 1;
             }", "")],
-        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "end-concurrent",
@@ -113,7 +113,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("self.settle(id, users);
             }", "
             }")],
-        test: "captures::lifecycle::a_free_that_finds_the_capture_ruined_gives_everything_back",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "seen-streams",

@@ -22,7 +22,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Pieces that are no neighbours are not joined when they come back.",
         file: "src/heap/segment.rs",
         edits: &[("segment.pieces.get(&at)?", "segment.pieces.range(at..).next()?.1")],
-        test: "sleep::pools::pieces_on_both_sides_of_a_hole_come_back_where_they_were",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "woken-joined",
