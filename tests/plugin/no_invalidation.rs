@@ -2,9 +2,12 @@
 //! fails meanwhile: the capture then ends, and the next one works.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread;
+
+use super::host::{self, filter};
 
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
@@ -14,7 +17,6 @@ use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{Filter, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 512 * MIB;
@@ -48,8 +50,7 @@ fn variants() -> Vec<Variant> {
 
 /// A program in PyTorch's manner in the middle of a capture, with something of every kind waiting.
 struct Host {
-    driver: Arc<SimDriver>,
-    plugin: Plugin<Arc<SimDriver>>,
+    host: host::Host,
     variant: Variant,
     /// Captures `OWN`.
     own: StreamHandle,
@@ -61,12 +62,12 @@ struct Host {
     capture: CaptureId,
 }
 
-fn filter(driver: &Arc<SimDriver>, id: &Arc<AtomicU64>) -> Filter {
-    let (driver, id) = (Arc::clone(driver), Arc::clone(id));
-    Arc::new(move |stream| match driver.capture_of(stream) {
-        Ok(CaptureStatus::Active { capture, .. }) => capture.0 == id.load(Ordering::Relaxed),
-        _ => false,
-    })
+impl Deref for Host {
+    type Target = host::Host;
+
+    fn deref(&self) -> &host::Host {
+        &self.host
+    }
 }
 
 impl Host {
@@ -92,8 +93,7 @@ impl Host {
         };
         let (eager, second) = (driver.create_stream().unwrap(), driver.create_stream().unwrap());
         let mut host = Self {
-            driver,
-            plugin,
+            host: host::Host { driver, plugin },
             variant,
             own,
             eager,
@@ -106,29 +106,8 @@ impl Host {
     }
 
     fn begin(&self, stream: StreamHandle, key: PoolKey) -> CaptureId {
-        let id = Arc::new(AtomicU64::new(0));
-        let route = self.plugin.begin_pool(0, key, filter(&self.driver, &id)).unwrap();
-        self.driver.begin_capture(stream, self.variant.mode).unwrap();
-        let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
-            panic!("a capture that has begun")
-        };
-        id.store(capture.0, Ordering::Relaxed);
+        let route = self.begin_in(self.variant.mode, stream, key);
         self.plugin.capture_begun(0, stream, route, true).unwrap().unwrap()
-    }
-
-    fn end(&self, stream: StreamHandle, key: PoolKey) {
-        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
-        self.driver.end_capture(stream).unwrap();
-        self.plugin.end_pool(0, key).unwrap();
-        self.plugin.capture_ended(0, stream).unwrap();
-    }
-
-    fn allocate(&self, stream: StreamHandle) -> u64 {
-        self.plugin.allocate(4 * MIB, 0, stream).unwrap()
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
     }
 
     fn prepare(&mut self) {
@@ -137,7 +116,7 @@ impl Host {
         let block = self.allocate(self.own);
         self.launch(self.own);
         self.plugin.free(block, 0).unwrap();
-        self.end(self.own, IDLE);
+        self.host.finish(self.own, IDLE);
         self.plugin.release_pool(0, IDLE).unwrap();
         // Eager blocks: one that two streams use is freed, and waits for both.
         for _ in 0..2 {
@@ -164,8 +143,7 @@ impl Host {
     }
 
     fn is_sound(&self) -> bool {
-        let status = self.driver.capture_of(self.own).unwrap();
-        matches!(status, CaptureStatus::Active { capture, .. } if capture == self.capture)
+        self.capture_of(self.own) == Some(self.capture)
     }
 
     /// The capture ends as if nothing had been, and so does the next one.
@@ -188,7 +166,7 @@ impl Host {
         let block = self.allocate(again);
         self.launch(again);
         self.plugin.free(block, 0).unwrap();
-        self.end(again, pool);
+        self.host.finish(again, pool);
     }
 }
 
@@ -264,11 +242,11 @@ fn steps() -> BTreeMap<&'static str, Step> {
         }),
         ("a second capture", |h| {
             let other = h.driver.create_stream().unwrap();
-            let id = Arc::new(AtomicU64::new(0));
-            if let Ok(route) = h.plugin.begin_pool(0, OTHER, filter(&h.driver, &id)) {
+            let (filter, id) = filter(&h.driver);
+            if let Ok(route) = h.plugin.begin_pool(0, OTHER, filter) {
                 h.driver.begin_capture(other, h.variant.mode).unwrap();
                 if let Ok(CaptureStatus::Active { capture, .. }) = h.driver.capture_of(other) {
-                    id.store(capture.0, Ordering::Relaxed);
+                    id.store(capture.0 as usize, Ordering::Relaxed);
                 }
                 drop(h.plugin.capture_begun(0, other, route, true));
                 if let Ok(block) = h.plugin.allocate(4 * MIB, 0, other) {

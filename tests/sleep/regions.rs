@@ -1,6 +1,7 @@
 //! Regions of a host that knows memory by its address: what a thread asks for in one, and the pools that it
 //! makes there, sleep and wake with it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, Source, StreamHandle};
@@ -11,15 +12,23 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use crate::common::MIB;
-use crate::plugin::host::filter;
+use crate::plugin::host;
 
 const GRAPHS: PoolKey = (1, 0);
 const NAMED: PoolKey = (0, 1);
 
 struct Host {
+    host: host::Host,
     drivers: [Arc<SimDriver>; 2],
-    plugin: Plugin<Arc<SimDriver>>,
     stream: StreamHandle,
+}
+
+impl Deref for Host {
+    type Target = host::Host;
+
+    fn deref(&self) -> &host::Host {
+        &self.host
+    }
 }
 
 /// Memory that is live, with what it holds.
@@ -38,7 +47,8 @@ impl Host {
         let config = Config::default().check(true);
         let plugin = Plugin::new(config, move |device| Ok(shared[device as usize].clone()));
         let stream = drivers[0].create_stream().unwrap();
-        Self { drivers, plugin, stream }
+        let host = host::Host { driver: drivers[0].clone(), plugin };
+        Self { host, drivers, stream }
     }
 
     fn within<R>(&self, tag: &str, run: impl FnOnce() -> R) -> R {
@@ -70,21 +80,13 @@ impl Host {
     /// Captures as PyTorch does: an input goes to an output through temporary memory.
     fn capture(&self, key: PoolKey, input: (u64, u64, u64), tag: u64) -> (GraphHandle, u64) {
         let (driver, stream) = (&self.drivers[0], self.stream);
-        let (filter, id) = filter(driver);
-        let route = self.plugin.begin_pool(0, key, filter).unwrap();
-        driver.begin_capture(stream, CaptureMode::Global).unwrap();
-        let begun = self.plugin.capture_begun(0, stream, route, true).unwrap().unwrap();
-        id.store(begun.0 as usize, std::sync::atomic::Ordering::Relaxed);
+        self.announce(stream, key, true);
         let inner = self.allocate(4);
         submit(driver, stream, &[input], &[(inner, 4 * MIB, tag + 1)]);
         let output = self.allocate(2);
         submit(driver, stream, &[(inner, 4 * MIB, tag + 1)], &[(output, 2 * MIB, tag)]);
-        self.plugin.free(inner, 0).unwrap();
-        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
-        let graph = driver.end_capture(stream).unwrap();
-        self.plugin.end_pool(0, key).unwrap();
-        self.plugin.capture_ended(0, stream).unwrap();
-        (graph, output)
+        self.free(inner);
+        (self.finish(stream, key), output)
     }
 
     fn replay(&self, graph: GraphHandle) {
@@ -328,7 +330,7 @@ fn what_sleeps_is_refused_by_name() {
     let asleep = h.within("weights", || h.plugin.allocate(MIB, 0, h.stream)).unwrap_err();
     assert!(asleep.out_of_memory().is_none());
     assert!(asleep.to_string().contains("region \"weights\""), "{asleep}");
-    let (filter, _) = filter(&h.drivers[0]);
+    let (filter, _) = host::filter(&h.drivers[0]);
     let route = h.plugin.begin_pool(0, GRAPHS, filter).unwrap();
     h.drivers[0].begin_capture(h.stream, CaptureMode::Global).unwrap();
     let refused = h.plugin.capture_begun(0, h.stream, route, true).unwrap_err().to_string();
@@ -496,7 +498,7 @@ fn contents_are_kept_or_not_and_a_region_can_stay() {
 fn nothing_sleeps_beside_a_capture_and_none_is_ruined() {
     let h = Host::new();
     h.within("weights", || h.allocate(4));
-    let (filter, _) = filter(&h.drivers[0]);
+    let (filter, _) = host::filter(&h.drivers[0]);
     let route = h.plugin.begin_pool(0, GRAPHS, filter).unwrap();
     let refused = |result: Result<u64, Error>| {
         assert!(matches!(result, Err(Error::Engine(engine::Error::DeviceCaptures { .. }))));
