@@ -210,7 +210,7 @@ impl HostApi for SimDriver {
         let done = state.faults.enter_host().and_then(|()| state.synchronize(self.device));
         drop(state);
         done.map_err(|refusal| refusal.of(CALL))?;
-        drop(self.lock_for(CALL));
+        drop(self.lock_for(|| CALL));
         Ok(())
     }
 

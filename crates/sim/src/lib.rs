@@ -446,8 +446,22 @@ impl SimDriver {
     /// Takes the lock for a call, after what is to be done before it.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn lock_for(&self, call: &'static str) -> MutexGuard<'_, State> {
+    fn lock_for(&self, call: impl FnOnce() -> &'static str) -> MutexGuard<'_, State> {
         let state = self.lock();
+        match state.before.is_empty() {
+            true => state,
+            false => self.lock_behind(state, call()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn lock_behind<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        call: &str,
+    ) -> MutexGuard<'a, State> {
         let Some(Before(run)) = state.before.get(call).cloned() else { return state };
         drop(state);
         run();
@@ -457,7 +471,7 @@ impl SimDriver {
     /// Makes a call of [`Driver`](regraph::driver::Driver): counted, and failed where that was asked for.
     #[inline]
     fn call<T>(&self, call: Call, body: impl FnOnce(&mut State) -> Fallible<T>) -> Result<T> {
-        let mut state = self.lock_for(call.driver_name());
+        let mut state = self.lock_for(|| call.driver_name());
         match state.enter(call).and_then(|()| body(&mut state)) {
             Ok(value) => Ok(value),
             Err(refusal) => Err(refusal.of(call.driver_name())),
@@ -470,7 +484,7 @@ impl SimDriver {
         name: &'static str,
         body: impl FnOnce(&mut State) -> Fallible<T>,
     ) -> Result<T> {
-        let mut state = self.lock_for(name);
+        let mut state = self.lock_for(|| name);
         let done = state.faults.enter_host().and_then(|()| body(&mut state));
         done.map_err(|refusal| refusal.of(name))
     }
