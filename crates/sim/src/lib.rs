@@ -448,23 +448,12 @@ impl SimDriver {
     #[cfg_attr(debug_assertions, track_caller)]
     fn lock_for(&self, call: impl FnOnce() -> &'static str) -> MutexGuard<'_, State> {
         let state = self.lock();
-        match state.before.is_empty() {
-            true => state,
-            false => self.lock_behind(state, call()),
+        if state.before.is_empty() {
+            return state;
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn lock_behind<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        call: &str,
-    ) -> MutexGuard<'a, State> {
-        let Some(Before(run)) = state.before.get(call).cloned() else { return state };
+        let before = state.before.get(call()).cloned();
         drop(state);
-        run();
+        before.iter().for_each(|Before(run)| run());
         self.lock()
     }
 
