@@ -171,7 +171,7 @@ fn run<P: Program>(driver: &Arc<P>) {
 }
 
 fn main() {
-    // `cargo test` runs benches too, with nothing to measure.
+    // `cargo test --benches` runs it, with nothing to measure.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }

@@ -218,7 +218,7 @@ fn main() {
         ["--count", what, call, steps, ..] => {
             println!("{}", count(what, call, steps.parse().expect("a number of steps")));
         }
-        // `cargo test` runs benches too, with nothing to measure.
+        // `cargo test --benches` runs it, with nothing to measure.
         ["--test", ..] => {}
         _ => times(),
     }

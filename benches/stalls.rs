@@ -4,7 +4,7 @@
 //! Each row is run several times, and the median of the longest times is told: what a machine that is busy with other
 //! things adds is not the call's. The first row, in which nothing is called, shows what is left of that. A thread that has no
 //! call under way while others are held sees nothing, so the time that the call takes is the bound.
-//! `cargo test` runs each row once.
+//! `cargo test -p regraph-benches --benches` runs each row once.
 
 #![allow(clippy::unwrap_used)]
 

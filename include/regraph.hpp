@@ -833,7 +833,7 @@ public:
             body(begun);
             begun.show();
         } else {
-            const auto kept = body(begun);
+            [[maybe_unused]] const auto kept = body(begun);
             begun.show();
         }
     }

@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import types
 import zipfile
 from collections.abc import Iterable
@@ -44,13 +45,19 @@ def _wheel(package: str, version: str) -> Path:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         # Any platform's does: nothing of it is built or loaded.
         command += ["--platform=manylinux_2_28_x86_64", "--platform=manylinux2014_x86_64"]
-        command += ["--platform=manylinux_2_34_x86_64", "--dest", str(folder), f"{package}=={version}"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"the wheel of {package} {version} did not come in {PATIENCE} s")
-        if done.returncode:
-            pytest.skip(f"no wheel of {package} {version} can be had: {done.stderr.strip()[-300:]}")
+        command += ["--platform=manylinux_2_34_x86_64", f"{package}=={version}"]
+        folder.mkdir(parents=True, exist_ok=True)
+        # Only what came as a whole is taken for a wheel.
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            command += ["--dest", part]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                pytest.skip(f"the wheel of {package} {version} did not come in {PATIENCE} s")
+            if done.returncode:
+                pytest.skip(f"no wheel of {package} {version} can be had: {done.stderr.strip()[-300:]}")
+            for wheel in Path(part).glob("*.whl"):
+                wheel.replace(folder / wheel.name)
         found = sorted(folder.glob(f"{package}-{version}-*.whl"))
     if not found:
         pytest.skip(f"there is no wheel of {package} {version} in {folder}")

@@ -2,7 +2,7 @@
 //!
 //! Graphs are launched in the order of their captures, and some read what earlier ones have left, whose
 //! outputs the host has freed by then or not. Each kernel checks what it reads. Random programs of this kind
-//! are in `tests/random/many_graphs.rs`.
+//! are in `tests/random/graphs.rs`.
 
 use std::sync::Arc;
 

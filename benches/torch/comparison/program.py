@@ -42,7 +42,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """What a random capture is drawn from: see `src/sweep/workload.rs`."""
+    """What a random capture is drawn from: see `crates/lab/src/sweep/workload.rs`."""
 
     streams: int
     steps: int

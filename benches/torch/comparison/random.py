@@ -1,4 +1,4 @@
-"""The small random generator of `src/random.rs` (splitmix64), the same on every machine."""
+"""The small random generator of `crates/lab/src/random.rs` (splitmix64), the same on every machine."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 namespace {
 
-// splitmix64, as in src/random.rs.
+// splitmix64, as in crates/lab/src/random.rs.
 class Random {
 public:
     explicit Random(std::uint64_t seed) : state(seed) {}
@@ -56,7 +56,7 @@ public:
     Program program;
 };
 
-// Choice for choice that of src/sweep/workload.rs.
+// Choice for choice that of crates/lab/src/sweep/workload.rs.
 Program sweep(const Choice& choice) {
     Random random(1);
     Writer writer(choice.name, choice.streams);
