@@ -711,7 +711,7 @@ impl State {
         Some(capture_state)
     }
 
-    /// Has a capture's record tell of a pool from now on: of what waits there at once, of live blocks where the
+    /// Sorts a pool's live blocks, which are from before the capture, and has its record tell of the pool from now on: of what waits there at once, of live blocks where the
     /// capture meets them ([`State::tell_met`], [`State::tell_gone`]).
     fn journal_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
         let Self { pools, blocks, captures, .. } = self;

@@ -354,8 +354,8 @@ impl Blocks {
         }
     }
 
-    /// Changes the live blocks of a pool that came since [`Blocks::sort`] was last called: all that a capture has there
-    /// which is alone in it.
+    /// Changes the live blocks of a pool that came since [`Blocks::sort`] was last called. A capture that uses the pool
+    /// alone has no others there.
     pub(super) fn change_recent_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
         let Some(of_pool) = self.by_pool.get(pool.row()) else { return };
         for &row in &of_pool.recent {

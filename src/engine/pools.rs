@@ -24,7 +24,7 @@ use crate::heap::{
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicBool, Ordering};
 
-/// Numbers of heaps of a pool, and which is which. The fourth is none's: what a pool is to a heap's number is a shift.
+/// Numbers of heaps of a pool, and which is which. The fourth stands for no heap: so a heap's pool is found by a shift.
 const HEAPS: usize = 4;
 const SMALL: usize = 0;
 const LARGE: usize = 1;
