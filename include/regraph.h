@@ -137,6 +137,21 @@
 #define REGRAPH_CAPTURE_RELAXED 2
 
 /**
+ * No process has taken the loan.
+ */
+#define REGRAPH_LOAN_OFFERED 0
+
+/**
+ * A process has the loan.
+ */
+#define REGRAPH_LOAN_TAKEN 1
+
+/**
+ * The loan is back, or was called back before a process took it: no process has it or gets it.
+ */
+#define REGRAPH_LOAN_BACK 2
+
+/**
  * What live blocks of a region hold is kept in page-locked memory of the host while it sleeps.
  */
 #define REGRAPH_BACKUP_HOST 0
@@ -401,6 +416,24 @@ enum regraph_error
      * The engine was destroyed.
      */
     REGRAPH_ERROR_DESTROYED = 67,
+    /**
+     * The pool has nothing of this size to lend to another process now: see regraph_pool_lend().
+     */
+    REGRAPH_ERROR_NOTHING_LENT = 68,
+    /**
+     * The memory cannot be shared with other processes: it was not made for that (the setting
+     * "exportable:True"), or the system refuses.
+     */
+    REGRAPH_ERROR_NOT_SHARED = 69,
+    /**
+     * The loan of another process cannot be had: the handle names none, it was taken or called back before, or
+     * its process cannot be reached.
+     */
+    REGRAPH_ERROR_NOT_TAKEN = 70,
+    /**
+     * There is no such loan: it was given back, or belongs to another engine.
+     */
+    REGRAPH_ERROR_UNKNOWN_LOAN = 71,
     /**
      * Anything else; the message says what.
      */
@@ -841,6 +874,57 @@ typedef struct regraph_needs {
  * An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
  */
 typedef struct CUgraphExec_st *regraph_executable;
+
+/**
+ * The id of a loan between processes. No id is given twice in a process.
+ */
+typedef struct regraph_loan_id {
+    /**
+     * For the library only. All zero is no valid id.
+     */
+    uint64_t words[2];
+} regraph_loan_id;
+
+/**
+ * A loan that another process may take.
+ */
+typedef struct regraph_loan {
+    /**
+     * Its id in the process that lends.
+     */
+    struct regraph_loan_id id;
+    /**
+     * The size that was requested, in bytes.
+     */
+    uint64_t bytes;
+    /**
+     * What regraph_loan_take() takes the loan by: bytes that the caller sends to the other process by any means, and
+     * destroys with regraph_loan_handle_destroy().
+     */
+    uint8_t *handle;
+    /**
+     * How many bytes the handle has.
+     */
+    size_t handle_bytes;
+} regraph_loan;
+
+/**
+ * A loan of another process that this one has taken.
+ */
+typedef struct regraph_taken_loan {
+    /**
+     * Its id in the process that has taken it.
+     */
+    struct regraph_loan_id id;
+    /**
+     * Its device address.
+     */
+    uint64_t address;
+    /**
+     * Its size, in bytes.
+     */
+    uint64_t bytes;
+} regraph_taken_loan;
 
 /**
  * How a region went to sleep or woke: all 0 where it did not yet, or without memory.
@@ -2382,6 +2466,105 @@ regraph_error regraph_graph_forget_journal(const struct regraph_engine *engine,
  */
 regraph_error regraph_release_graph(const struct regraph_engine *engine,
                                     struct regraph_graph_id graph);
+
+/**
+ * Lends `bytes` to another process on the device, as regraph_pool_borrow() does to a stream of this one: memory that the
+ * pool's graphs do not keep between launches. `loan` gets the loan, with a handle that the caller destroys. `stream`
+ * does not capture; the lent block is that stream's here. Waits until the device has done all work. The engine needs the
+ * setting "exportable:True", and the system Linux; the first loan opens a Unix socket without a file name, which a
+ * thread of the library serves.
+ *
+ * Until the loan is back regraph_launch_graph() and regraph_launch_executable() refuse the pool's graphs with
+ * REGRAPH_ERROR_BLOCKS_LENT. The loan is back when the other process has given it back or has ended, and the next of these
+ * calls finds out by itself; regraph_loan_recall() asks for it. Whole pieces of memory are mapped by the other process,
+ * which is trusted to leave alone what lies beside the loan, and to give it back before it ends where its work may
+ * outlive it: under MPS, or where processes that it has forked keep the driver's files open.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NOTHING_LENT, REGRAPH_ERROR_NOT_SHARED, REGRAPH_ERROR_DEVICE_CAPTURES,
+ * REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_ZERO_BYTES, REGRAPH_ERROR_CAPTURING,
+ * REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. Nothing is lent then.
+ */
+regraph_error regraph_pool_lend(const struct regraph_engine *engine,
+                                struct regraph_pool pool,
+                                uint64_t bytes,
+                                regraph_stream stream,
+                                struct regraph_loan *loan);
+
+/**
+ * Destroys the handle of a loan, which has `handle_bytes` bytes; the loan stays. Does nothing for NULL.
+ *
+ * Threads: any.
+ */
+void regraph_loan_handle_destroy(uint8_t *handle,
+                                 size_t handle_bytes);
+
+/**
+ * Asks the process that has a loan for it, and waits at most so many milliseconds until it is back; UINT64_MAX has no
+ * end. A loan that no process has taken is back at once. `is_back` gets whether it is.
+ *
+ * Threads: any. Other calls go on meanwhile.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_LOAN.
+ */
+regraph_error regraph_loan_recall(const struct regraph_engine *engine,
+                                  struct regraph_loan_id loan,
+                                  uint64_t milliseconds,
+                                  bool *is_back);
+
+/**
+ * Where a loan of this process to others is: `state` gets one of the REGRAPH_LOAN constants.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_LOAN.
+ */
+regraph_error regraph_loan_get_state(const struct regraph_engine *engine,
+                                     struct regraph_loan_id loan,
+                                     int32_t *state);
+
+/**
+ * Takes the loan that a handle of `handle_bytes` bytes names, made by another process (regraph_pool_lend()) or by
+ * another engine of this one, and maps its memory for this engine's device; what it holds is undefined. `taken` gets the
+ * loan. It is this process's until regraph_loan_give_back(), but the lender waits for it from when it asks on: see
+ * regraph_loan_wait_for_recall(). Waits some seconds at most for the lender's answer.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NOT_TAKEN, REGRAPH_ERROR_NULL, REGRAPH_ERROR_DRIVER. The loan is the lender's then.
+ */
+regraph_error regraph_loan_take(const struct regraph_engine *engine,
+                                const uint8_t *handle,
+                                size_t handle_bytes,
+                                struct regraph_taken_loan *taken);
+
+/**
+ * Whether the lender of a loan that this process has taken has asked for it, or has ended, after a wait of at most so many
+ * milliseconds; UINT64_MAX has no end. A lender that has ended waits for nothing, and the memory stays this process's
+ * until it gives the loan back.
+ *
+ * Threads: any. Other calls go on meanwhile.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_LOAN.
+ */
+regraph_error regraph_loan_wait_for_recall(const struct regraph_engine *engine,
+                                           struct regraph_loan_id loan,
+                                           uint64_t milliseconds,
+                                           bool *is_recalled);
+
+/**
+ * Gives a loan that this process has taken back, after a wait until the engine's device has done all work, and unmaps
+ * its memory. Work of other devices that uses it must have completed before, and no graph that does may be launched any
+ * more.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_LOAN. REGRAPH_ERROR_DEVICE_CAPTURES, and REGRAPH_ERROR_DRIVER where the device cannot be
+ * waited for: the loan is this process's still.
+ */
+regraph_error regraph_loan_give_back(const struct regraph_engine *engine,
+                                     struct regraph_loan_id loan);
 
 /**
  * Says what becomes of what live blocks of a region hold from its next sleep on: REGRAPH_BACKUP_HOST,

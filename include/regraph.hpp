@@ -22,6 +22,7 @@
 #ifndef REGRAPH_HPP
 #define REGRAPH_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -380,6 +381,7 @@ public:
 private:
     friend class pool;
     friend class estimate;
+    friend class taken_loan;
 
     engine() : state_(std::make_shared<detail::engine_state>()) {}
 
@@ -631,6 +633,117 @@ private:
     regraph_capture_id id_;
 };
 
+/// A loan to another process of what a pool's graphs do not keep between launches. The destructor asks the other process
+/// for it and does not wait: launches are refused until it is back, which the next one finds out.
+class loan {
+public:
+    loan(loan &&other) noexcept : pool_(std::move(other.pool_)), raw_(other.raw_) {}
+    loan &operator=(loan &&other) noexcept {
+        if (this != &other) {
+            end();
+            pool_ = std::move(other.pool_);
+            raw_ = other.raw_;
+        }
+        return *this;
+    }
+    ~loan() { end(); }
+
+    /// The handle that another process takes it by: bytes that live as long as this object, to be sent there by any means.
+    const std::uint8_t *handle() const noexcept { return raw_.handle; }
+    /// How many bytes the handle has.
+    std::size_t handle_bytes() const noexcept { return raw_.handle_bytes; }
+    /// The size that was requested, in bytes.
+    std::uint64_t bytes() const noexcept { return raw_.bytes; }
+
+    /// Asks for it, and waits at most so many milliseconds until it is back. Returns whether it is.
+    bool recall(std::uint64_t milliseconds) const {
+        bool is_back = false;
+        detail::check(regraph_loan_recall(pool_->engine->raw, raw_.id, milliseconds, &is_back));
+        return is_back;
+    }
+
+    /// Where it is: one of the REGRAPH_LOAN constants.
+    std::int32_t state() const {
+        std::int32_t state = 0;
+        detail::check(regraph_loan_get_state(pool_->engine->raw, raw_.id, &state));
+        return state;
+    }
+
+    /// For the calls of regraph.h.
+    regraph_loan_id id() const noexcept { return raw_.id; }
+
+private:
+    friend class pool;
+
+    loan(std::shared_ptr<detail::pool_state> pool, const regraph_loan &raw) noexcept
+        : pool_(std::move(pool)), raw_(raw) {}
+
+    void end() noexcept {
+        bool is_back = false;
+        if (!pool_) return;
+        regraph_loan_recall(pool_->engine->raw, raw_.id, 0, &is_back);
+        regraph_loan_handle_destroy(raw_.handle, raw_.handle_bytes);
+        pool_.reset();
+    }
+
+    std::shared_ptr<detail::pool_state> pool_;
+    regraph_loan raw_;
+};
+
+/// A loan of another process that this one has taken. The destructor gives it back, after a wait for the device; while
+/// something captures there, it does not, and the process has the loan until its end.
+class taken_loan {
+public:
+    /// Takes the loan that a handle names, for the engine's device: see regraph_loan_take(). Throws
+    /// REGRAPH_ERROR_NOT_TAKEN, REGRAPH_ERROR_DRIVER.
+    taken_loan(const engine &of, const std::uint8_t *handle, std::size_t handle_bytes) : engine_(of.state_), raw_() {
+        detail::check(regraph_loan_take(engine_->raw, handle, handle_bytes, &raw_));
+    }
+    taken_loan(taken_loan &&other) noexcept : engine_(std::move(other.engine_)), raw_(other.raw_) {}
+    taken_loan &operator=(taken_loan &&other) noexcept {
+        if (this != &other) {
+            end();
+            engine_ = std::move(other.engine_);
+            raw_ = other.raw_;
+        }
+        return *this;
+    }
+    ~taken_loan() { end(); }
+
+    /// The device address.
+    std::uint64_t address() const noexcept { return raw_.address; }
+    /// The size, in bytes.
+    std::uint64_t bytes() const noexcept { return raw_.bytes; }
+    /// The address as a pointer for kernels.
+    template <class T = void>
+    T *data() const noexcept {
+        return reinterpret_cast<T *>(static_cast<std::uintptr_t>(raw_.address));
+    }
+
+    /// Whether the lender wants it back, or has ended, after a wait of at most so many milliseconds.
+    bool wait_for_recall(std::uint64_t milliseconds) const {
+        bool is_recalled = false;
+        detail::check(regraph_loan_wait_for_recall(engine_->raw, raw_.id, milliseconds, &is_recalled));
+        return is_recalled;
+    }
+
+    /// Gives it back, after a wait for the device. Leaves the object as if moved from; after
+    /// REGRAPH_ERROR_DEVICE_CAPTURES, and where the device cannot be waited for, it is as before.
+    void give_back() {
+        detail::check(regraph_loan_give_back(engine_->raw, raw_.id));
+        engine_.reset();
+    }
+
+private:
+    void end() noexcept {
+        if (engine_) regraph_loan_give_back(engine_->raw, raw_.id);
+        engine_.reset();
+    }
+
+    std::shared_ptr<detail::engine_state> engine_;
+    regraph_taken_loan raw_;
+};
+
 /// Memory that graphs share. Graphs of one pool never run at the same time: each launch waits for
 /// the one before, on any stream. Graphs that are to run at the same time need pools of their own.
 class pool {
@@ -736,6 +849,14 @@ public:
     block borrow(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
         detail::check(regraph_pool_borrow(state_->engine->raw, state_->raw, bytes, stream, &made));
+        return {state_, made};
+    }
+
+    /// Lends memory that the graphs do not keep between launches to another process: see regraph_pool_lend(). Until the loan
+    /// is back, launches throw REGRAPH_ERROR_BLOCKS_LENT.
+    loan lend(std::uint64_t bytes, regraph_stream stream) const {
+        regraph_loan made{};
+        detail::check(regraph_pool_lend(state_->engine->raw, state_->raw, bytes, stream, &made));
         return {state_, made};
     }
 

@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
-use crate::engine::{GraphId, Leak, OutOfMemory, PoolId, PoolLabel, WhyNotShared};
+use crate::engine::{
+    GraphId, HandleError, Leak, LoanId, OutOfMemory, PoolId, PoolLabel, WhyNotShared,
+};
 use crate::journal::BlockNumber;
 use crate::logging::first_of;
 use crate::uses::LateUse;
@@ -75,9 +77,9 @@ pub enum Error {
     /// given back; a pool that is only short of a part keeps it.
     #[error(transparent)]
     ResumeOutOfMemory(Box<OutOfMemory>),
-    /// The memory of a block cannot be shared with other processes.
-    #[error("share: block {} cannot be shared: {why}", .block.0)]
-    NotShared { block: BlockNumber, why: WhyNotShared },
+    /// Memory cannot be shared with other processes, or that of another process cannot be had.
+    #[error("{call}: {why}")]
+    Sharing { call: &'static str, why: SharingRefusal },
     /// A stream was set back behind the users of a block, after another block had got the same place by the old order.
     /// The capture was rolled back; its graph must not be launched.
     #[error(
@@ -232,6 +234,9 @@ pub enum Unknown {
         "{0} holds no memory of this engine; it was released before, or belongs to another engine"
     )]
     Graph(GraphId),
+    /// There is no such loan between processes.
+    #[error("there is no such loan here; was it given back before?")]
+    Loan(LoanId),
     /// No pool has this tag.
     #[error("no region {0:?}; a pool belongs to one by its configuration (PoolConfig::tag)")]
     Region(String),
@@ -377,6 +382,12 @@ pub enum PoolRefusal {
         /// The blocks, in order of addresses.
         blocks: Vec<Leak>,
     },
+    /// The pool has nothing to lend to another process ([`Pool::lend_to_process`](crate::Pool::lend_to_process)).
+    #[error(
+        "lends no {bytes} bytes now: its graphs leave none in one place between their launches (with memory that comes \
+         at a capture's end none at all), or a capture uses the pool"
+    )]
+    NothingLent { bytes: u64 },
     /// A graph cannot be launched, since no event could be recorded behind work on memory that its pool has
     /// lent. Nothing was launched.
     #[error(
@@ -462,6 +473,49 @@ fn held_by(pool: &Option<PoolLabel>) -> String {
     pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
 }
 
+/// Why memory cannot be shared with other processes, or that of another process cannot be had ([`Error::Sharing`]).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SharingRefusal {
+    /// The memory of a block cannot be shared.
+    #[error("block {} cannot be shared: {why}", .block.0)]
+    NotShared {
+        /// The block.
+        block: BlockNumber,
+        /// Why.
+        why: WhyNotShared,
+    },
+    /// Memory cannot be offered to other processes.
+    #[error("{why}")]
+    NotOffered {
+        /// Why.
+        why: String,
+    },
+    /// A handle names no memory that could be opened.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+    /// The memory that a handle names could not be had from its process.
+    #[error(
+        "the memory of process {process} cannot be had: {by_number} (pidfd_getfd); {by_socket} (its socket). The \
+         sending process must be alive and keep the memory until it is opened, run as the same user, and share a process \
+         namespace (with ptrace allowed) or a network namespace with this one"
+    )]
+    Unreachable {
+        /// The sender.
+        process: u32,
+        /// Why its descriptors cannot be copied.
+        by_number: String,
+        /// Why it does not send them.
+        by_socket: String,
+    },
+    /// A loan of another process cannot be had.
+    #[error("{why}")]
+    NotTaken {
+        /// Why.
+        why: String,
+    },
+}
+
 /// Why a checkpoint of a pool cannot be taken, or cannot be restored; the message goes on from the pool's name
 /// ([`Error::Checkpoint`]).
 #[derive(Debug, Error)]
@@ -473,6 +527,9 @@ pub enum CheckpointRefusal {
         "has {captures} captures under way; end them first, or abandon them (Engine::abandon_capture)"
     )]
     Captures { captures: usize },
+    /// Another process has a loan of the pool, whose block a restoration would end.
+    #[error("has lent memory to another process; call the loan back first (Sharing::recall_loan)")]
+    OnLoan,
     /// Live blocks of the pool may be in use in captures under way, into other pools.
     #[error(
         "has live blocks that are used on {streams} streams which are in captures under way, or may be; end those \

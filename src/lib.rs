@@ -50,6 +50,7 @@ mod error;
 mod heap;
 mod logging;
 mod metrics;
+mod processes;
 mod shown;
 mod size;
 
@@ -94,7 +95,9 @@ pub use engine::{
     Block, BlockId, CaptureReport, Config, Engine, GraphId, OutOfMemory, PoolConfig, PoolId,
     Statistics,
 };
-pub use error::{BackupRefusal, CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
+pub use error::{
+    BackupRefusal, CheckpointRefusal, Error, PoolRefusal, SharingRefusal, StreamRefusal, Unknown,
+};
 pub use graphs::{Capture, Graph, Memory, Pool};
 pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;

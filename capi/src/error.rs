@@ -138,6 +138,16 @@ pub enum regraph_error {
     REGRAPH_ERROR_NO_EXECUTABLE = 66,
     /// The engine was destroyed.
     REGRAPH_ERROR_DESTROYED = 67,
+    /// The pool has nothing of this size to lend to another process now: see regraph_pool_lend().
+    REGRAPH_ERROR_NOTHING_LENT = 68,
+    /// The memory cannot be shared with other processes: it was not made for that (the setting
+    /// "exportable:True"), or the system refuses.
+    REGRAPH_ERROR_NOT_SHARED = 69,
+    /// The loan of another process cannot be had: the handle names none, it was taken or called back before, or
+    /// its process cannot be reached.
+    REGRAPH_ERROR_NOT_TAKEN = 70,
+    /// There is no such loan: it was given back, or belongs to another engine.
+    REGRAPH_ERROR_UNKNOWN_LOAN = 71,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -169,7 +179,8 @@ names! {
     REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK
     REGRAPH_ERROR_POOL_ASLEEP REGRAPH_ERROR_UNKNOWN_REGION REGRAPH_ERROR_DEVICE_CAPTURES
     REGRAPH_ERROR_POOL_RUNS REGRAPH_ERROR_HOST_OUT_OF_MEMORY REGRAPH_ERROR_NO_EXECUTABLE
-    REGRAPH_ERROR_DESTROYED
+    REGRAPH_ERROR_DESTROYED REGRAPH_ERROR_NOTHING_LENT REGRAPH_ERROR_NOT_SHARED
+    REGRAPH_ERROR_NOT_TAKEN REGRAPH_ERROR_UNKNOWN_LOAN
     REGRAPH_ERROR_OTHER
 }
 

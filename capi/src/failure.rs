@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
-use regraph::engine::{Error, PoolRefusal, StreamRefusal, Unknown};
+use regraph::engine::{Error, PoolRefusal, SharingRefusal, StreamRefusal, Unknown};
 use regraph::settings::SettingsError;
 use regraph::BackupRefusal;
 use regraph_trace::JournalError;
@@ -82,6 +82,7 @@ const NAMES: &[(&str, &str)] = &[
         "launch when that thread has called regraph_pool_borrow() with the stream again",
     ),
     ("Pool::compact", "regraph_pool_compact()"),
+    ("Pool::lend_to_process", "regraph_pool_lend()"),
     ("Pool::lend", "regraph_pool_borrow()"),
     ("Pool::resume", "regraph_pool_resume()"),
     ("Pool::suspend_discarding_all", "regraph_pool_suspend_discarding()"),
@@ -92,6 +93,7 @@ const NAMES: &[(&str, &str)] = &[
     ("PoolConfig::tag", "regraph_pool_create_in_region()"),
     ("Regions::free_host", "regraph_regions_free_host()"),
     ("Regions::wake", "regraph_regions_wake()"),
+    ("Sharing::recall_loan", "regraph_loan_recall()"),
 ];
 
 /// A message in the words of C's callers.
@@ -184,6 +186,20 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::Backup { why: BackupRefusal::File { .. }, .. } => code::REGRAPH_ERROR_IO,
         Error::Backup { .. } => code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
+        Error::Sharing { why, .. } => of_sharing(why),
+        _ => code::REGRAPH_ERROR_OTHER,
+    }
+}
+
+fn of_sharing(why: &SharingRefusal) -> regraph_error {
+    use regraph_error as code;
+    match why {
+        SharingRefusal::NotShared { .. } | SharingRefusal::NotOffered { .. } => {
+            code::REGRAPH_ERROR_NOT_SHARED
+        }
+        SharingRefusal::Handle(_)
+        | SharingRefusal::Unreachable { .. }
+        | SharingRefusal::NotTaken { .. } => code::REGRAPH_ERROR_NOT_TAKEN,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -196,6 +212,7 @@ fn of_unknown(what: &Unknown) -> regraph_error {
         Unknown::Capture(_) => code::REGRAPH_ERROR_UNKNOWN_CAPTURE,
         Unknown::Graph(_) => code::REGRAPH_ERROR_UNKNOWN_GRAPH,
         Unknown::Region(_) => code::REGRAPH_ERROR_UNKNOWN_REGION,
+        Unknown::Loan(_) => code::REGRAPH_ERROR_UNKNOWN_LOAN,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -227,6 +244,7 @@ fn of_pool(why: &PoolRefusal) -> regraph_error {
         PoolRefusal::Runs => code::REGRAPH_ERROR_POOL_RUNS,
         PoolRefusal::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
         PoolRefusal::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
+        PoolRefusal::NothingLent { .. } => code::REGRAPH_ERROR_NOTHING_LENT,
         PoolRefusal::NoExecutable { .. } => code::REGRAPH_ERROR_NO_EXECUTABLE,
         _ => code::REGRAPH_ERROR_OTHER,
     }
@@ -320,7 +338,8 @@ mod tests {
     use std::ffi::CStr;
 
     use regraph::driver::{NodeHandle, StreamHandle};
-    use regraph::engine::{Config, Engine, GraphId, PoolConfig, PoolId, WhyNotShared};
+    use regraph::engine::WhyNotShared;
+    use regraph::engine::{Config, Engine, GraphId, HandleError, LoanId, PoolConfig, PoolId};
     use regraph::{BlockNumber, Violation};
     use regraph_sim::{SimConfig, SimDriver};
 
@@ -375,7 +394,7 @@ mod tests {
     fn coded() -> Vec<(Error, regraph_error)> {
         use regraph::{
             BackupRefusal as Backup, CheckpointRefusal as Checkpoint, PoolRefusal as Pool,
-            StreamRefusal as Stream,
+            SharingRefusal as Sharing, StreamRefusal as Stream,
         };
         use regraph_error as code;
 
@@ -405,6 +424,8 @@ mod tests {
         let of_stream = |why| Error::Stream { call, stream, why };
         let of_pool = |why| Error::Pool { call, pool: Box::new(pool.into()), why };
         let of_checkpoint = |why| Error::Checkpoint { call, pool: Box::new(pool.into()), why };
+        let of_sharing = |why| Error::Sharing { call, why };
+        let text = String::new;
         let on = Box::new(Error::Poisoned);
         let source = Box::new(refused());
         let (captures, waiting, blocks, graphs, streams) = (0, 0, 0, 0, 1);
@@ -462,7 +483,21 @@ mod tests {
             ),
             (backup(unread), code::REGRAPH_ERROR_IO),
             (Error::ResumeOutOfMemory(short()), code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY),
-            (Error::NotShared { block, why }, code::REGRAPH_ERROR_OTHER),
+            (of_sharing(Sharing::NotShared { block, why }), code::REGRAPH_ERROR_NOT_SHARED),
+            (of_sharing(Sharing::NotOffered { why: text() }), code::REGRAPH_ERROR_NOT_SHARED),
+            (of_sharing(Sharing::Handle(HandleError::Unknown)), code::REGRAPH_ERROR_NOT_TAKEN),
+            (
+                of_sharing(Sharing::Unreachable {
+                    process: 1,
+                    by_number: text(),
+                    by_socket: text(),
+                }),
+                code::REGRAPH_ERROR_NOT_TAKEN,
+            ),
+            (of_sharing(Sharing::NotTaken { why: text() }), code::REGRAPH_ERROR_NOT_TAKEN),
+            (of_pool(Pool::NothingLent { bytes }), code::REGRAPH_ERROR_NOTHING_LENT),
+            (of_checkpoint(Checkpoint::OnLoan), code::REGRAPH_ERROR_OTHER),
+            (unknown(Unknown::Loan(LoanId::from_bits([1, 1]))), code::REGRAPH_ERROR_UNKNOWN_LOAN),
             (Error::SetBack { stream, block }, code::REGRAPH_ERROR_SET_BACK),
             (Error::NoJournal { call, capture }, code::REGRAPH_ERROR_NO_JOURNAL),
             (of_stream(Stream::PerThread), code::REGRAPH_ERROR_PER_THREAD_STREAM),
@@ -515,6 +550,7 @@ mod tests {
             ("Unknown", "Unknown"),
             ("Backup", "BackupRefusal"),
             ("Checkpoint", "CheckpointRefusal"),
+            ("Sharing", "SharingRefusal"),
             ("Pool", "PoolRefusal"),
             ("Stream", "StreamRefusal"),
         ];

@@ -1,7 +1,7 @@
 //! Ids of objects, and CUDA's handles.
 
 use regraph::driver::{CaptureId, ExecutableHandle, GraphHandle, NodeHandle, StreamHandle};
-use regraph::engine::{Block, BlockId, GraphId, PoolId};
+use regraph::engine::{Block, BlockId, GraphId, LoanId, PoolId};
 
 /// No limit, or an unknown number of bytes.
 pub const REGRAPH_NO_LIMIT: u64 = u64::MAX;
@@ -62,6 +62,14 @@ pub struct regraph_graph_id {
     pub words: [u64; 2],
 }
 
+/// The id of a loan between processes. No id is given twice in a process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_loan_id {
+    /// For the library only. All zero is no valid id.
+    pub words: [u64; 2],
+}
+
 /// The id of a live block. No id is given twice in a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +111,7 @@ macro_rules! words {
 words! {
     regraph_pool is PoolId;
     regraph_graph_id is GraphId;
+    regraph_loan_id is LoanId;
     regraph_block_id is BlockId;
 }
 

@@ -8,7 +8,7 @@
 //!   that callers pass; `rows`: lists that callers read.
 //! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with
 //!   the objects that callers name by id.
-//! * `pools`, `blocks`, `captures`, `learning`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
+//! * `pools`, `blocks`, `captures`, `learning`, `graphs`, `loans`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
 //!   `observe`, `snapshot`: the calls on them.
 //! * `devices`, `log`: the machine's devices, and the library's messages.
 //! * `sim`: the driver calls of a host, on the simulated device; `version`.
@@ -39,6 +39,7 @@ mod handles;
 mod host;
 mod leaks;
 mod learning;
+mod loans;
 mod log;
 mod memory;
 mod observe;
@@ -62,6 +63,7 @@ pub use graphs::*;
 pub use handles::*;
 pub use leaks::*;
 pub use learning::*;
+pub use loans::*;
 pub use log::*;
 pub use memory::*;
 pub use observe::*;

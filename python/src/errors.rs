@@ -72,6 +72,7 @@ const NAMES: &[(&str, &str)] = &[
     ("PoolConfig::tag", "regraph.torch.region"),
     ("Regions::free_host", "regraph.torch.free_host"),
     ("Regions::wake", "regraph.torch.wake"),
+    ("Sharing::recall_loan", "Loan.recall"),
 ];
 
 /// A message in the words of Python's callers.

@@ -58,6 +58,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
         self.change(|locked| {
+            locked.settle_loans();
             let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
             let found = locked.capture_of(stream, CALL)?;

@@ -80,7 +80,7 @@ impl<D: Driver> HostCalls<'_, D> {
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
-    /// [`CheckpointRefusal::NoWayBack`], [`Error::Unknown`].
+    /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::OnLoan`], [`Error::Unknown`].
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
         self.0.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
@@ -113,8 +113,8 @@ impl<D: Driver> HostCalls<'_, D> {
     ///
     /// # Errors
     /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
-    /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::BlocksInCapture`], [`CheckpointRefusal::OtherPool`],
-    /// [`CheckpointRefusal::Gone`], [`Error::Unknown`].
+    /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::OnLoan`], [`CheckpointRefusal::BlocksInCapture`],
+    /// [`CheckpointRefusal::OtherPool`], [`CheckpointRefusal::Gone`], [`Error::Unknown`].
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.0.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
@@ -255,6 +255,7 @@ impl State {
 impl<D: Driver> Locked<'_, D> {
     /// Refuses a pool whose blocks cannot be told, or not be brought back.
     fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
+        self.settle_loans();
         self.state.must_be_awake(pool, call)?;
         let row = self.state.pool(pool, call)?;
         let (captures, planned, small) = (row.captures(), row.planned(), row.small());
@@ -264,6 +265,9 @@ impl<D: Driver> Locked<'_, D> {
         if captures > 0 {
             let why = CheckpointRefusal::Captures { captures };
             return Err(self.state.no_checkpoint(pool, call, why));
+        }
+        if self.has_loan(pool) {
+            return Err(self.state.no_checkpoint(pool, call, CheckpointRefusal::OnLoan));
         }
         Ok(())
     }

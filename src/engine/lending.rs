@@ -8,7 +8,7 @@ use super::allocate::{Request, POLLED};
 use super::config::Flaw;
 use super::history::Asked;
 use super::live_blocks::{LiveBlock, Tenure};
-use super::names::{GraphId, PoolId};
+use super::names::{BlockId, GraphId, PoolId};
 use super::report::Block;
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
@@ -231,8 +231,34 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Whether a loan of the pool to another process is not over, also one of when the pool had graphs.
+    pub(super) fn has_loan(&self, pool: PoolId) -> bool {
+        let is_in = |bits| {
+            let block = self.state.blocks.get(BlockId::from_bits(bits));
+            block.is_some_and(|it| it.site.is_in(pool))
+        };
+        self.state.loans.blocks().into_iter().any(is_in)
+    }
+
+    /// Frees the blocks of loans that are back. Costs a look at a counter where there are none.
+    pub(super) fn settle_loans(&mut self) {
+        for bits in self.state.loans.take_back() {
+            let block = BlockId::from_bits(bits);
+            let Ok((live, _)) = self.state.live_block(block, "settle_loans") else { continue };
+            let pool = self.state.pools.pool_of(live.site.heap);
+            if self.free(block).is_ok() {
+                self.state.say_of(pool, Level::Debug, |pool| {
+                    format!("a loan of {pool} to another process is back")
+                });
+            }
+        }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
     fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
         let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
+        self.settle_loans();
         self.state.must_be_awake(pool, CALL)?;
         if self.capture_of(stream, CALL)?.is_some() {
             return Ok(None);
@@ -274,6 +300,7 @@ impl<D: Driver> Locked<'_, D> {
     where
         D: HostApi,
     {
+        self.settle_loans();
         let row = self.state.pool(pool, "launch")?;
         let (live, _) = row.lent();
         let behind: Vec<Mark> = row.borrowers().to_vec();

@@ -153,6 +153,7 @@ impl<D: Driver> Engine<D> {
     /// The figures of a pool.
     pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
         self.change(|locked| {
+            locked.settle_loans();
             locked.state.pool(pool, "statistics_of")?;
             Ok(locked.state.statistics(Some(pool)))
         })
@@ -617,6 +618,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Gives back everything that is free now.
     pub(super) fn empty(&mut self, keep: u64) -> Emptied {
+        self.settle_loans();
         self.free_completed(None);
         let before = self.state.pools.reserved_by_all();
         self.release_planned(None);

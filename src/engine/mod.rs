@@ -49,12 +49,13 @@ pub use history::{set_host_context, with_context, with_frames, HistoryOptions, H
 pub use layout::{FellBack, Followed, Why};
 pub use lending::Spare;
 pub use memory::Leak;
-pub use names::{BlockId, GraphId, PoolId, PoolLabel};
+pub use names::{BlockId, GraphId, LoanId, PoolId, PoolLabel};
 pub use oom::{Holder, OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use report::{FreeRange, Refusal, WaitReason};
-pub use sharing::{ImportId, WhyNotShared};
+pub use sharing::{Handle, HandleError, ImportId, SentPieces, SharingRefusal, WhyNotShared};
+pub use sharing::{Loan, LoanState, TakenLoan};
 pub(crate) use suspend::{By, Contents, Held, Movement, Pace};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
@@ -63,6 +64,7 @@ pub use crate::heap::{Export, Lent, Shared, SharedPiece};
 use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
 use crate::logging::{Level, Messages, Range, Teller};
+use crate::processes::{LoanTable, OtherProcesses};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
@@ -94,6 +96,7 @@ struct State {
     segment_origins: SegmentOrigins,
     tuning: Tuning,
     imports: Imports,
+    loans: Arc<LoanTable>,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -152,6 +155,8 @@ pub struct Engine<D: Driver> {
     /// Held while the device is waited for or a capture begins.
     device_waits: Mutex<()>,
     verdicts: Verdicts,
+    /// What goes to other processes and comes from them.
+    processes: OtherProcesses,
     observers: Observers,
     /// Whether what memory holds was written when a request failed.
     dumped: AtomicBool,
@@ -186,6 +191,7 @@ impl<D: Driver> Engine<D> {
         let number = names::new_engine();
         let teller = Teller::new(driver.device(), config.settings.nvtx);
         let caches = Arc::new(StreamCaches::new(number, heard::kept_by(&config.settings)));
+        let processes = OtherProcesses::new();
         let mut state = State {
             pools: Pools::new(number),
             captures: Captures::default(),
@@ -198,6 +204,7 @@ impl<D: Driver> Engine<D> {
             segment_origins: SegmentOrigins::new(),
             tuning: Tuning::new(config.settings.clone(), total),
             imports: Imports::default(),
+            loans: Arc::clone(processes.loans()),
             journals: false,
             foresight: None,
             lessons: Lessons::default(),
@@ -216,6 +223,7 @@ impl<D: Driver> Engine<D> {
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             verdicts: Verdicts::new(),
+            processes,
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
         };

@@ -138,6 +138,36 @@ impl fmt::Display for GraphId {
     }
 }
 
+/// A loan between processes: in the process that lends, or in the one that has taken it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoanId {
+    engine: u32,
+    number: u64,
+}
+
+impl LoanId {
+    pub(super) const fn new(engine: u32, number: u64) -> Self {
+        Self { engine, number }
+    }
+
+    /// Its number, where it is one of this engine's.
+    pub(super) fn number_in(self, engine: u32) -> Option<u64> {
+        (self.engine == engine).then_some(self.number)
+    }
+
+    /// The name as numbers, for hosts in other languages. Two zeros name no loan.
+    pub const fn bits(self) -> [u64; 2] {
+        [self.engine as u64, self.number]
+    }
+
+    /// The loan that numbers name. Invalid names are rejected by the call that receives them.
+    pub const fn from_bits([engine, number]: [u64; 2]) -> Self {
+        // No engine has the number 0.
+        let engine = if engine > u32::MAX as u64 { 0 } else { engine as u32 };
+        Self { engine, number }
+    }
+}
+
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {

@@ -867,7 +867,10 @@ impl<D: Driver> Engine<D> {
     /// work may still use a freed block, or its region goes to sleep or wakes; [`Error::Unknown`]; the driver's: then
     /// the pool is gone, but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
-        self.change(|locked| locked.destroy_pool(pool))
+        self.change(|locked| {
+            locked.settle_loans();
+            locked.destroy_pool(pool)
+        })
     }
 
     /// Notes whose a pool is, until [`Engine::let_pool_go`].

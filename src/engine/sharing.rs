@@ -4,14 +4,19 @@
 //! completed. The physical memory stays for as long as another process maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::live_blocks::BlockSite;
-use super::names::BlockId;
+use super::live_blocks::{BlockSite, Tenure};
+use super::names::{BlockId, LoanId};
 use super::pools::{with_heap, Pools};
-use super::{Error, Sharing};
+use super::{Error, Sharing, Unknown};
 use crate::driver::{Descriptor, Driver};
+pub use crate::error::SharingRefusal;
 pub use crate::heap::WhyNotShared;
-use crate::heap::{HeapSegment, Shared};
+use crate::heap::{HeapSegment, Lent, Shared, SharedPiece};
+use crate::processes::{Borrowed, TakenEnd};
+pub use crate::processes::{Handle, HandleError, LoanState, SentPieces};
 
 /// Memory that [`Sharing::import`] has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +33,28 @@ pub(super) struct Imports {
     peers: Vec<u32>,
 }
 
+/// A loan that another process may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loan {
+    /// Its name here.
+    pub id: LoanId,
+    /// What [`Sharing::take_loan`] takes it by, in another process: bytes that the host sends there by any means.
+    pub handle: Vec<u8>,
+    /// How much memory it is.
+    pub bytes: u64,
+}
+
+/// A loan of another process that this one has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenLoan {
+    /// Its name, for [`Sharing::give_back_loan`].
+    pub id: LoanId,
+    /// Where it begins.
+    pub address: u64,
+    /// How much memory it is.
+    pub bytes: u64,
+}
+
 impl<D: Driver> Sharing<'_, D> {
     /// Exports the pieces of memory that a block lies on, where they are not exported yet, and says which they are and
     /// where the block lies in them, so that other processes can map them. Whole pieces are shared, with all blocks on
@@ -36,17 +63,29 @@ impl<D: Driver> Sharing<'_, D> {
     /// The block must live until the other processes have finished with it, which the engine does not see.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotShared`]; the driver's.
+    /// [`Error::Unknown`], [`SharingRefusal::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
         self.0.change(|locked| {
             let BlockSite { heap, range, .. } = locked.state.live_block(block, "share")?.0.site;
-            let not_shared = |why| Error::NotShared { block: block.number(), why };
+            let not_shared = |why| {
+                let why = SharingRefusal::NotShared { block: block.number(), why };
+                Error::Sharing { call: "share", why }
+            };
             // Its piece stays as it is from now on, which may show in the figures.
             let Some(heap) = locked.state.pools.find_heap_mut(heap) else {
                 return Err(not_shared(WhyNotShared::Planned));
             };
             heap.share(locked.driver, range)?.map_err(not_shared)
         })
+    }
+
+    /// Offers pieces of [`Sharing::share`] to other processes, as long as their memory is there, and says what a handle of
+    /// them names. The first call opens a socket, which a thread of its own serves until the engine is dropped.
+    ///
+    /// # Errors
+    /// [`SharingRefusal::NotOffered`].
+    pub fn offer(&self, pieces: &[SharedPiece]) -> Result<SentPieces, Error> {
+        self.0.processes.offer(pieces)
     }
 
     /// Tells the engine that other processes or devices have mapped the memory behind `bytes` bytes from `address` on,
@@ -134,5 +173,179 @@ impl<D: Driver> Sharing<'_, D> {
             imports.peers.push(device);
             Ok(())
         })
+    }
+}
+
+/// Loans from process to process.
+impl<D: Driver> Sharing<'_, D> {
+    /// Offers a block, which the host has borrowed from a pool's graphs ([`HostCalls::lend`] with [`Lent::Temporary`]), to
+    /// one other process, and keeps it for that until the loan is back. `wait` waits until all launches of the pool's graphs so far have completed
+    /// ([`Pool::lend_to_process`](crate::graphs::Pool::lend_to_process) does all of this). Whole pieces of memory are
+    /// mapped by the other process, which is trusted to leave alone what lies beside the loan, and to give it back before
+    /// it ends where its work may outlive it (under MPS, or where processes that it has forked keep the driver's files
+    /// open).
+    ///
+    /// Until the loan is back no graph of the pool can be launched
+    /// ([`BlocksLent`](crate::PoolRefusal::BlocksLent)). The loan is back when the other process has given it back or has
+    /// ended; [`Sharing::recall_loan`] asks for it, and the next launch finds out by itself and frees the block, as other
+    /// calls about the pool do. The host does not free it. No checkpoint of the pool is taken or restored meanwhile.
+    ///
+    /// [`HostCalls::lend`]: crate::engine::HostCalls::lend
+    ///
+    /// # Errors
+    /// Those of `wait`, [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
+    /// allocated and not mapped; [`Unknown::Block`] where the block is no such. The block is the host's then.
+    pub fn offer_loan<E: From<Error>>(
+        &self,
+        block: BlockId,
+        wait: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Loan, E> {
+        const CALL: &str = "lend_to_process";
+        let bytes = self.0.change(|locked| {
+            let (live, bytes) = locked.state.live_block(block, CALL)?;
+            let lent = live.tenure == Tenure::Lent(Lent::Temporary);
+            let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(block.number()) };
+            lent.then_some(bytes).ok_or_else(unknown)
+        })?;
+        // No graph is launched from here on. The other process waits for no stream of this one.
+        wait()?;
+        let Shared::Pieces { offset, pieces } = self.share(block)? else {
+            let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();
+            return Err(
+                Error::Sharing { call: CALL, why: SharingRefusal::NotOffered { why } }.into()
+            );
+        };
+        let memory = self.offer(&pieces)?;
+        let (id, number) = self.keep_for_loan(block);
+        let handle = memory.write_loan([number, offset, bytes]);
+        Ok(Loan { id, handle, bytes })
+    }
+
+    /// Has a lent block be a loan's, and names the loan.
+    fn keep_for_loan(&self, block: BlockId) -> (LoanId, u64) {
+        let number = self.0.processes.loans().make(block.bits());
+        (LoanId::new(self.0.number, number), number)
+    }
+
+    /// The number of a loan of this engine to another process. None where another process has made it, or another engine.
+    fn own(&self, loan: LoanId) -> Option<u64> {
+        let own = self.0.processes.loans().is_own();
+        loan.number_in(self.0.number).filter(|_| own)
+    }
+
+    fn unknown(call: &'static str, loan: LoanId) -> Error {
+        Error::Unknown { call, what: Unknown::Loan(loan) }
+    }
+
+    /// Asks the process that has a loan for it, and waits at most so long until it is back. A loan that no process has
+    /// taken is back at once. Says whether it is; its block is freed then.
+    ///
+    /// # Errors
+    /// [`Unknown::Loan`].
+    pub fn recall_loan(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
+        let back =
+            self.own(loan).and_then(|number| self.0.processes.loans().recall(number, patience));
+        self.0.alter(|locked| locked.settle_loans())?;
+        back.ok_or_else(|| Self::unknown("recall_loan", loan))
+    }
+
+    /// Where a loan of this process is.
+    ///
+    /// # Errors
+    /// [`Unknown::Loan`].
+    pub fn loan_state(&self, loan: LoanId) -> Result<LoanState, Error> {
+        let state =
+            loan.number_in(self.0.number).and_then(|number| self.0.processes.loans().state(number));
+        state.ok_or_else(|| Self::unknown("loan_state", loan))
+    }
+
+    /// Takes a loan that another process has offered, and maps it; what it holds is undefined. It is this process's
+    /// until [`Sharing::give_back_loan`], but the lender waits for it from when it asks on
+    /// ([`Sharing::wait_for_recall`]).
+    ///
+    /// # Errors
+    /// [`SharingRefusal::Handle`], [`SharingRefusal::NotTaken`], [`SharingRefusal::Unreachable`]; those of
+    /// [`Sharing::import`].
+    pub fn take_loan(&self, handle: &[u8]) -> Result<TakenLoan, Error> {
+        const CALL: &str = "take_loan";
+        let refused = |why| Error::Sharing { call: CALL, why };
+        let read = SentPieces::read_loan(handle).map_err(|why| refused(why.into()));
+        let ([number, offset, bytes], memory) = read?;
+        // Before it is mapped: no process maps what another one has.
+        let end = TakenEnd::ask(&memory, number)
+            .map_err(|error| refused(SharingRefusal::NotTaken { why: error.to_string() }))?;
+        let imported = memory.fetch(CALL).and_then(|pieces| {
+            let pieces: Vec<_> = pieces.iter().map(|(bytes, piece)| (*bytes, piece)).collect();
+            self.import(&pieces)
+        });
+        let (import, address) = imported.inspect_err(|_| end.say_back())?;
+        let number = self.0.processes.loans().add_borrowed(end, import.number);
+        let id = LoanId::new(self.0.number, number);
+        Ok(TakenLoan { id, address: address + offset, bytes })
+    }
+
+    fn borrowed(&self, loan: LoanId, call: &'static str) -> Result<Arc<Borrowed>, Error> {
+        let number = loan.number_in(self.0.number);
+        let found = number.and_then(|number| self.0.processes.loans().borrowed(number));
+        found.ok_or_else(|| Self::unknown(call, loan))
+    }
+
+    /// Whether this process has taken a loan by this engine and not given it back.
+    pub fn has_loan(&self, loan: LoanId) -> bool {
+        self.borrowed(loan, "has_loan").is_ok()
+    }
+
+    /// Whether the lender of a loan has asked for it, or has ended, after a wait of at most so long. A lender that has
+    /// ended waits for nothing, and the memory stays this process's until it gives it back. The lender's end is noticed
+    /// once all processes that it has forked have ended too, or run another program.
+    ///
+    /// # Errors
+    /// [`Unknown::Loan`].
+    pub fn wait_for_recall(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
+        Ok(self.borrowed(loan, "wait_for_recall")?.end().is_recalled(patience))
+    }
+
+    /// Gives a loan back. `wait` waits for all work that uses it, such as [`Engine::wait_for_device`]; no graph that
+    /// does may be launched any more.
+    ///
+    /// [`Engine::wait_for_device`]: crate::Engine::wait_for_device
+    ///
+    /// # Errors
+    /// Those of `wait`: the loan is this process's still. [`Unknown::Loan`]. Those of [`Sharing::close_import`]: it is
+    /// given back.
+    pub fn give_back_loan<E: From<Error>>(
+        &self,
+        loan: LoanId,
+        wait: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        const CALL: &str = "give_back_loan";
+        self.borrowed(loan, CALL)?;
+        wait()?;
+        let number = loan.number_in(self.0.number);
+        let taken = number.and_then(|number| self.0.processes.loans().remove_borrowed(number));
+        let taken = taken.ok_or_else(|| Self::unknown(CALL, loan))?;
+        let closed = self.close_import(ImportId { engine: self.0.number, number: taken.import() });
+        // The work is over in any case. A lender that has ended waits for nothing.
+        taken.end().say_back();
+        Ok(closed?)
+    }
+}
+
+/// A borrower that tests play, so that loans can be made without another process.
+#[doc(hidden)]
+impl<D: Driver> Sharing<'_, D> {
+    /// Has a block that was borrowed be a loan's.
+    pub fn played_loan(&self, block: BlockId) -> LoanId {
+        self.keep_for_loan(block).0
+    }
+
+    /// A process asks for a loan: whether it has it.
+    pub fn play_taking(&self, loan: LoanId) -> bool {
+        self.own(loan).is_some_and(|number| self.0.processes.loans().give(number, None))
+    }
+
+    /// The process that has a loan says that its work is done, or ends.
+    pub fn play_ending(&self, loan: LoanId) {
+        self.own(loan).into_iter().for_each(|number| self.0.processes.loans().end(number));
     }
 }

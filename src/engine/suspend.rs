@@ -583,6 +583,8 @@ impl<D: Driver> Locked<'_, D> {
         loss: Loss,
         call: &'static str,
     ) -> Result<bool, Error> {
+        // What is back need not be kept.
+        self.settle_loans();
         let row = self.state.pool(pool, call)?;
         let (heaps, given) = (row.all_heaps(), row.config().source.is_some());
         let mapped = self.driver.memory_support().granularity().is_some();

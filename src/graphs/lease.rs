@@ -10,6 +10,7 @@ use super::pool::Pool;
 use super::{Error, PoolRefusal, StreamRefusal, Unknown};
 use crate::driver::{AsStream, DriverError, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, GraphId};
+use crate::logging::tell_later;
 use crate::shown::shown;
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
@@ -131,10 +132,15 @@ impl<D: HostApi> Lease<D> {
             let why = StreamRefusal::PerDevice;
             return Err(Error::Stream { call: "launch", stream, why }.into());
         }
+        // Loans may be found to be back, which is told once the orders are released.
+        let mut told = None;
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for order in &orders {
             order.follow(launched)?;
-            order.follow_lent(launched)?;
+            if order.asks() {
+                told.get_or_insert_with(tell_later);
+                order.follow_lent(launched)?;
+            }
         }
         let mut marks = Marks { orders, launched, pending: true };
         let result = match self.poison.load(Ordering::Relaxed) {

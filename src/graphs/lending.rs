@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use super::memory::Memory;
 use super::order::Launched;
 use super::pool::Pool;
-use super::Error;
+use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::Lent;
+use crate::engine::{Lent, Loan};
 use crate::logging::{tell_later, Level, Range};
 use crate::shown::shown;
 
@@ -134,5 +134,46 @@ impl<D: HostApi> Pool<D> {
             _shown: self.engine().range(lends),
             thread: PhantomData,
         })
+    }
+
+    /// Lends another process of the device `bytes` of what graphs of the pool do not keep between launches, as
+    /// [`Pool::lend`] does for a stream of this one; that process takes the loan by its handle
+    /// ([`Sharing::take_loan`](crate::engine::Sharing::take_loan)). The lent block is that of `stream`, which does not
+    /// capture. Waits for the device, so that the launches so far have completed. Memory must be exportable
+    /// ([`Settings::exportable`](crate::Settings::exportable)).
+    ///
+    /// Until the loan is back no graph of the pool can be launched
+    /// ([`PoolRefusal::BlocksLent`](crate::PoolRefusal::BlocksLent)).
+    /// [`Sharing::offer_loan`](crate::engine::Sharing::offer_loan) says when that is, and for what the other process is
+    /// trusted.
+    ///
+    /// # Errors
+    /// [`PoolRefusal::NothingLent`] where the pool has no such place now;
+    /// [`Error::DeviceCaptures`] where something captures, which a wait would ruin; those of [`Pool::follow`],
+    /// [`HostCalls::lend`](crate::engine::HostCalls::lend) and
+    /// [`Sharing::offer_loan`](crate::engine::Sharing::offer_loan).
+    pub fn lend_to_process(&self, bytes: u64, stream: impl AsStream) -> Result<Loan, Error> {
+        const CALL: &str = "lend_to_process";
+        let _told = tell_later();
+        let (engine, pool) = (self.engine(), self.id());
+        let launched = Launched::on(engine.driver(), stream)?;
+        let order = self.order();
+        order.follow(launched)?;
+        let block = engine.host().lend(pool, bytes, launched.stream(), Lent::Temporary)?;
+        drop(order);
+        let nothing = || engine.refuse(pool, CALL, PoolRefusal::NothingLent { bytes });
+        let block = block.ok_or_else(nothing)?;
+        let offered = engine.sharing().offer_loan(block.id, || match engine.wait_for_device()? {
+            true => Ok(()),
+            false => Err(Error::DeviceCaptures { call: CALL }),
+        });
+        let loan = offered.inspect_err(|_| _ = engine.free(block.id))?;
+        engine.tell(Level::Debug, || {
+            format!(
+                "{} lends {bytes} bytes of its graphs' memory to another process",
+                engine.label(pool)
+            )
+        });
+        Ok(loan)
     }
 }

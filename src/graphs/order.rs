@@ -138,17 +138,19 @@ impl<D: HostApi> Order<D> {
         self.launches
     }
 
+    /// Whether the next launch has anything to ask of the engine.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Relaxed)
+    }
+
     /// Makes a launch on `stream` come after all work on memory that was lent.
     pub(super) fn follow_lent(&self, stream: Launched) -> Result<(), Error> {
-        match self.asks.load(Ordering::Relaxed) {
-            true => self.engine.host().follow_lent(self.pool, stream.stream),
-            false => Ok(()),
-        }
+        self.engine.host().follow_lent(self.pool, stream.stream)
     }
 
     /// A launch that was marked came after all work on memory that was lent: so will those after it.
     pub(super) fn forget_lent(&self) {
-        if self.asks.load(Ordering::Relaxed) {
+        if self.asks() {
             // Where the engine cannot be asked, the next launch comes after the same once more.
             let _ = self.engine.host().forget_borrowers(self.pool);
         }

@@ -10,7 +10,7 @@ use regraph::driver::{
 };
 use regraph::engine::{
     Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, PoolRefusal, Shared,
-    SharedPiece, Unknown, WhyNotShared,
+    SharedPiece, SharingRefusal, Unknown, WhyNotShared,
 };
 use regraph::regions::{Regions, Tags};
 use regraph::settings::{PlanChoice, Settings};
@@ -164,7 +164,13 @@ fn memory_that_was_not_made_for_it_is_refused() {
     let [s] = b.streams();
     let block = b.allocate(s);
     let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(error, Error::NotShared { why: WhyNotShared::NotExportable, .. }));
+    assert!(matches!(
+        error,
+        Error::Sharing {
+            why: SharingRefusal::NotShared { why: WhyNotShared::NotExportable, .. },
+            ..
+        }
+    ));
     assert!(error.to_string().contains("exportable:True"), "{error}");
     assert_eq!(b.driver.calls(Call::Export), 0);
 }
@@ -189,7 +195,10 @@ fn memory_of_a_source_of_the_host_s_is_refused() {
     let pool = b.engine.create_pool(PoolConfig::default().source(Arc::new(OneRange)));
     let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
     let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(error, Error::NotShared { why: WhyNotShared::FromSource, .. }));
+    assert!(matches!(
+        error,
+        Error::Sharing { why: SharingRefusal::NotShared { why: WhyNotShared::FromSource, .. }, .. }
+    ));
     // Nor is it opened to other devices: the source does that.
     b.driver.add_device(SimConfig::default());
     let calls = b.driver.calls(Call::SetAccess);
@@ -211,7 +220,10 @@ fn suspended_memory_is_refused_and_new_memory_is_another() {
     assert!(export.upgrade().is_none(), "or the memory would not go");
     assert_eq!(b.driver.used_bytes(), 0);
     let error = b.engine.sharing().share(block.id).unwrap_err();
-    assert!(matches!(error, Error::NotShared { why: WhyNotShared::Suspended, .. }));
+    assert!(matches!(
+        error,
+        Error::Sharing { why: SharingRefusal::NotShared { why: WhyNotShared::Suspended, .. }, .. }
+    ));
     b.engine.host().resume_pool(b.pool).unwrap();
     let (_, after) = pieces(&b, block);
     assert_ne!(after[0].export.serial(), serial);
@@ -225,7 +237,13 @@ fn memory_that_comes_at_the_end_of_a_capture_is_refused() {
     let capture = b.begin(s);
     let block = b.allocate(s);
     let refused = |error: Error| {
-        assert!(matches!(error, Error::NotShared { why: WhyNotShared::Planned, .. }));
+        assert!(matches!(
+            error,
+            Error::Sharing {
+                why: SharingRefusal::NotShared { why: WhyNotShared::Planned, .. },
+                ..
+            }
+        ));
         assert!(error.to_string().contains("plan:none"), "{error}");
     };
     refused(b.engine.sharing().share(block.id).unwrap_err());

@@ -13,6 +13,7 @@ use super::other_process::{is_other_process, words, OtherProcess};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, host_with, Host};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport};
+use regraph::engine::SharingRefusal;
 use regraph::engine::{self, Config, WhyNotShared};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_plugin::{Error, HandleError, Plugin, Shared};
@@ -126,7 +127,10 @@ fn what_has_gone_is_not_opened() {
     let others: Vec<_> = (0..64).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
     let (again, new) = ours.two_pieces();
     let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
-    let Error::Unreachable { by_number, by_socket, process } = &error else { panic!("{error}") };
+    let Error::Engine(engine::Error::Sharing { why, .. }) = &error else { panic!("{error}") };
+    let SharingRefusal::Unreachable { by_number, by_socket, process } = why else {
+        panic!("{error}")
+    };
     assert_eq!(*process, std::process::id());
     assert!(by_socket.contains("given the memory back"), "{by_socket}");
     let allowed = !by_number.contains("os error");
@@ -143,12 +147,27 @@ fn a_sender_that_has_ended_is_not_reached() {
     let (_, shared) = ours.two_pieces();
     drop(ours);
     let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Engine(engine::Error::Sharing { why: SharingRefusal::Unreachable { .. }, .. })
+        ),
+        "{error}"
+    );
     // Another process has the number by now.
     let mut other = shared.handle;
     other[PROCESS..PROCESS + 4].copy_from_slice(&1u32.to_le_bytes());
     let error = theirs.plugin.open_shared(0, &other).unwrap_err();
-    assert!(matches!(error, Error::Unreachable { process: 1, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Engine(engine::Error::Sharing {
+                why: SharingRefusal::Unreachable { process: 1, .. },
+                ..
+            })
+        ),
+        "{error}"
+    );
     assert_eq!(theirs.driver.calls(Call::Import), 0);
 }
 
@@ -157,7 +176,9 @@ fn damaged_handles_are_refused() {
     let [ours, theirs] = two();
     let (_, Shared { handle, .. }) = ours.two_pieces();
     let error = |bytes: &[u8]| match theirs.plugin.open_shared(0, bytes) {
-        Err(Error::Handle(error)) => error,
+        Err(Error::Engine(engine::Error::Sharing {
+            why: SharingRefusal::Handle(error), ..
+        })) => error,
         other => panic!("{other:?}"),
     };
     for length in 0..handle.len() {
@@ -186,7 +207,16 @@ fn damaged_handles_are_refused() {
     // Whole and wrong: another secret, other serials, another size.
     for wrong in [with(SECRET, &[0; 16]), with(PIECES + 8, &[0xff; 8])] {
         let error = theirs.plugin.open_shared(0, &wrong).unwrap_err();
-        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Engine(engine::Error::Sharing {
+                    why: SharingRefusal::Unreachable { .. },
+                    ..
+                })
+            ),
+            "{error}"
+        );
     }
     let size = with(PIECES, &(6 * MIB).to_le_bytes());
     let error = theirs.plugin.open_shared(0, &size).unwrap_err();
@@ -232,10 +262,28 @@ fn whole_allocations_have_handles_of_pytorchs() {
     assert!(behind(opened.address).is_none());
     let error = |bytes: &[u8]| theirs.plugin.open_shared(0, bytes).unwrap_err();
     let expandable = error(&[b"\x02e", &handle[2..]].concat());
-    assert!(matches!(expandable, Error::Handle(HandleError::Expandable)));
+    assert!(matches!(
+        expandable,
+        Error::Engine(engine::Error::Sharing {
+            why: SharingRefusal::Handle(HandleError::Expandable),
+            ..
+        })
+    ));
     assert!(expandable.to_string().contains("expandable_segments:False"), "{expandable}");
-    assert!(matches!(error(b"\x02c123"), Error::Handle(HandleError::Damaged(_))));
-    assert!(matches!(error(b"\x04c"), Error::Handle(HandleError::Unknown)));
+    assert!(matches!(
+        error(b"\x02c123"),
+        Error::Engine(engine::Error::Sharing {
+            why: SharingRefusal::Handle(HandleError::Damaged(_)),
+            ..
+        })
+    ));
+    assert!(matches!(
+        error(b"\x04c"),
+        Error::Engine(engine::Error::Sharing {
+            why: SharingRefusal::Handle(HandleError::Unknown),
+            ..
+        })
+    ));
     ours.plugin.free(block, 0).unwrap();
 }
 
@@ -247,7 +295,7 @@ fn what_cannot_be_shared_says_why() {
     let error = ours.plugin.share(block).unwrap_err();
     let why = WhyNotShared::NotExportable;
     assert!(
-        matches!(&error, Error::Engine(engine::Error::NotShared { why: it, .. }) if *it == why),
+        matches!(&error, Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotShared { why: it, .. }, .. }) if *it == why),
         "{error}"
     );
     let inside = ours.plugin.share(block + 512).unwrap_err();
@@ -399,7 +447,16 @@ fn a_sender_that_does_not_answer_delays_no_other_handle() {
         assert!(!waiting.is_finished(), "the other handle was waited for");
         drop(question);
         let error = waiting.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Engine(engine::Error::Sharing {
+                    why: SharingRefusal::Unreachable { .. },
+                    ..
+                })
+            ),
+            "{error}"
+        );
     });
     ours.give_back(blocks);
     assert_eq!(ours.driver.used_bytes(), 0);

@@ -11,7 +11,9 @@ use crate::plugin::host::{host_on, Host};
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{self, Config};
+use regraph::engine::{self, Config, PoolConfig};
+use regraph::engine::{CheckpointRefusal, SharingRefusal, Unknown};
+use regraph::{Engine, Pool};
 use regraph_plugin::{Error, HandleError, Loan, LoanId, LoanState, PoolKey, TakenLoan};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -113,6 +115,10 @@ fn work(host: &Host, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]
     host.driver.launch(stream, Work { inputs, outputs, ..Work::default() }, false).unwrap();
 }
 
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Engine(engine::Error::Unknown { what: Unknown::Loan(_), .. }))
+}
+
 fn lender() -> (Arc<SimDriver>, Lender) {
     let driver = device();
     (Arc::clone(&driver), Lender::on(&driver))
@@ -185,7 +191,17 @@ fn checkpoints_and_loans_of_a_pool_exclude_each_other() {
     let loan = ours.lend(BYTES).unwrap();
     let (theirs, taken) = borrower(&driver, &loan);
     let refused = ours.host.plugin.checkpoint(0, POOL).unwrap_err();
-    assert!(matches!(refused, Error::OnLoan { call: "checkpoint", key: POOL }), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            Error::Engine(engine::Error::Checkpoint {
+                call: "checkpoint",
+                why: CheckpointRefusal::OnLoan,
+                ..
+            })
+        ),
+        "{refused}"
+    );
     ours.gets_back(&loan, &theirs, taken);
     ours.host.plugin.checkpoint(0, POOL).unwrap();
     let refused = ours.lend(BYTES).unwrap_err();
@@ -216,15 +232,30 @@ fn launches_are_held_back_where_graphs_may_be_launched_unseen_since() {
     ours.sound();
 }
 
-/// By its address, at which another block lies when the loan comes back.
+/// What is lent to a process is no block of the host's, which could free it by its address.
 #[test]
-fn a_block_that_its_host_has_freed_is_freed_once() {
+fn a_loan_ends_by_no_free_of_its_host() {
     let (_, ours) = lender();
     let loan = ours.lend(BYTES).unwrap();
-    ours.host.free(ours.temporary);
-    let another = ours.lend(BYTES).unwrap();
+    let refused = ours.host.plugin.free(ours.temporary, 0).unwrap_err();
+    assert!(matches!(refused, Error::UnknownAddress { .. }), "{refused}");
+    assert_eq!(ours.lent(), BYTES);
+    assert!(ours.is_held_back());
     assert!(ours.recall(&loan, Duration::ZERO));
-    assert_eq!(ours.lent(), BYTES, "the other one is lent still");
+    ours.sound();
+}
+
+/// Another block lies there by then.
+#[test]
+fn a_loan_that_is_back_frees_its_own_block_alone() {
+    let (_, ours) = lender();
+    let [loan, beside] = [(); 2].map(|()| ours.lend(BYTES / 2).unwrap());
+    assert!(ours.recall(&loan, Duration::ZERO));
+    assert_eq!(ours.lent(), BYTES / 2, "the one beside it is lent still");
+    let another = ours.lend(BYTES / 2).unwrap();
+    assert!(ours.recall(&loan, Duration::ZERO));
+    assert_eq!(ours.lent(), BYTES, "so is the one in its place");
+    assert!(ours.recall(&beside, Duration::ZERO));
     assert!(ours.is_held_back());
     assert!(ours.recall(&another, Duration::ZERO));
     ours.sound();
@@ -271,13 +302,13 @@ fn a_borrower_is_asked_and_gives_back() {
     });
     ours.sound();
     let gone = theirs.plugin.give_back_loan(taken.id).unwrap_err();
-    assert!(matches!(gone, Error::UnknownLoan { call: "give_back_loan" }), "{gone}");
+    assert!(is_unknown(&gone), "{gone}");
     assert!(theirs.plugin.wait_for_recall(taken.id, SHORT).is_err());
     assert!(ours.recall(&loan, Duration::ZERO), "it is back for good");
-    let never = LoanId::from_number(99);
-    assert!(matches!(ours.host.plugin.loan_state(never), Err(Error::UnknownLoan { .. })));
+    let never = LoanId::from_bits([loan.id.bits()[0], 99]);
+    assert!(is_unknown(&ours.host.plugin.loan_state(never).unwrap_err()));
     let refused = ours.host.plugin.recall_loan(never, LONG);
-    assert!(matches!(refused, Err(Error::UnknownLoan { .. })));
+    assert!(is_unknown(&refused.unwrap_err()));
 }
 
 /// Work of another process waits for no stream of this one.
@@ -342,7 +373,13 @@ fn a_loan_is_taken_once_and_not_after_it_was_called_back() {
     let (theirs, taken) = borrower(&driver, &loan);
     let not_taken = |host: &Host| {
         let error = host.plugin.take_loan(0, &loan.handle).unwrap_err();
-        assert!(matches!(error, Error::NotTaken { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotTaken { .. }, .. })
+            ),
+            "{error}"
+        );
         assert!(error.to_string().contains("another process has taken it"), "{error}");
     };
     let third = host_on(&driver, exportable());
@@ -363,9 +400,11 @@ fn two_loans_of_a_pool_hold_launches_back_together() {
     let (driver, ours) = lender();
     let [one, two] = [(); 2].map(|()| ours.lend(BYTES / 2).unwrap());
     let (theirs, first) = borrower(&driver, &one);
-    // The same process has both, on the same pieces of memory.
+    // The same process has both.
     let second = theirs.plugin.take_loan(0, &two.handle).unwrap();
-    assert_eq!(second.address.abs_diff(first.address), BYTES / 2);
+    let halves = [first, second].map(|half| driver.behind(half.address, BYTES / 2).unwrap());
+    let of_graph = [0, BYTES / 2].map(|at| driver.behind(ours.temporary + at, BYTES / 2).unwrap());
+    assert!(halves == of_graph || [halves[1].clone(), halves[0].clone()] == of_graph);
     ours.gets_back(&one, &theirs, first);
     assert_eq!(ours.lent(), BYTES / 2);
     assert!(ours.is_held_back());
@@ -397,7 +436,13 @@ fn a_lender_that_goes_is_noticed_and_the_memory_stays() {
     theirs.plugin.give_back_loan(taken.id).unwrap();
     assert_eq!(driver.behind(taken.address, BYTES), None);
     let error = theirs.plugin.take_loan(0, &loan.handle).unwrap_err();
-    assert!(matches!(error, Error::NotTaken { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotTaken { .. }, .. })
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -457,8 +502,10 @@ fn handles_that_name_no_loan_are_refused() {
     let loan = ours.lend(BYTES).unwrap();
     let theirs = host_on(&driver, exportable());
     let refused = |handle: &[u8]| match theirs.plugin.take_loan(0, handle).unwrap_err() {
-        Error::Handle(why) => why,
-        Error::NotTaken { .. } => HandleError::NoLoan,
+        Error::Engine(engine::Error::Sharing { why: SharingRefusal::Handle(why), .. }) => why,
+        Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotTaken { .. }, .. }) => {
+            HandleError::NoLoan
+        }
         error => panic!("{error}"),
     };
     let shared = ours.host.plugin.share(ours.output).unwrap();
@@ -480,7 +527,16 @@ fn handles_that_name_no_loan_are_refused() {
     assert_eq!(refused(&handle), HandleError::NoLoan);
     // No handle of a loan names memory for others to map.
     let error = theirs.plugin.open_shared(0, &loan.handle).unwrap_err();
-    assert!(matches!(error, Error::Handle(HandleError::Unknown)), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Engine(engine::Error::Sharing {
+                why: SharingRefusal::Handle(HandleError::Unknown),
+                ..
+            })
+        ),
+        "{error}"
+    );
     let taken = theirs.plugin.take_loan(0, &loan.handle).unwrap();
     ours.gets_back(&loan, &theirs, taken);
     ours.sound();
@@ -498,7 +554,13 @@ fn what_cannot_be_lent_says_why_and_is_freed() {
     let driver = device();
     let ours = Lender::of(host_on(&driver, Config::default()));
     let error = ours.lend(BYTES).unwrap_err();
-    assert!(matches!(error, Error::Engine(engine::Error::NotShared { .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Engine(engine::Error::Sharing { why: SharingRefusal::NotShared { .. }, .. })
+        ),
+        "{error}"
+    );
     assert_eq!(ours.lent(), 0);
     ours.sound();
     // Memory that is allocated whole.
@@ -581,4 +643,55 @@ fn a_pool_sleeps_while_another_process_has_its_memory() {
     work(&theirs, stream, &[at(taken.address, BYTES, 9)], &[]);
     ours.gets_back(&loan, &theirs, taken);
     ours.sound();
+}
+
+/// Pools that order their launches lend as plug-ins do.
+#[test]
+fn a_pool_lends_to_a_process_without_a_plug_in() {
+    let driver = device();
+    let engine_of = || Arc::new(Engine::new(Arc::clone(&driver), exportable()));
+    let (ours, theirs) = (engine_of(), engine_of());
+    let pool = Pool::new(&ours, PoolConfig::default());
+    let stream = driver.create_stream().unwrap();
+    let (graph, (temporary, _output)) = ours
+        .capture(stream, &pool, CaptureMode::Relaxed, |capture| {
+            let [temporary, output] =
+                [BYTES, MIB].map(|bytes| capture.allocate(bytes, stream).unwrap());
+            let written = [at(temporary.address(), BYTES, 1)];
+            driver.launch(stream, Work { outputs: &written, ..Work::default() }, false)?;
+            Ok::<_, engine::Error>((temporary.address(), output))
+        })
+        .unwrap();
+    let lending = ours.sharing();
+    let checkpoint = ours.host().checkpoint(pool.id()).unwrap();
+    for killed in [false, true] {
+        graph.launch(stream).unwrap();
+        let behind = driver.record(stream).unwrap();
+        let loan = pool.lend_to_process(BYTES, stream).unwrap();
+        assert!(driver.is_complete(behind).unwrap(), "another process waits for no stream");
+        let taken = theirs.sharing().take_loan(&loan.handle).unwrap();
+        assert_eq!(driver.behind(taken.address, BYTES), driver.behind(temporary, BYTES));
+        let refused = graph.launch(stream).unwrap_err();
+        let engine::Error::Pool { why, .. } = &refused else { panic!("{refused}") };
+        assert!(matches!(why, engine::PoolRefusal::BlocksLent { .. }), "{refused}");
+        let refused = pool.lend_to_process(BYTES, stream).unwrap_err();
+        let engine::Error::Pool { why, .. } = &refused else { panic!("{refused}") };
+        assert!(matches!(why, engine::PoolRefusal::NothingLent { bytes: BYTES }), "{refused}");
+        // The block would end under the other process.
+        let refused = ours.host().restore(pool.id(), &checkpoint).unwrap_err();
+        let engine::Error::Checkpoint { why, .. } = &refused else { panic!("{refused}") };
+        assert!(matches!(why, CheckpointRefusal::OnLoan), "{refused}");
+        assert!(!lending.recall_loan(loan.id, SHORT).unwrap());
+        if killed {
+            lending.play_ending(loan.id);
+        } else {
+            let wait = || theirs.wait_for_device().map(drop);
+            theirs.sharing().give_back_loan(taken.id, wait).unwrap();
+            assert!(lending.recall_loan(loan.id, LONG).unwrap());
+        }
+        graph.launch(stream).unwrap();
+        assert_eq!(pool.statistics().unwrap().lent, 0);
+    }
+    ours.host().restore(pool.id(), &checkpoint).unwrap();
+    driver.complete_all_checked().unwrap();
 }

@@ -14,7 +14,7 @@ using namespace regraph;
 template <class T>
 constexpr bool moves_only = !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
                             std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>;
-static_assert(moves_only<pool> && moves_only<block> && moves_only<capture> && moves_only<graph>);
+static_assert(moves_only<loan> && moves_only<taken_loan> && moves_only<pool> && moves_only<block> && moves_only<capture> && moves_only<graph>);
 
 // The call throws an error with this code.
 template <class Call>
@@ -368,6 +368,43 @@ static void estimates() {
     CHECK(live_bytes(p) == 12 * MIB);
 }
 
+#ifdef __linux__
+static void loans() {
+    config choices;
+    choices.settings("exportable:True");
+    const auto ours = engine::sim(64 * MIB, choices), theirs = engine::sim(64 * MIB, choices);
+    const auto a = stream_of(ours);
+    pool p(ours);
+    graph g = p.record(a, [&](capture &c) {
+        auto temporary = c.allocate(4 * MIB, a);
+        kernel(ours, a);
+    });
+    {
+        auto lent = p.lend(2 * MIB, a);
+        CHECK(lent.bytes() == 2 * MIB && lent.state() == REGRAPH_LOAN_OFFERED && p.lent_bytes() == 2 * MIB);
+        throws(REGRAPH_ERROR_NOTHING_LENT, [&] { p.lend(4 * MIB, a); });
+        throws(REGRAPH_ERROR_BLOCKS_LENT, [&] { g.launch(a); });
+        taken_loan taken(theirs, lent.handle(), lent.handle_bytes());
+        throws(REGRAPH_ERROR_NOT_TAKEN, [&] { taken_loan(theirs, lent.handle(), lent.handle_bytes()); });
+        CHECK(taken.bytes() == 2 * MIB && taken.address() % 512 == 0 && taken.data() != nullptr);
+        CHECK(!taken.wait_for_recall(0) && !lent.recall(0) && taken.wait_for_recall(60000));
+        taken_loan moved = std::move(taken);
+        moved.give_back();
+        CHECK(lent.recall(60000) && lent.state() == REGRAPH_LOAN_BACK);
+        // What is destroyed is given back, and asked for where it is the lender's.
+        loan second = p.lend(4 * MIB, a);
+        lent = std::move(second);
+        taken_loan(theirs, lent.handle(), lent.handle_bytes());
+        CHECK(lent.recall(60000));
+        lent = p.lend(4 * MIB, a);
+        CHECK(p.lent_bytes() == 4 * MIB);
+    }
+    CHECK(p.lent_bytes() == 0);
+    g.launch(a);
+    p.synchronize();
+}
+#endif
+
 int main() {
     what_there_is();
     regions_sleep_and_wake();
@@ -377,6 +414,9 @@ int main() {
     an_exception_in_a_capture();
     lifetimes();
     estimates();
+#ifdef __linux__
+    loans();
+#endif
     std::printf("%d checks\n", checks);
     return 0;
 }

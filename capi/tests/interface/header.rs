@@ -21,6 +21,7 @@ const SOURCES: &[&str] = &[
     "learning",
     "estimates",
     "graphs",
+    "loans",
     "regions",
     "explain",
     "statistics",

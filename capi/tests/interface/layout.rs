@@ -29,6 +29,9 @@ layouts! {
     regraph_block { id, address, bytes }
     regraph_plan_options { max_mappings, max_piece_bytes, max_share_percent, pool_graphs }
     regraph_graph_id {  }
+    regraph_loan_id {  }
+    regraph_loan { id, bytes, handle, handle_bytes }
+    regraph_taken_loan { id, address, bytes }
     regraph_capture_report { capture, graph, nodes, blocks, dependency_queries, late_uses, verified, planned_bytes, planned_new_bytes, planned_minimum_bytes, mappings, layout_blocks, layout_followed, plan_share_percent, mappings_within_share }
     regraph_needs { pool_bytes, executable_bytes, most_pool_bytes, most_executable_bytes }
     regraph_executable_figures { graphs, graph_nodes, graph_bytes, executables, nodes, bytes, measured, counted, made, updates, evicted, refused }

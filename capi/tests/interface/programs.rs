@@ -53,7 +53,7 @@ fn files_are_whole(folder: &Path) {
 #[test]
 fn the_walk_leaves_no_call_out() {
     let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
-    let walk = ["tests/c/walk.c", "tests/c/graphs.c", "tests/c/regions.c"]
+    let walk = ["tests/c/walk.c", "tests/c/graphs.c", "tests/c/loans.c", "tests/c/regions.c"]
         .map(|path| std::fs::read_to_string(source(path)).unwrap())
         .concat();
     let calls = header.lines().filter(|line| !line.trim_start().starts_with('*'));
@@ -82,6 +82,13 @@ fn a_process_that_forks_goes_on() {
 #[test]
 fn graphs_and_the_order_of_their_launches() {
     let (printed, _) = build_and_run(Language::C99, &source("tests/c/graphs.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn loans_between_processes() {
+    let (printed, _) = build_and_run(Language::C99, &source("tests/c/loans.c"), Linked::Shared);
     assert!(printed.ends_with(" checks\n"), "{printed}");
 }
 

@@ -36,8 +36,6 @@ impl<D: Transfer> Plugin<D> {
         ended_graph: Option<EndedGraph>,
     ) -> Result<u64, Error> {
         set_beginning(false);
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         // What waits for the device holds one of them, and must not meet a capture that has just begun.

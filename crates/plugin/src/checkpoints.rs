@@ -25,19 +25,15 @@ impl<D: Transfer> Plugin<D> {
     /// map ahead, which moves memory. See [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint).
     ///
     /// # Errors
-    /// [`Error::UnknownPool`]; [`Error::OnLoan`], since going back would end the loan's block; those of
-    /// [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a pool with a capture that got its memory
-    /// at its end among them.
+    /// [`Error::UnknownPool`]; those of [`HostCalls::checkpoint`](regraph::engine::HostCalls::checkpoint), for a pool with
+    /// a capture that got its memory at its end, or with a loan to another process, among them.
     pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
         const CALL: &str = "checkpoint";
         let pool = self.settled_pool(device, key, CALL)?;
-        let number = device;
         let device = self.device(device)?;
         let _told = tell_later();
         // A restoration ends all blocks of the pool: none is lent to another process from now on.
         let _begins = device.begins_captures();
-        #[cfg(target_os = "linux")]
-        self.require_no_loan(number, key, CALL)?;
         let checkpoint = device.engine.host().checkpoint(pool)?;
         if let Some(private) = device.pools().private.get_mut(&key) {
             private.checkpointed = true;
@@ -91,8 +87,6 @@ impl<D: Transfer> Plugin<D> {
 
     /// A pool by its name, once captures into it are ended whose end the host has not told.
     fn settled_pool(&self, device: u32, key: PoolKey, call: &'static str) -> Result<PoolId, Error> {
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         let device = self.device(device)?;
         let mut pools = device.pools();
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{HandleError, PoolKey};
+use super::PoolKey;
 use regraph::driver::{CaptureId, DriverError};
 use regraph::engine::{self, OutOfMemory};
 
@@ -68,30 +68,6 @@ pub enum Error {
         /// The capture.
         capture: CaptureId,
     },
-    /// A handle names no memory that could be opened.
-    #[error("open_shared: {0}")]
-    Handle(#[from] HandleError),
-    /// The memory that a handle names could not be had from its process.
-    #[error(
-        "open_shared: the memory of process {process} cannot be had: {by_number} (pidfd_getfd); \
-         {by_socket} (its socket). The sending process must be alive and keep the memory until it is \
-         opened, run as the same user, and share a process namespace (with ptrace allowed) or a network \
-         namespace with this one"
-    )]
-    Unreachable {
-        /// The sender.
-        process: u32,
-        /// Why its descriptors cannot be copied.
-        by_number: String,
-        /// Why it does not send them.
-        by_socket: String,
-    },
-    /// Memory cannot be offered to other processes.
-    #[error("share: {why}")]
-    NotOffered {
-        /// Why.
-        why: String,
-    },
     /// The graphs of a pool have nothing to lend another process.
     #[error(
         "lend_to_process: pool ({}, {}) lends no {bytes} bytes now: its graphs leave none in one place between their \
@@ -104,29 +80,6 @@ pub enum Error {
         key: PoolKey,
         /// What was asked for.
         bytes: u64,
-    },
-    /// A loan of another process cannot be had.
-    #[error("take_loan: {why}")]
-    NotTaken {
-        /// Why.
-        why: String,
-    },
-    /// Another process has a loan of a pool.
-    #[error(
-        "{call}: a loan of pool ({}, {}) to another process is not over; call it back first (recall_loan)",
-        .key.0, .key.1
-    )]
-    OnLoan {
-        /// The plug-in's call.
-        call: &'static str,
-        /// The pool's name.
-        key: PoolKey,
-    },
-    /// There is no loan of this name.
-    #[error("{call}: there is no such loan; was it given back before?")]
-    UnknownLoan {
-        /// The plug-in's call.
-        call: &'static str,
     },
     /// Nothing that was opened has this name.
     #[error("close_shared: nothing is open under this name; was it closed before?")]

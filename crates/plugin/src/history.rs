@@ -121,14 +121,6 @@ impl<D: Transfer> Device<D> {
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });
     }
 
-    /// Enters a block that a pool has lent to another process, and tells of it where someone watches.
-    pub(super) fn enter_lent(&self, block: &Block, bytes: u64, stream: StreamHandle, key: PoolKey) {
-        match self.watch.is_on() {
-            true => self.enter_watched(block, bytes, stream, key),
-            false => self.blocks.insert(block),
-        }
-    }
-
     /// Hands out a block at an address while someone watches; false where there is none to be had.
     #[cold]
     pub(super) fn allocate_at_watched(

@@ -152,8 +152,6 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`engine::PoolRefusal::Suspended`] where the pool sleeps on any device: the graph must not be launched.
     pub fn begin_launch(&self, key: PoolKey, call: &'static str) -> Result<Launch<'_, D>, Error> {
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         // First: what is found to be awake, and to lend nothing, stays so until it is counted out.
         let counted = self.under_way.begin(key);
         let mut launch = Launch { plugin: self, counted, lends: None, stream: None };

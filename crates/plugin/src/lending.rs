@@ -141,8 +141,6 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn begin_borrowing(&self, device: u32, key: PoolKey, lent: Lent) -> Result<u64, Error> {
         const CALL: &str = "begin_borrowing";
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         // A graph does not say on which device it is launched, only of which pool it is.
         let named = self.devices().filter(|it| it.pools().private.contains_key(&key)).count();
         let device = self.device(device)?;
@@ -200,8 +198,6 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn lent_bytes(&self, device: u32, key: PoolKey) -> Result<u64, Error> {
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         let device = self.device(device)?;
         let pool = device.pools().private.get(&key).map(|private| private.pool);
         let pool = pool.ok_or(Error::UnknownPool { call: "lent_bytes", key })?;
@@ -215,8 +211,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`engine::PoolRefusal::BlocksLent`]; [`engine::Error::DeviceCaptures`], where a wait would ruin a capture:
     /// no graph may be launched so.
     pub fn launches_elsewhere(&self, key: PoolKey) -> Result<(), Error> {
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
+        let _told = tell_later();
         for device in self.devices() {
             let mut pools = device.pools();
             let Some(private) = pools.private.get_mut(&key) else { continue };
@@ -243,6 +238,7 @@ impl<D: Transfer> Device<D> {
         lent: Lent,
         (bytes, stream): (u64, StreamHandle),
     ) -> Result<Option<Block>, Error> {
+        let _told = tell_later();
         // Held until the block is there: a launch that begins meanwhile is refused, or comes after it.
         let mut pools = self.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(None) };

@@ -52,12 +52,11 @@ pub use history::{LiveBlock, FIGURES};
 pub use hosts::HostLock;
 pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
+pub use regraph::engine::{HandleError, Loan, LoanId, LoanState, TakenLoan};
 pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
 pub use settings::{of_hosts, Overlay};
-pub use sharing::{HandleError, Opened, OpenedId, Shared};
-#[cfg(target_os = "linux")]
-pub use sharing::{Loan, LoanId, LoanState, TakenLoan};
+pub use sharing::{Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
@@ -213,8 +212,6 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// Those of [`HostCalls::empty_cache_waiting`](regraph::engine::HostCalls::empty_cache_waiting).
     pub fn empty_cache(&self) -> Result<(), Error> {
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         self.unmap_closed();
         for device in self.devices() {
             let _returned = device.returned.at_end();

@@ -313,9 +313,6 @@ impl<D: Transfer> Plugin<D> {
         let call = if wait { "sleep" } else { "try_sleep" };
         let _told = tell_later();
         self.known_regions(tags, call)?;
-        // What is back need not be kept.
-        #[cfg(target_os = "linux")]
-        self.settle_loans();
         let _turn = self.under_way.turn(wait).ok_or(Error::Launching { call })?;
         let none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
         // First: a device that is made meanwhile has them asleep.

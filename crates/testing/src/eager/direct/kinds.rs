@@ -128,7 +128,7 @@ impl World<Direct> {
         let (offset, pieces) = match self.host.engine.sharing().share(id) {
             Ok(Shared::Pieces { offset, pieces }) => (offset, pieces),
             // By the driver's own name of it, which is the plug-in's to use.
-            Ok(_) | Err(Error::NotShared { .. }) => return,
+            Ok(_) | Err(Error::Sharing { .. }) => return,
             Err(error) => return self.excuse(&error),
         };
         assert!(!self.host.kinds[self.blocks[block].pool].given, "the source alone may share it");

@@ -17,7 +17,7 @@ impl World<Named> {
         }
         let shared = match self.host.plugin.share(block.address) {
             Ok(shared) => shared,
-            Err(Error::Engine(engine::Error::NotShared { .. })) => return,
+            Err(Error::Engine(engine::Error::Sharing { .. })) => return,
             Err(error) => return self.excuse(&error),
         };
         match self.host.plugin.open_shared(0, &shared.handle) {

@@ -69,7 +69,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "handle-waits",
         rule: "Memory of other processes is unmapped behind all work of all devices.",
-        file: "crates/plugin/src/sharing/mod.rs",
+        file: "crates/plugin/src/sharing.rs",
         edits: &[("devices.iter().any(|device| device.engine.driver().synchronize().is_err())", "true")],
         test: "sharing::handles::a_handle_is_opened_once_and_unmapped_with_its_last_user",
     },

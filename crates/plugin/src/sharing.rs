@@ -7,26 +7,17 @@
 //! What its last user has closed is unmapped after a wait for the devices, which captures forbid: if
 //! something captures, it stays mapped, and goes with a later call.
 
-#[cfg(target_os = "linux")]
-mod fetch;
-mod handle;
-#[cfg(target_os = "linux")]
-mod loans;
-#[cfg(target_os = "linux")]
-mod offer;
-
 use std::collections::BTreeMap;
-#[cfg(target_os = "linux")]
-use std::sync::Arc;
+use std::time::Duration;
 
-pub use handle::HandleError;
-use handle::{Handle, Piece, Sender};
-#[cfg(target_os = "linux")]
-pub use loans::{Loan, LoanId, LoanState, TakenLoan};
-use regraph::driver::{AllocationName, Descriptor, Transfer};
-use regraph::engine::{self, ImportId, SharedPiece};
+use regraph::driver::{AllocationName, Descriptor, StreamHandle, Transfer};
+use regraph::engine::TakenLoan;
+use regraph::engine::{self, Handle, ImportId, Lent, Loan, LoanId, LoanState, SharingRefusal};
 use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::{tell_later, Level};
 
+use super::pools::{PoolKey, Private};
+use super::watch::Watched;
 use super::{Device, Error, Plugin};
 
 /// What other processes need to map a block.
@@ -79,23 +70,13 @@ struct Entry {
     users: usize,
 }
 
-/// What a process shares, and what it has of others.
-pub(super) struct Sharing {
-    #[cfg(target_os = "linux")]
-    offers: Mutex<Option<offer::Offers>>,
-    /// To other processes.
-    #[cfg(target_os = "linux")]
-    loans: Arc<loans::Loans>,
-    opened: Mutex<Table>,
-}
+/// What a process has of others.
+pub(super) struct Sharing(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     /// By device, and by the handle in one form.
     entries: BTreeMap<(u32, Vec<u8>), Entry>,
-    /// Loans of other processes, by their numbers here.
-    #[cfg(target_os = "linux")]
-    taken: BTreeMap<u64, Arc<loans::Taken>>,
     named: u64,
 }
 
@@ -110,85 +91,17 @@ impl Table {
 
 impl Sharing {
     pub(super) fn new() -> Self {
-        Self {
-            #[cfg(target_os = "linux")]
-            offers: Mutex::new(Rank::Offers, None),
-            #[cfg(target_os = "linux")]
-            loans: Arc::new(loans::Loans::new()),
-            opened: Mutex::new(Rank::Opened, Table::default()),
-        }
+        Self(Mutex::new(Rank::Opened, Table::default()))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.opened.lock()
-    }
-
-    /// Names a loan that was taken.
-    #[cfg(target_os = "linux")]
-    fn add_taken(&self, taken: loans::Taken) -> LoanId {
-        let mut table = self.table();
-        table.named += 1;
-        let number = table.named;
-        table.taken.insert(number, Arc::new(taken));
-        LoanId::from_number(number)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn taken(&self, loan: LoanId) -> Option<Arc<loans::Taken>> {
-        let taken = self.table().taken.get(&loan.number()).cloned();
-        taken.filter(|taken| taken.is_own())
-    }
-
-    #[cfg(target_os = "linux")]
-    fn remove_taken(&self, loan: LoanId) -> Option<Arc<loans::Taken>> {
-        self.table().taken.remove(&loan.number())
-    }
-
-    #[cfg(target_os = "linux")]
-    fn offer(&self, pieces: &[SharedPiece]) -> Result<(Sender, Vec<Piece>), Error> {
-        let why = |error: std::io::Error| Error::NotOffered { why: error.to_string() };
-        // Made whole, or not at all.
-        let mut offers = self.offers.lock();
-        let offers = match &mut *offers {
-            Some(offers) => offers,
-            none => none.insert(offer::Offers::new(&self.loans).map_err(why)?),
-        };
-        if !offers.is_own() {
-            let why =
-                "this process was forked from one that shared memory, and CUDA does not outlive \
-                       that; start it with the method spawn or forkserver";
-            return Err(Error::NotOffered { why: why.to_owned() });
-        }
-        let pieces: Result<_, _> = pieces.iter().map(|piece| offers.offer(piece)).collect();
-        Ok((offers.sender(), pieces.map_err(why)?))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn offer(&self, _: &[SharedPiece]) -> Result<(Sender, Vec<Piece>), Error> {
-        let why = "memory that is mapped can be shared on Linux only; set caching:False".to_owned();
-        Err(Error::NotOffered { why })
+        self.0.lock()
     }
 }
 
-#[cfg(target_os = "linux")]
-fn fetch(sender: &Sender, pieces: &[Piece]) -> Result<Vec<Descriptor>, Error> {
-    use fetch::Way;
-
-    let by_number = match Way::Process.fetch(sender, pieces) {
-        Ok(descriptors) => return Ok(descriptors),
-        Err(error) => error.to_string(),
-    };
-    Way::Socket.fetch(sender, pieces).map_err(|error| Error::Unreachable {
-        process: sender.process,
-        by_number,
-        by_socket: error.to_string(),
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn fetch(sender: &Sender, _: &[Piece]) -> Result<Vec<Descriptor>, Error> {
-    let why = || "there is no such thing on this system".to_owned();
-    Err(Error::Unreachable { process: sender.process, by_number: why(), by_socket: why() })
+/// What is wrong with memory that was to be shared.
+fn refused(call: &'static str, why: impl Into<SharingRefusal>) -> Error {
+    engine::Error::Sharing { call, why: why.into() }.into()
 }
 
 impl<D: Transfer> Plugin<D> {
@@ -196,21 +109,20 @@ impl<D: Transfer> Plugin<D> {
     /// has finished with it. See [`Sharing::share`](regraph::engine::Sharing::share).
     ///
     /// # Errors
-    /// [`Error::UnknownAddress`]; [`Error::NotOffered`];
-    /// [`engine::Error::NotShared`] where the block's memory was not made for that.
+    /// [`Error::UnknownAddress`]; [`SharingRefusal::NotOffered`]; [`SharingRefusal::NotShared`] where the block's memory
+    /// was not made for that.
     pub fn share(&self, address: u64) -> Result<Shared, Error> {
         let (device, block) = self.find(address, "share")?;
         let (handle, offset) = match device.engine.sharing().share(block)? {
             engine::Shared::Pieces { offset, pieces } => {
-                let (sender, pieces) = self.sharing.offer(&pieces)?;
-                (Handle::Pieces(sender, pieces), offset)
+                (Handle::Pieces(device.engine.sharing().offer(&pieces)?), offset)
             }
             engine::Shared::Allocation { address, offset } => {
                 (Handle::Allocation(device.engine.driver().export_allocation(address)?), offset)
             }
             _ => {
                 let why = "this kind of memory cannot be offered".to_owned();
-                return Err(Error::NotOffered { why });
+                return Err(refused("share", SharingRefusal::NotOffered { why }));
             }
         };
         Ok(Shared { handle: handle.write(), offset })
@@ -238,9 +150,10 @@ impl<D: Transfer> Plugin<D> {
     /// Beside our own handles it opens PyTorch's of memory that `cudaMalloc` gave.
     ///
     /// # Errors
-    /// [`Error::Handle`]; [`Error::Unreachable`]; the driver's.
+    /// [`SharingRefusal::Handle`]; [`SharingRefusal::Unreachable`]; the driver's.
     pub fn open_shared(&self, device: u32, handle: &[u8]) -> Result<Opened, Error> {
-        let handle = Handle::read(handle)?;
+        const CALL: &str = "open_shared";
+        let handle = Handle::read(handle).map_err(|why| refused(CALL, why))?;
         let number = device;
         let device = self.device(device)?;
         self.unmap_closed();
@@ -249,8 +162,8 @@ impl<D: Transfer> Plugin<D> {
             return Ok(opened);
         }
         // Not under the lock: a sender may take seconds to answer, or never do.
-        let descriptors = match &handle {
-            Handle::Pieces(sender, pieces) => fetch(sender, pieces)?,
+        let pieces = match &handle {
+            Handle::Pieces(pieces) => pieces.fetch(CALL)?,
             Handle::Allocation(_) => Vec::new(),
         };
         let mut table = self.sharing.table();
@@ -259,7 +172,7 @@ impl<D: Transfer> Plugin<D> {
             return Ok(opened);
         }
         let (mapped, address) = match &handle {
-            Handle::Pieces(_, pieces) => import(device, pieces, &descriptors)?,
+            Handle::Pieces(_) => import(device, &pieces)?,
             Handle::Allocation(name) => open_allocation(device, name)?,
         };
         table.named += 1;
@@ -336,11 +249,9 @@ impl<D: Transfer> Plugin<D> {
 
 fn import<D: Transfer>(
     device: &Device<D>,
-    pieces: &[Piece],
-    descriptors: &[Descriptor],
+    pieces: &[(u64, Descriptor)],
 ) -> Result<(Mapped, u64), Error> {
-    let sizes = pieces.iter().map(|piece| piece.bytes);
-    let pieces: Vec<(u64, &Descriptor)> = sizes.zip(descriptors).collect();
+    let pieces: Vec<_> = pieces.iter().map(|(bytes, piece)| (*bytes, piece)).collect();
     let (import, address) = device.engine.sharing().import(&pieces)?;
     Ok((Mapped::Import(import), address))
 }
@@ -351,4 +262,129 @@ fn open_allocation<D: Transfer>(
 ) -> Result<(Mapped, u64), Error> {
     let address = device.engine.driver().open_allocation(name)?;
     Ok((Mapped::Allocation(address), address))
+}
+
+/// Loans from process to process.
+impl<D: Transfer> Plugin<D> {
+    /// Lends another process of the device `bytes` of what graphs of a pool do not keep between launches. `stream` is
+    /// one of this process's that does not capture; the lent block is that stream's here, and no block of the host's. Waits
+    /// for the device, so that the launches so far have completed. [`Plugin::begin_borrowing`] says when a pool lends
+    /// nothing, and [`Sharing::offer_loan`](engine::Sharing::offer_loan) when the loan is back.
+    ///
+    /// # Errors
+    /// [`Error::NothingLent`] where the pool has no such place now, and where a checkpoint was taken of it;
+    /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin; those of
+    /// [`Sharing::offer_loan`](engine::Sharing::offer_loan) and [`Plugin::begin_borrowing`].
+    pub fn lend_to_process(
+        &self,
+        device: u32,
+        key: PoolKey,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Loan, Error> {
+        let route = self.begin_borrowing(device, key, Lent::Temporary)?;
+        let lent = self.lend_block(device, key, bytes, stream);
+        let ended = self.end_borrowing(device, key, route);
+        let loan = lent?;
+        ended?;
+        let (first, second) = key;
+        self.device(device)?.engine.host().tell(Level::Debug, || {
+            format!("pool ({first}, {second}) lends {bytes} bytes of its graphs' memory to another process")
+        });
+        Ok(loan)
+    }
+
+    fn lend_block(
+        &self,
+        device: u32,
+        key: PoolKey,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Loan, Error> {
+        let device = self.device(device)?;
+        let block = {
+            let _told = tell_later();
+            // A restoration would end the block: no checkpoint is taken until it is there, nor after that.
+            let _begins = device.begins_captures();
+            let checkpointed = |it: &Private| it.checkpointed;
+            let checkpointed = device.pools().private.get(&key).is_some_and(checkpointed);
+            match checkpointed {
+                true => None,
+                false => device.borrow(key, Lent::Temporary, (bytes, stream))?,
+            }
+        };
+        let block = block.ok_or(Error::NothingLent { key, bytes })?;
+        let wait = || device.wait_for_all("lend_to_process");
+        let offered = device.engine.sharing().offer_loan(block.id, wait);
+        offered.inspect_err(|_| _ = device.engine.free(block.id))
+    }
+
+    /// Makes a call about a loan: all engines but the loan's answer that they do not know it, as that one does of a loan of
+    /// another process.
+    fn of_loan<R>(
+        &self,
+        call: impl Fn(engine::Sharing<'_, Watched<D>>) -> Result<R, engine::Error>,
+    ) -> Result<R, Error> {
+        let mut made = Err(engine::Error::NoEngine);
+        for engine in self.engines() {
+            made = call(engine.sharing());
+            match &made {
+                Err(engine::Error::Unknown { what: engine::Unknown::Loan(_), .. }) => {}
+                _ => break,
+            }
+        }
+        Ok(made?)
+    }
+
+    /// Asks for a loan as [`Sharing::recall_loan`](engine::Sharing::recall_loan) does.
+    ///
+    /// # Errors
+    /// [`engine::Unknown::Loan`].
+    pub fn recall_loan(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
+        self.of_loan(|sharing| sharing.recall_loan(loan, patience))
+    }
+
+    /// Where a loan of this process is.
+    ///
+    /// # Errors
+    /// [`engine::Unknown::Loan`].
+    pub fn loan_state(&self, loan: LoanId) -> Result<LoanState, Error> {
+        self.of_loan(|sharing| sharing.loan_state(loan))
+    }
+
+    /// Takes a loan as [`Sharing::take_loan`](engine::Sharing::take_loan) does, for kernels of a device.
+    ///
+    /// # Errors
+    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    pub fn take_loan(&self, device: u32, handle: &[u8]) -> Result<TakenLoan, Error> {
+        Ok(self.device(device)?.engine.sharing().take_loan(handle)?)
+    }
+
+    /// Whether the lender of a loan wants it back, as [`Sharing::wait_for_recall`](engine::Sharing::wait_for_recall) says.
+    ///
+    /// # Errors
+    /// [`engine::Unknown::Loan`].
+    pub fn wait_for_recall(&self, loan: LoanId, patience: Duration) -> Result<bool, Error> {
+        self.of_loan(|sharing| sharing.wait_for_recall(loan, patience))
+    }
+
+    /// Whether this process has taken a loan and not given it back.
+    pub fn has_loan(&self, loan: LoanId) -> bool {
+        self.engines().any(|engine| engine.sharing().has_loan(loan))
+    }
+
+    /// Gives a loan back, after a wait for all devices. Work that uses it must have been submitted before, and no graph
+    /// that does may be launched any more.
+    ///
+    /// # Errors
+    /// [`DeviceCaptures`](regraph::Error::DeviceCaptures) where something captures, which a wait would ruin, and the
+    /// driver's: the loan is this process's still. [`engine::Unknown::Loan`].
+    pub fn give_back_loan(&self, loan: LoanId) -> Result<(), Error> {
+        const CALL: &str = "give_back_loan";
+        let engine = self.engines().find(|engine| engine.sharing().has_loan(loan));
+        let what = engine::Unknown::Loan(loan);
+        let engine = engine.ok_or(engine::Error::Unknown { call: CALL, what })?;
+        let wait = || self.devices().try_for_each(|device| device.wait_for_all(CALL));
+        engine.sharing().give_back_loan(loan, wait)
+    }
 }

@@ -15,21 +15,21 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use regraph::engine::{Export, SharedPiece};
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use crate::heap::{Export, SharedPiece};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::rand::{getrandom, GetRandomFlags};
 
-use super::handle::{Piece, Sender};
-use super::loans::{Asking, Borrower, Loans, LOAN};
+use super::connection::{Asking, LoanTaker, LOAN};
+use super::handle::{Sender, SentPiece};
+use super::loans::LoanTable;
 
 /// Descriptors in one message; the system allows no more than 253.
 pub(super) const IN_ONE: usize = 64;
@@ -45,12 +45,6 @@ const REST: Duration = Duration::from_millis(20);
 /// What comes with descriptors, and what comes where one of them is gone.
 pub(super) const HERE: u8 = 1;
 pub(super) const GONE: u8 = 0;
-
-/// Where a sender's socket is: in no file system, known to those who have a handle.
-pub(super) fn socket(sender: &Sender) -> io::Result<SocketAddr> {
-    let secret = u128::from_be_bytes(sender.secret);
-    SocketAddr::from_abstract_name(format!("regraph-{}-{secret:032x}", sender.process))
-}
 
 /// Where a number's entry on a board is.
 pub(super) fn entry(number: i32) -> u64 {
@@ -68,7 +62,7 @@ struct Offered {
     process: u32,
     board: Option<File>,
     exports: Mutex<BTreeMap<u64, Weak<Export>>>,
-    loans: Arc<Loans>,
+    loans: Arc<LoanTable>,
     closing: AtomicBool,
 }
 
@@ -120,7 +114,7 @@ impl Offered {
 }
 
 /// What a receiver asks for.
-enum Asked {
+enum Question {
     /// It has not said.
     Nothing,
     /// So many exports, of those that were not sent.
@@ -132,7 +126,7 @@ enum Asked {
 struct Peer {
     stream: UnixStream,
     since: Instant,
-    asked: Asked,
+    asked: Question,
     /// What it has sent of its next message.
     message: Vec<u8>,
 }
@@ -143,15 +137,15 @@ impl Peer {
         if !is_trusted(&stream) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        Ok(Self { stream, since: Instant::now(), asked: Asked::Nothing, message: Vec::new() })
+        Ok(Self { stream, since: Instant::now(), asked: Question::Nothing, message: Vec::new() })
     }
 
     /// The length of its next message, in bytes.
     fn expected(&self) -> usize {
         match &self.asked {
-            Asked::Nothing => 4,
-            Asked::Exports(left) => 8 * left.min(&IN_ONE),
-            Asked::Loan(asking) => asking.expected(),
+            Question::Nothing => 4,
+            Question::Exports(left) => 8 * left.min(&IN_ONE),
+            Question::Loan(asking) => asking.expected(),
         }
     }
 
@@ -165,7 +159,7 @@ impl Peer {
 
     /// Reads what has come, and answers a message that is whole; false once nothing more is to be done.
     fn step(&mut self, offered: &Offered) -> io::Result<bool> {
-        if let Asked::Loan(asking) = &self.asked {
+        if let Question::Loan(asking) = &self.asked {
             if asking.answer(&self.stream, &offered.loans)? {
                 return Ok(false);
             }
@@ -180,20 +174,20 @@ impl Peer {
             }
         }
         let goes_on = match &mut self.asked {
-            Asked::Nothing => {
+            Question::Nothing => {
                 let count = self.message.iter().rev().fold(0, |n, &byte| n << 8 | u32::from(byte));
                 self.asked = match count {
-                    LOAN => Asked::Loan(Asking::default()),
-                    _ => Asked::Exports(count as usize),
+                    LOAN => Question::Loan(Asking::default()),
+                    _ => Question::Exports(count as usize),
                 };
                 count == LOAN || (1..=ASKED).contains(&count)
             }
-            Asked::Exports(left) => {
+            Question::Exports(left) => {
                 let found = offered.send(&self.message, &self.stream)?;
                 *left -= self.message.len() / 8;
                 found && *left > 0
             }
-            Asked::Loan(asking) => {
+            Question::Loan(asking) => {
                 asking.hear(&self.message);
                 true
             }
@@ -219,7 +213,7 @@ pub(super) struct Offers {
 
 impl Offers {
     /// Nothing yet, and a socket.
-    pub(super) fn new(loans: &Arc<Loans>) -> io::Result<Self> {
+    pub(super) fn new(loans: &Arc<LoanTable>) -> io::Result<Self> {
         let process = std::process::id();
         let mut secret = [0; 16];
         let mut filled = 0;
@@ -229,8 +223,8 @@ impl Offers {
         // Without one, receivers use the socket.
         let board = new_board(&secret).ok();
         let number = board.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let sender = Sender { secret, process, board: number };
-        let listener = UnixListener::bind_addr(&socket(&sender)?)?;
+        let sender = Sender::new(secret, process, number);
+        let listener = UnixListener::bind_addr(&sender.socket()?)?;
         listener.set_nonblocking(true)?;
         let offered = Arc::new(Offered {
             process,
@@ -255,7 +249,7 @@ impl Offers {
     }
 
     /// Offers a piece, until its memory goes.
-    pub(super) fn offer(&self, piece: &SharedPiece) -> io::Result<Piece> {
+    pub(super) fn offer(&self, piece: &SharedPiece) -> io::Result<SentPiece> {
         let SharedPiece { bytes, export } = piece;
         let (number, serial) = (export.descriptor().as_raw_fd(), export.serial());
         if let std::collections::btree_map::Entry::Vacant(vacant) =
@@ -269,7 +263,7 @@ impl Offers {
             vacant.insert(Arc::downgrade(export));
         }
         self.offered.post(number, serial)?;
-        Ok(Piece { bytes: *bytes, serial, number })
+        Ok(SentPiece::new(*bytes, serial, number))
     }
 }
 
@@ -278,7 +272,7 @@ impl Drop for Offers {
         self.offered.closing.store(true, Ordering::Release);
         if self.is_own() {
             // Wakes the thread, which then ends.
-            let _ = socket(&self.sender).and_then(|address| UnixStream::connect_addr(&address));
+            let _ = self.sender.socket().and_then(|address| UnixStream::connect_addr(&address));
         }
     }
 }
@@ -338,7 +332,7 @@ fn serve_all(listener: &UnixListener, offered: &Offered) {
 fn wait(
     listener: &UnixListener,
     peers: &[Peer],
-    borrowers: &[(u64, Arc<Borrower>)],
+    borrowers: &[(u64, Arc<LoanTaker>)],
     full: bool,
     first: Option<Duration>,
 ) -> io::Result<Vec<bool>> {

@@ -1,0 +1,232 @@
+/* What a pool's graphs do not keep between launches, lent to other processes. */
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* A process answers within so many milliseconds; a wait that is to be in vain takes so many. */
+#define LONG 60000
+#define SHORT 20
+
+typedef struct {
+    regraph_engine *engine;
+    regraph_pool pool;
+    regraph_stream a;
+    regraph_graph_id graph;
+} bench;
+
+static regraph_engine *engine_with(const char *settings) {
+    regraph_config *config = NULL;
+    regraph_engine *engine = NULL;
+    OK(regraph_config_create(&config));
+    OK(regraph_config_set_settings(config, settings));
+    OK(regraph_engine_create_sim(256 * MIB, config, &engine));
+    regraph_config_destroy(config);
+    return engine;
+}
+
+/* A graph with a temporary block of 8 MiB and an output. */
+static bench begin(const char *settings) {
+    bench it;
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_block temporary, output;
+    memset(&it, 0, sizeof it);
+    it.engine = engine_with(settings);
+    OK(regraph_pool_create(it.engine, REGRAPH_NO_LIMIT, &it.pool));
+    OK(regraph_sim_create_stream(it.engine, &it.a));
+    OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+    OK(regraph_capture_allocate(it.engine, capture, 8 * MIB, it.a, &temporary));
+    OK(regraph_capture_allocate(it.engine, capture, MIB, it.a, &output));
+    OK(regraph_sim_launch(it.engine, it.a, false));
+    OK(regraph_free(it.engine, temporary.id));
+    OK(regraph_finish_stream_capture(it.engine, capture, &report));
+    it.graph = report.graph;
+    OK(regraph_launch_graph(it.engine, it.graph, it.a));
+    return it;
+}
+
+static void end(bench it) {
+    OK(regraph_launch_graph(it.engine, it.graph, it.a));
+    OK(regraph_release_graph(it.engine, it.graph));
+    regraph_engine_destroy(it.engine);
+}
+
+static regraph_loan lent(bench it, uint64_t bytes) {
+    regraph_loan loan;
+    memset(&loan, 0, sizeof loan);
+    OK(regraph_pool_lend(it.engine, it.pool, bytes, it.a, &loan));
+    CHECK(loan.bytes == bytes && loan.handle != NULL && loan.handle_bytes > 64);
+    return loan;
+}
+
+static uint64_t lent_bytes(bench it) {
+    uint64_t bytes = 1;
+    OK(regraph_pool_get_lent_bytes(it.engine, it.pool, &bytes));
+    return bytes;
+}
+
+static int32_t state(bench it, regraph_loan loan) {
+    int32_t found = -1;
+    OK(regraph_loan_get_state(it.engine, loan.id, &found));
+    return found;
+}
+
+static bool recalled(bench it, regraph_loan loan, uint64_t milliseconds) {
+    bool is_back = false;
+    OK(regraph_loan_recall(it.engine, loan.id, milliseconds, &is_back));
+    return is_back;
+}
+
+static void lent_taken_asked_for_and_given_back(void) {
+    bench it = begin("exportable:True");
+    regraph_engine *theirs = engine_with("exportable:True");
+    regraph_loan loan = lent(it, 8 * MIB), none;
+    regraph_taken_loan taken, again;
+    bool is_recalled = true;
+    int32_t known;
+    CHECK(state(it, loan) == REGRAPH_LOAN_OFFERED && lent_bytes(it) == 8 * MIB);
+    IS(REGRAPH_ERROR_BLOCKS_LENT, regraph_launch_graph(it.engine, it.graph, it.a));
+    IS(REGRAPH_ERROR_NOTHING_LENT, regraph_pool_lend(it.engine, it.pool, 8 * MIB, it.a, &none));
+    SAYS("lends no 8388608 bytes now");
+
+    OK(regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &taken));
+    CHECK(taken.bytes == 8 * MIB && taken.address % 512 == 0 && state(it, loan) == REGRAPH_LOAN_TAKEN);
+    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &again));
+    SAYS("another process has taken it");
+    OK(regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
+    CHECK(!is_recalled && !recalled(it, loan, SHORT));
+    OK(regraph_loan_wait_for_recall(theirs, taken.id, LONG, &is_recalled));
+    CHECK(is_recalled);
+    IS(REGRAPH_ERROR_BLOCKS_LENT, regraph_launch_graph(it.engine, it.graph, it.a));
+
+    /* While something captures there, a wait would ruin that. */
+    {
+        regraph_stream stream;
+        regraph_pool pool;
+        regraph_capture_id capture;
+        OK(regraph_sim_create_stream(theirs, &stream));
+        OK(regraph_pool_create(theirs, REGRAPH_NO_LIMIT, &pool));
+        OK(regraph_begin_stream_capture(theirs, pool, stream, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+        IS(REGRAPH_ERROR_DEVICE_CAPTURES, regraph_loan_give_back(theirs, taken.id));
+        OK(regraph_abandon_capture(theirs, capture));
+    }
+    OK(regraph_loan_give_back(theirs, taken.id));
+    CHECK(recalled(it, loan, LONG) && lent_bytes(it) == 0 && state(it, loan) == REGRAPH_LOAN_BACK);
+    OK(regraph_launch_graph(it.engine, it.graph, it.a));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(theirs, taken.id));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(theirs, loan.id, &known));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(theirs, loan.id, 0, &is_recalled));
+    regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
+
+    /* One that no process has taken is back at once, and none takes it any more. */
+    loan = lent(it, MIB);
+    CHECK(recalled(it, loan, 0));
+    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &taken));
+    regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
+    regraph_engine_destroy(theirs);
+    end(it);
+}
+
+static void what_is_not_lent_or_taken(void) {
+    bench it = begin("");
+    regraph_loan loan;
+    regraph_taken_loan taken;
+    regraph_capture_id capture;
+    bool is_back;
+    int32_t known;
+    IS(REGRAPH_ERROR_NOT_SHARED, regraph_pool_lend(it.engine, it.pool, MIB, it.a, &loan));
+    SAYS("exportable");
+    IS(REGRAPH_ERROR_NOTHING_LENT, regraph_pool_lend(it.engine, it.pool, 16 * MIB, it.a, &loan));
+    IS(REGRAPH_ERROR_ZERO_BYTES, regraph_pool_lend(it.engine, it.pool, 0, it.a, &loan));
+    CHECK(lent_bytes(it) == 0);
+    OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+    IS(REGRAPH_ERROR_CAPTURING, regraph_pool_lend(it.engine, it.pool, MIB, it.a, &loan));
+    OK(regraph_abandon_capture(it.engine, capture));
+    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(it.engine, (const uint8_t *)"loan", 4, &taken));
+    IS(REGRAPH_ERROR_NULL, regraph_loan_take(it.engine, NULL, 4, &taken));
+    IS(REGRAPH_ERROR_NULL, regraph_loan_take(it.engine, (const uint8_t *)"", 0, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_lend(NULL, it.pool, MIB, it.a, &loan));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_lend(it.engine, it.pool, MIB, it.a, NULL));
+    memset(&loan, 0, sizeof loan);
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(it.engine, loan.id, 0, &is_back));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(it.engine, loan.id, &known));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(it.engine, loan.id, 0, &is_back));
+    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(it.engine, loan.id));
+    regraph_loan_handle_destroy(NULL, 0);
+    end(it);
+}
+
+/* Reads so many bytes, or fails. */
+static void read_all(int file, void *to, size_t bytes) {
+    char *at = to;
+    while (bytes > 0) {
+        const ssize_t some = read(file, at, bytes);
+        CHECK(some > 0);
+        at += some;
+        bytes -= (size_t)some;
+    }
+}
+
+/* The other process: takes a loan, says so, gives it back once it is asked, or is killed before. */
+static void borrow(int from, int to) {
+    regraph_engine *engine = engine_with("exportable:True");
+    regraph_taken_loan taken;
+    uint8_t handle[1024];
+    size_t bytes = 0;
+    bool is_recalled = false;
+    read_all(from, &bytes, sizeof bytes);
+    CHECK(bytes <= sizeof handle);
+    read_all(from, handle, bytes);
+    OK(regraph_loan_take(engine, handle, bytes, &taken));
+    CHECK(write(to, "t", 1) == 1);
+    OK(regraph_loan_wait_for_recall(engine, taken.id, UINT64_MAX, &is_recalled));
+    CHECK(is_recalled);
+    read_all(from, handle, 1);
+    OK(regraph_loan_give_back(engine, taken.id));
+    regraph_engine_destroy(engine);
+    exit(EXIT_SUCCESS);
+}
+
+/* Forks before this process has an engine. */
+static void another_process_borrows(bool is_killed) {
+    int there[2], here[2], status = 0;
+    char word;
+    pid_t child;
+    bench it;
+    regraph_loan loan;
+    CHECK(pipe(there) == 0 && pipe(here) == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) borrow(there[0], here[1]);
+    it = begin("exportable:True");
+    loan = lent(it, 4 * MIB);
+    CHECK(write(there[1], &loan.handle_bytes, sizeof loan.handle_bytes) == (ssize_t)sizeof loan.handle_bytes);
+    CHECK(write(there[1], loan.handle, loan.handle_bytes) == (ssize_t)loan.handle_bytes);
+    read_all(here[0], &word, 1);
+    CHECK(state(it, loan) == REGRAPH_LOAN_TAKEN && !recalled(it, loan, SHORT));
+    IS(REGRAPH_ERROR_BLOCKS_LENT, regraph_launch_graph(it.engine, it.graph, it.a));
+    if (is_killed) {
+        CHECK(kill(child, SIGKILL) == 0);
+    } else {
+        CHECK(write(there[1], "b", 1) == 1);
+    }
+    CHECK(recalled(it, loan, LONG) && lent_bytes(it) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(is_killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
+    end(it);
+}
+
+int main(void) {
+    another_process_borrows(false);
+    another_process_borrows(true);
+    lent_taken_asked_for_and_given_back();
+    what_is_not_lent_or_taken();
+    printf("%d checks\n", checks);
+    return 0;
+}

@@ -1,0 +1,106 @@
+//! Memory that goes from process to process.
+//!
+//! A process sends another one a *handle*, bytes, by any means (`handle`). The sender offers what it names (`offer`), and
+//! the receiver fetches it. A loan is given to one process, and called back (`loans`, `connection`).
+
+#[cfg(target_os = "linux")]
+mod connection;
+mod handle;
+mod loans;
+#[cfg(target_os = "linux")]
+mod offer;
+
+use std::sync::Arc;
+
+use crate::error::{Error, SharingRefusal};
+use crate::heap::SharedPiece;
+#[cfg(target_os = "linux")]
+use crate::sync::{Mutex, Rank};
+pub(crate) use connection::TakenEnd;
+pub use handle::{Handle, HandleError, SentPieces};
+pub use loans::LoanState;
+pub(crate) use loans::{Borrowed, LoanTable};
+
+/// There is none on this system.
+#[cfg(not(target_os = "linux"))]
+mod connection {
+    use std::io;
+    use std::time::Duration;
+
+    use super::handle::SentPieces;
+
+    /// Either end.
+    pub(crate) enum Never {}
+
+    pub(crate) type LoanTaker = Never;
+    pub(crate) type TakenEnd = Never;
+
+    impl Never {
+        pub(super) fn answer(&self, _: bool) {}
+        pub(super) fn is_done(&self) -> bool {
+            match *self {}
+        }
+        pub(super) fn recall(&self) {}
+        pub(crate) fn ask(_: &SentPieces, _: u64) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        pub(crate) fn is_own(&self) -> bool {
+            match *self {}
+        }
+        pub(crate) fn is_recalled(&self, _: Duration) -> bool {
+            match *self {}
+        }
+        pub(crate) fn say_back(&self) {}
+    }
+}
+
+/// What an engine offers to other processes.
+pub(crate) struct OtherProcesses {
+    #[cfg(target_os = "linux")]
+    made: Mutex<Option<offer::Offers>>,
+    loans: Arc<LoanTable>,
+}
+
+impl OtherProcesses {
+    /// Nothing, and no socket yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            made: Mutex::new(Rank::Offers, None),
+            loans: Arc::new(LoanTable::new()),
+        }
+    }
+
+    /// The loans to and from other processes.
+    pub(crate) fn loans(&self) -> &Arc<LoanTable> {
+        &self.loans
+    }
+
+    /// Offers pieces to other processes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn offer(&self, pieces: &[SharedPiece]) -> Result<SentPieces, Error> {
+        let refused =
+            |why| Error::Sharing { call: "share", why: SharingRefusal::NotOffered { why } };
+        let why = |error: std::io::Error| refused(error.to_string());
+        // Made whole, or not at all.
+        let mut offers = self.made.lock();
+        let offers = match &mut *offers {
+            Some(offers) => offers,
+            none => none.insert(offer::Offers::new(&self.loans).map_err(why)?),
+        };
+        if !offers.is_own() {
+            let why =
+                "this process was forked from one that shared memory, and CUDA does not outlive \
+                       that; start it with the method spawn or forkserver";
+            return Err(refused(why.to_owned()));
+        }
+        let pieces: Result<_, _> = pieces.iter().map(|piece| offers.offer(piece)).collect();
+        Ok(SentPieces::new(offers.sender(), pieces.map_err(why)?))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn offer(&self, _: &[SharedPiece]) -> Result<SentPieces, Error> {
+        let why = "memory that is mapped can be shared on Linux only; set caching:False".to_owned();
+        Err(Error::Sharing { call: "share", why: SharingRefusal::NotOffered { why } })
+    }
+}
