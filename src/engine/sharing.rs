@@ -179,11 +179,11 @@ impl<D: Driver> Sharing<'_, D> {
 /// Loans from process to process.
 impl<D: Driver> Sharing<'_, D> {
     /// Offers a block, which the host has borrowed from a pool's graphs ([`HostCalls::lend`] with [`Lent::Temporary`]), to
-    /// one other process, and keeps it for that until the loan is back. `wait` waits until all launches of the pool's graphs so far have completed
-    /// ([`Pool::lend_to_process`](crate::graphs::Pool::lend_to_process) does all of this). Whole pieces of memory are
-    /// mapped by the other process, which is trusted to leave alone what lies beside the loan, and to give it back before
-    /// it ends where its work may outlive it (under MPS, or where processes that it has forked keep the driver's files
-    /// open).
+    /// one other process, and keeps it for that until the loan is back. **The host promises** that all launches of the
+    /// pool's graphs so far have completed: the other process waits for no stream of this one.
+    /// [`Pool::lend_to_process`](crate::graphs::Pool::lend_to_process) does all of this. Whole pieces of memory are mapped
+    /// by the other process, which is trusted to leave alone what lies beside the loan, and to give it back before it ends
+    /// where its work may outlive it (under MPS, or where processes that it has forked keep the driver's files open).
     ///
     /// Until the loan is back no graph of the pool can be launched
     /// ([`BlocksLent`](crate::PoolRefusal::BlocksLent)). The loan is back when the other process has given it back or has
@@ -193,13 +193,9 @@ impl<D: Driver> Sharing<'_, D> {
     /// [`HostCalls::lend`]: crate::engine::HostCalls::lend
     ///
     /// # Errors
-    /// Those of `wait`, [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
+    /// Those of [`Sharing::share`] and [`Sharing::offer`]; [`SharingRefusal::NotOffered`] where memory is
     /// allocated and not mapped; [`Unknown::Block`] where the block is no such. The block is the host's then.
-    pub fn offer_loan<E: From<Error>>(
-        &self,
-        block: BlockId,
-        wait: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Loan, E> {
+    pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
         const CALL: &str = "lend_to_process";
         let bytes = self.0.change(|locked| {
             let (live, bytes) = locked.state.live_block(block, CALL)?;
@@ -207,13 +203,9 @@ impl<D: Driver> Sharing<'_, D> {
             let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(block.number()) };
             lent.then_some(bytes).ok_or_else(unknown)
         })?;
-        // No graph is launched from here on. The other process waits for no stream of this one.
-        wait()?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
             let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();
-            return Err(
-                Error::Sharing { call: CALL, why: SharingRefusal::NotOffered { why } }.into()
-            );
+            return Err(Error::Sharing { call: CALL, why: SharingRefusal::NotOffered { why } });
         };
         let memory = self.offer(&pieces)?;
         let (id, number) = self.keep_for_loan(block);
@@ -335,7 +327,7 @@ impl<D: Driver> Sharing<'_, D> {
 #[doc(hidden)]
 impl<D: Driver> Sharing<'_, D> {
     /// Has a block that was borrowed be a loan's.
-    pub fn played_loan(&self, block: BlockId) -> LoanId {
+    pub fn play_loan(&self, block: BlockId) -> LoanId {
         self.keep_for_loan(block).0
     }
 

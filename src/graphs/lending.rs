@@ -8,7 +8,7 @@ use super::order::Launched;
 use super::pool::Pool;
 use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{Lent, Loan};
+use crate::engine::{BlockId, Lent, Loan, LoanId};
 use crate::logging::{tell_later, Level, Range};
 use crate::shown::shown;
 
@@ -153,6 +153,30 @@ impl<D: HostApi> Pool<D> {
     /// [`HostCalls::lend`](crate::engine::HostCalls::lend) and
     /// [`Sharing::offer_loan`](crate::engine::Sharing::offer_loan).
     pub fn lend_to_process(&self, bytes: u64, stream: impl AsStream) -> Result<Loan, Error> {
+        let loan =
+            self.lend_once_idle(bytes, stream, |block| self.engine().sharing().offer_loan(block))?;
+        self.engine().tell(Level::Debug, || {
+            let pool = self.engine().label(self.id());
+            format!("{pool} lends {bytes} bytes of its graphs' memory to another process")
+        });
+        Ok(loan)
+    }
+
+    /// As [`Pool::lend_to_process`], to a process that a test plays, whose block the test shares by itself.
+    #[doc(hidden)]
+    pub fn play_loan(&self, bytes: u64, stream: impl AsStream) -> Result<(LoanId, BlockId), Error> {
+        self.lend_once_idle(bytes, stream, |block| {
+            Ok((self.engine().sharing().play_loan(block), block))
+        })
+    }
+
+    /// Borrows a block, and offers it once the launches so far have completed. It is freed where that fails.
+    fn lend_once_idle<R>(
+        &self,
+        bytes: u64,
+        stream: impl AsStream,
+        offer: impl FnOnce(BlockId) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         const CALL: &str = "lend_to_process";
         let _told = tell_later();
         let (engine, pool) = (self.engine(), self.id());
@@ -163,17 +187,12 @@ impl<D: HostApi> Pool<D> {
         drop(order);
         let nothing = || engine.refuse(pool, CALL, PoolRefusal::NothingLent { bytes });
         let block = block.ok_or_else(nothing)?;
-        let offered = engine.sharing().offer_loan(block.id, || match engine.wait_for_device()? {
-            true => Ok(()),
-            false => Err(Error::DeviceCaptures { call: CALL }),
-        });
-        let loan = offered.inspect_err(|_| _ = engine.free(block.id))?;
-        engine.tell(Level::Debug, || {
-            format!(
-                "{} lends {bytes} bytes of its graphs' memory to another process",
-                engine.label(pool)
-            )
-        });
-        Ok(loan)
+        // No graph is launched from here on.
+        let offered = match engine.wait_for_device() {
+            Ok(true) => offer(block.id),
+            Ok(false) => Err(Error::DeviceCaptures { call: CALL }),
+            Err(error) => Err(error),
+        };
+        offered.inspect_err(|_| _ = engine.free(block.id))
     }
 }

@@ -99,6 +99,8 @@ impl Explored {
         let end = [
             Action::GiveBack,
             Action::Wake,
+            Action::TakeLoan,
+            Action::GiveBackLoan,
             Action::Complete { stream: 0 },
             Action::Complete { stream: 1 },
             Action::Return { stream: 0, reader: 0 },
@@ -247,6 +249,9 @@ fn no_rule_can_be_left_out() {
         (Rule::BorrowAfterLaunch, lends, OVERLAP),
         (Rule::BorrowOfTemporaries, lends, KEPT),
         (Rule::BorrowInOrder, lends, OVERLAP),
+        (Rule::LoanWaits, lends, OVERLAP),
+        (Rule::LoanHoldsLaunches, lends, OVERLAP),
+        (Rule::LoanDone, lends, OVERLAP),
         (Rule::SleepKeepsGraphs, lends, LOST),
         (Rule::SleepKeepsBlocks, moves, LOST),
         (Rule::SleepWaits, lends, LOST),

@@ -1,4 +1,4 @@
-//! The model: two graphs of one pool, two streams, loans, sleep and compaction.
+//! The model: two graphs of one pool, two streams, loans to them and to another process, sleep and compaction.
 //!
 //! A step is one call of the host's, or the device completing what a stream has. Work is not run: what a stream was
 //! given stands in its queue, with how much of the other stream's it comes after. So a rule that orders work is broken
@@ -32,6 +32,13 @@ pub enum Action {
         stream: usize,
         reader: usize,
     },
+    /// The pool lends to another process; the block is the first stream's.
+    LendToProcess,
+    /// The other process takes the loan, and works on it until it gives it back, or ends.
+    TakeLoan,
+    GiveBackLoan,
+    EndProcess,
+    Recall,
     /// What the host does who holds the region.
     Sleep,
     TrySleep,
@@ -63,7 +70,11 @@ pub enum Answer {
     /// A block in memory of the graphs, or in other memory of the pool.
     Lent,
     Plain,
+    /// The other process has the loan still.
+    Out,
     // Refusals, by the variant of the error.
+    NothingLent,
+    NotTaken,
     Suspended,
     Asleep,
     BlocksLent,
@@ -83,6 +94,9 @@ pub enum Rule {
     BorrowAfterLaunch,
     BorrowOfTemporaries,
     BorrowInOrder,
+    LoanWaits,
+    LoanHoldsLaunches,
+    LoanDone,
     SleepKeepsGraphs,
     SleepKeepsBlocks,
     SleepWaits,
@@ -142,6 +156,17 @@ enum Temporary {
     },
 }
 
+/// A loan to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Process {
+    /// There is none.
+    None,
+    Offered,
+    /// The pool has slept since, and what no process had mapped is gone.
+    OfferedGone,
+    Taken,
+}
+
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Wrong {
@@ -164,6 +189,10 @@ pub struct State {
     graphs: [Life; 2],
     loans: [Option<Use>; 2],
     temporary: Temporary,
+    process: Process,
+    /// Whether the other process works on what it has or had borrowed, and which work of the streams it comes after is
+    /// not known to it: it must come after all that conflicts.
+    process_works: bool,
     /// Work on what was lent, which the next launch comes after.
     borrowed: [usize; 2],
     /// Work on freed blocks of no graph.
@@ -253,7 +282,8 @@ impl State {
     /// Gives a stream work; returns its number.
     fn give(&mut self, stream: usize, of: Use) -> usize {
         let beside = self.queues[1 - stream].iter().skip(self.after[stream]);
-        if beside.copied().any(|it| it.of.conflicts(of)) {
+        let other_process = self.process_works && of.conflicts(Use::Loan);
+        if other_process || beside.copied().any(|it| it.of.conflicts(of)) {
             self.wrong.get_or_insert(Wrong::Overlap);
         }
         let [kept, blocks] = self.lost;
@@ -348,6 +378,10 @@ impl Protocol {
                 state.loans[stream].is_some() && (awake || state.asleep && reader == stream)
             }
             Action::Drop { graph } => state.graphs[graph] == Life::Lives,
+            Action::LendToProcess => self.lends() && state.process == Process::None,
+            Action::TakeLoan => matches!(state.process, Process::Offered | Process::OfferedGone),
+            Action::GiveBackLoan | Action::EndProcess => state.process == Process::Taken,
+            Action::Recall => state.process != Process::None,
             Action::TrySleep => {
                 let on_block = |it: &Work| !matches!(it.of, Use::Graph(_));
                 let works = state.queues.iter().flatten().any(on_block);
@@ -374,6 +408,40 @@ impl Protocol {
                 self.give_back(state, stream, reader);
                 Answer::Done
             }
+            Action::LendToProcess => self.lend_to_process(state),
+            Action::TakeLoan => match state.process {
+                Process::OfferedGone => {
+                    self.end_loan(state);
+                    Answer::NotTaken
+                }
+                _ => {
+                    let works = |of: &Work| of.of.conflicts(Use::Loan);
+                    if state.queues.iter().flatten().any(works) {
+                        state.wrong.get_or_insert(Wrong::Overlap);
+                    }
+                    (state.process, state.process_works) = (Process::Taken, true);
+                    Answer::Done
+                }
+            },
+            Action::GiveBackLoan => {
+                // It waits for its device.
+                state.process_works = !self.keeps(Rule::LoanDone);
+                self.end_loan(state);
+                Answer::Done
+            }
+            Action::EndProcess => {
+                // Its work has ended with it.
+                state.process_works = false;
+                self.end_loan(state);
+                Answer::Done
+            }
+            Action::Recall => match state.process {
+                Process::Taken => Answer::Out,
+                _ => {
+                    self.end_loan(state);
+                    Answer::Done
+                }
+            },
             Action::Sleep => {
                 if state.asleep {
                     return Answer::Done;
@@ -473,7 +541,10 @@ impl Protocol {
         if let (Some((other, number)), true) = (state.last, self.keeps(Rule::LaunchAfterLaunch)) {
             state.follow(stream, other, number);
         }
-        if state.loans.contains(&Some(Use::Loan)) && self.keeps(Rule::LaunchNotWhileLent) {
+        let lent = state.loans.contains(&Some(Use::Loan)) && self.keeps(Rule::LaunchNotWhileLent);
+        // Where no graph was left for a time, what was lent is no graph's.
+        let to_process = state.process != Process::None && state.temporary == Temporary::Lent;
+        if lent || to_process && self.keeps(Rule::LoanHoldsLaunches) {
             return Answer::BlocksLent;
         }
         if self.keeps(Rule::LaunchAfterBorrowers) {
@@ -496,9 +567,10 @@ impl Protocol {
         Answer::Done
     }
 
-    fn borrow(&self, state: &mut State, stream: usize) -> Answer {
+    /// The pool is asked for what it lends: what a stream gets that borrows. None where it sleeps.
+    fn ask(&self, state: &mut State, stream: usize) -> Option<Use> {
         if state.asleep {
-            return Answer::Suspended;
+            return None;
         }
         if let (Some((other, number)), true) = (state.last, self.keeps(Rule::BorrowAfterLaunch)) {
             state.follow(stream, other, number);
@@ -510,6 +582,37 @@ impl Protocol {
                 state.temporary = Temporary::Free;
             }
         }
+        Some(of)
+    }
+
+    fn lend_to_process(&self, state: &mut State) -> Answer {
+        match self.ask(state, 0) {
+            None => Answer::Suspended,
+            Some(Use::Loan) => {
+                state.temporary = Temporary::Lent;
+                state.process = Process::Offered;
+                if self.keeps(Rule::LoanWaits) {
+                    state.complete_all();
+                }
+                Answer::Lent
+            }
+            Some(Use::LoanOfKept) => {
+                state.wrong = Some(Wrong::Kept);
+                Answer::Lent
+            }
+            Some(_) => Answer::NothingLent,
+        }
+    }
+
+    /// The block of a loan is freed, as one of the first stream's.
+    fn end_loan(&self, state: &mut State) {
+        state.process = Process::None;
+        let marks = [state.queues[0].len(), 0];
+        self.free_lent(state, 0, Use::Loan, marks);
+    }
+
+    fn borrow(&self, state: &mut State, stream: usize) -> Answer {
+        let Some(of) = self.ask(state, stream) else { return Answer::Suspended };
         state.loans[stream] = Some(of);
         state.give(stream, of);
         match of {
@@ -547,6 +650,11 @@ impl Protocol {
             marks[stream] = state.queues[stream].len();
             marks[reader] = state.queues[reader].len();
         }
+        self.free_lent(state, stream, of, marks);
+    }
+
+    /// A block that a stream had borrowed is free behind work of both.
+    fn free_lent(&self, state: &mut State, stream: usize, of: Use, marks: [usize; 2]) {
         if of != Use::Loan || !state.has_graphs() {
             (0..2).for_each(|it| state.freed[it] = state.freed[it].max(marks[it]));
             return;
@@ -562,6 +670,9 @@ impl Protocol {
     fn sleep(&self, state: &mut State) -> Answer {
         state.take_away(|_| true);
         state.asleep = true;
+        if state.process == Process::Offered {
+            state.process = Process::OfferedGone;
+        }
         state.lost[0] |= !self.keeps(Rule::SleepKeepsGraphs);
         state.lost[1] |= !self.keeps(Rule::SleepKeepsBlocks);
         Answer::Moved
@@ -607,6 +718,11 @@ impl Protocol {
             Action::Drop { graph: 1 },
             Action::Take,
             Action::GiveBack,
+            Action::LendToProcess,
+            Action::TakeLoan,
+            Action::GiveBackLoan,
+            Action::EndProcess,
+            Action::Recall,
         ];
         of_stream.chain(others).filter(|&action| self.may(state, action)).collect()
     }
@@ -620,6 +736,8 @@ impl Protocol {
             graphs: [Life::Lives; 2],
             loans: [None; 2],
             temporary: Temporary::Free,
+            process: Process::None,
+            process_works: false,
             borrowed: [0, 0],
             freed: [0, 0],
             asleep: false,

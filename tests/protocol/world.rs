@@ -1,12 +1,14 @@
 //! The engine, on the simulated driver, as the model has it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::engine::{Config, Engine, Loan, PoolConfig, SharingRefusal, TakenLoan};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph::regions::{Regions, Tags};
+use regraph::settings::Settings;
 use regraph::{Error, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -36,6 +38,10 @@ pub struct World {
     graphs: [Option<Graph<Sim>>; 2],
     lendings: [Lending<Sim>; 2],
     loans: [Option<(Memory<Sim>, u64)>; 2],
+    /// What is lent to another process, the engine of that, and what it has taken.
+    lent: Option<Loan>,
+    process: Engine<Sim>,
+    borrowed: Option<(TakenLoan, StreamHandle)>,
     taken: Option<Memory<Sim>>,
     /// Read by all launches.
     _weights: Memory<Sim>,
@@ -56,7 +62,10 @@ impl World {
         let support = MemorySupport::Mapped { granularity: PAGE };
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: TOTAL, support }));
         driver.set_schedule_seed(seed);
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default().report_leaks(false)));
+        let settings = Settings::default().exportable(true);
+        let config = Config::default().report_leaks(false).settings(settings);
+        let process = Engine::new(driver.clone(), config.clone());
+        let engine = Arc::new(Engine::new(driver.clone(), config));
         let pool = Pool::new(&engine, PoolConfig::default().tag(TAG));
         let other = Pool::new(&engine, PoolConfig::default());
         let regions = Regions::new(&engine);
@@ -74,6 +83,9 @@ impl World {
             graphs,
             lendings,
             loans,
+            lent: None,
+            process,
+            borrowed: None,
             taken,
             _weights: weights,
             tag: 100,
@@ -167,6 +179,33 @@ impl World {
                 self.give_back(stream, reader);
                 Answer::Done
             }
+            Action::LendToProcess => {
+                match self.pool.lend_to_process(LOAN, self.streams[0]) {
+                    Ok(loan) => self.lent = Some(loan),
+                    Err(error) => return refusal(&error),
+                }
+                Answer::Lent
+            }
+            Action::TakeLoan => self.take_loan(),
+            // Where the process ends, its work does, and the system unmaps its memory.
+            Action::GiveBackLoan | Action::EndProcess => {
+                let (taken, stream) = self.borrowed.take().expect("it has taken it");
+                let wait = || self.driver.complete(stream).map_err(Error::from);
+                self.process.sharing().give_back_loan(taken.id, wait).unwrap();
+                self.end_loan();
+                Answer::Done
+            }
+            Action::Recall => {
+                let loan = self.lent.as_ref().expect("there is one").id;
+                match self.engine.sharing().recall_loan(loan, Duration::ZERO).unwrap() {
+                    true => {
+                        self.lent = None;
+                        self.mark();
+                        Answer::Done
+                    }
+                    false => Answer::Out,
+                }
+            }
             Action::Sleep => moved(self.regions.sleep(&[TAG])),
             Action::TrySleep => moved(self.regions.try_sleep(Tags::All)),
             Action::Wake => moved(self.regions.wake(Tags::All)),
@@ -227,8 +266,39 @@ impl World {
             self.work(other, &[tagged(&memory, tag)], &[]);
         }
         drop(memory);
-        // Else the free may wait for what the streams are given before the engine's next look at them.
+        self.mark();
+    }
+
+    /// Else a free may wait for what the streams are given before the engine's next look at them.
+    fn mark(&self) {
         self.streams.into_iter().for_each(|it| self.engine.mark_stream(it).unwrap());
+    }
+
+    /// The other process takes the loan, and works on it.
+    fn take_loan(&mut self) -> Answer {
+        let handle = &self.lent.as_ref().expect("there is one").handle;
+        let taken = match self.process.sharing().take_loan(handle) {
+            Ok(taken) => taken,
+            Err(Error::Sharing { why: SharingRefusal::Unreachable { .. }, .. }) => {
+                self.end_loan();
+                return Answer::NotTaken;
+            }
+            Err(error) => panic!("the model knows no such error: {error:?}"),
+        };
+        let stream = self.driver.create_stream().unwrap();
+        self.tag += 1;
+        let place = Tagged { address: taken.address, bytes: taken.bytes, tag: self.tag };
+        self.work(stream, &[], &[place]);
+        self.work(stream, &[place], &[]);
+        self.borrowed = Some((taken, stream));
+        Answer::Done
+    }
+
+    /// The loan is back, or will be when the word has arrived.
+    fn end_loan(&mut self) {
+        let loan = self.lent.take().expect("there is one").id;
+        assert!(self.engine.sharing().recall_loan(loan, Duration::MAX).unwrap());
+        self.mark();
     }
 
     fn lent(&self) -> u64 {
@@ -252,6 +322,7 @@ fn refusal(error: &Error) -> Answer {
             PoolRefusal::HasBlocks { .. } => Answer::HasBlocks,
             PoolRefusal::Runs => Answer::Runs,
             PoolRefusal::Busy { captures: 0, .. } => Answer::Busy,
+            PoolRefusal::NothingLent { .. } => Answer::NothingLent,
             why => panic!("the model knows no such refusal: {why:?}"),
         },
         Error::ResumeOutOfMemory(_) => Answer::NoMemory,

@@ -20,6 +20,11 @@ proptest! {
     }
 
     #[test]
+    fn what_a_process_borrows_is_no_one_elses(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        graphs(&data, Features::PROCESSES);
+    }
+
+    #[test]
     fn compaction_takes_nothing_that_is_needed(data in proptest::collection::vec(any::<u8>(), 0..900)) {
         graphs(&data, Features::PLANS);
     }
@@ -59,13 +64,25 @@ fn all_features_go_together_in_longer_programs() {
         ("pools destroyed", 90),
         ("handles that streams had before", 150),
     ];
-    longer(90, Features::ALL, &often);
+    longer(120, Features::ALL, &often);
 }
 
 #[test]
 fn what_is_lent_is_no_one_elses_in_longer_programs() {
     let often = [("loans", 1_300), ("checkpoints gone back to", 400), ("pools that slept", 250)];
     longer(180, Features::LOANS, &often);
+}
+
+#[test]
+fn what_a_process_borrows_is_no_one_elses_in_longer_programs() {
+    let often = [
+        ("loans to processes", 250),
+        ("loans", 100),
+        ("checkpoints gone back to", 100),
+        ("pools that slept", 100),
+        ("pools destroyed", 50),
+    ];
+    longer(90, Features::PROCESSES, &often);
 }
 
 #[test]

@@ -314,8 +314,9 @@ impl<D: Transfer> Plugin<D> {
             }
         };
         let block = block.ok_or(Error::NothingLent { key, bytes })?;
-        let wait = || device.wait_for_all("lend_to_process");
-        let offered = device.engine.sharing().offer_loan(block.id, wait);
+        // No graph is launched from here on.
+        let waited = device.wait_for_all("lend_to_process");
+        let offered = waited.and_then(|()| Ok(device.engine.sharing().offer_loan(block.id)?));
         offered.inspect_err(|_| _ = device.engine.free(block.id))
     }
 

@@ -2,13 +2,16 @@
 //! shuttle finds threads that wait for each other, and the ranks of locks find those that might.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::engine::{Config, Engine, LoanId, PoolConfig};
 use regraph::graphs::{Graph, Pool};
 use regraph::regions::{Backup, Regions, Tags};
 use regraph::{Error, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::Mutex;
 use shuttle::thread;
 
 const MIB: u64 = 1 << 20;
@@ -82,6 +85,7 @@ fn may_be_refused<R>(answer: Result<R, Error>) -> Option<R> {
             | Error::Pool { why: PoolRefusal::Runs, .. }
             | Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }
             | Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }
+            | Error::Pool { why: PoolRefusal::NothingLent { .. }, .. }
             | Error::Pool { why: PoolRefusal::LentWork { .. }, .. },
         ) => None,
         Err(error) => panic!("{error}"),
@@ -291,6 +295,56 @@ fn two_threads_have_regions_sleep_and_wake() {
             }),
             body(move |_| {
                 may_be_refused(graph.launch(s));
+            }),
+        ]
+    });
+}
+
+/// A pool lends to another process, whose part a thread plays, while others launch and call the loan back. No graph runs
+/// as long as the process has the loan.
+#[test]
+fn a_process_borrows_while_others_launch() {
+    explore(RUNS, |stage| {
+        let s = stage.stream();
+        let graph = stage.graph(&[&stage.graphs], s).unwrap();
+        let works = Arc::new(AtomicBool::new(false));
+        let watched = works.clone();
+        let check =
+            move || assert!(!watched.load(Ordering::SeqCst), "a graph runs beside the loan");
+        stage.driver.before("cuGraphLaunch", check);
+        let lent: Arc<Mutex<Vec<LoanId>>> = Arc::default();
+        let theirs = lent.clone();
+        vec![
+            body(move |stage| {
+                for _ in 0..2 {
+                    let loan = may_be_refused(stage.graphs.play_loan(MIB, s));
+                    let Some((loan, _)) = loan else { continue };
+                    lent.lock().unwrap().push(loan);
+                    // At once, or when the process has given it back, or has ended.
+                    assert!(stage.engine.sharing().recall_loan(loan, Duration::MAX).unwrap());
+                }
+            }),
+            body(move |stage| {
+                for _ in 0..3 {
+                    thread::yield_now();
+                    let Some(loan) = theirs.lock().unwrap().pop() else { continue };
+                    let sharing = stage.engine.sharing();
+                    if sharing.play_taking(loan) {
+                        works.store(true, Ordering::SeqCst);
+                        thread::yield_now();
+                        works.store(false, Ordering::SeqCst);
+                        sharing.play_ending(loan);
+                        // That its process has ended is heard behind its last word.
+                        sharing.play_ending(loan);
+                    }
+                    assert!(!sharing.play_taking(loan), "a loan is taken twice");
+                }
+            }),
+            body(move |stage| {
+                let s = stage.stream();
+                for _ in 0..3 {
+                    may_be_refused(graph.launch(s));
+                }
             }),
         ]
     });

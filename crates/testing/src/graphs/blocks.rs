@@ -214,7 +214,8 @@ impl<P: Program> World<'_, P> {
             alone && it.number >= block.since && it.homes[block.home]
         };
         let other = self.streams[self.free_stream(u)?];
-        let lives = self.blocks.iter().any(Borrowed::is_lent);
+        let on_loan = self.have_lent_to_process([true; POOLS]);
+        let lives = on_loan || self.blocks.iter().any(Borrowed::is_lent);
         match self.graphs.iter().position(newer) {
             // In the launch of a graph that has no part in it: the next one comes after its uses.
             Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {

@@ -19,6 +19,10 @@ pub(super) enum Step {
     Borrow,
     Share,
     GiveBack,
+    /// A pool lends to another process.
+    LendToProcess,
+    /// A loan is taken, used, asked for, or given back, or the process that has it ends.
+    GoOnWithLoan,
     DropOutputs,
     Release,
     /// A graph is released, and captured anew.
@@ -62,6 +66,8 @@ pub struct Features {
     pub(super) follows: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
+    /// Whether memory is made so that other processes can map it.
+    pub(super) processes: bool,
     /// Whether pools keep the executables of some graphs.
     pub(super) executables: bool,
     /// Captures at once, at most.
@@ -92,6 +98,7 @@ impl Features {
         second: 4,
         follows: false,
         scarce: true,
+        processes: false,
         executables: false,
         captures: 1,
         forks: false,
@@ -100,6 +107,19 @@ impl Features {
         history: 0,
         most: 6,
         longest: 160,
+    };
+
+    /// Another process borrows beside all that [`Features::LOANS`] does.
+    #[rustfmt::skip]
+    pub const PROCESSES: Self = Self {
+        steps: Weights(&[
+            (Begin, 3), (GoOn, 1), (Launch, 7), (Borrow, 2), (Share, 1), (GiveBack, 1),
+            (DropOutputs, 1), (Release, 1), (EndLending, 1), (Suspend, 1), (Retire, 1),
+            (Save, 1), (Restore, 1), (Replace, 1), (Progress, 1), (Trim, 1),
+            (LendToProcess, 5), (GoOnWithLoan, 9),
+        ]),
+        processes: true,
+        ..Self::LOANS
     };
 
     /// A pool of many graphs whose captures are planned is compacted.
@@ -113,6 +133,7 @@ impl Features {
         second: u8::MAX,
         follows: false,
         scarce: false,
+        processes: false,
         executables: false,
         captures: 1,
         forks: false,
@@ -161,12 +182,13 @@ impl Features {
             (DropOutputs, 2), (Release, 1), (CaptureAgain, 1), (EndLending, 1), (Suspend, 1),
             (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
             (CompactFailing, 1), (Replace, 1), (Keep, 1), (Prepare, 1), (Pin, 1),
-            (ReleaseExecutables, 1), (Trim, 1),
+            (ReleaseExecutables, 1), (Trim, 1), (LendToProcess, 1), (GoOnWithLoan, 2),
         ]),
         plans: Some(3),
         second: 2,
         follows: true,
         scarce: true,
+        processes: true,
         executables: true,
         captures: 3,
         forks: true,
@@ -174,6 +196,6 @@ impl Features {
         repeats: true,
         history: 10_000,
         most: 8,
-        longest: 160,
+        longest: 180,
     };
 }

@@ -8,6 +8,7 @@ use regraph_tagged::{Program, Tagged};
 use super::blocks::{Borrowed, Kind};
 use super::captures::Shape;
 use super::executables::Launcher;
+use super::processes::ProcessLoan;
 use super::streams::Stream;
 use super::{ends, overlap, World, POOLS};
 
@@ -142,7 +143,8 @@ impl<P: Program> World<'_, P> {
             }
         }
         let homes = self.graphs[row].homes;
-        let lives = self.blocks.iter().any(|it| it.is_lent() && homes[it.home]);
+        let on_loan = self.have_lent_to_process(homes);
+        let lives = on_loan || self.blocks.iter().any(|it| it.is_lent() && homes[it.home]);
         let host = matches!(self.graphs[row].launcher, Launcher::Host(..));
         let adopted = |it: &Borrowed| {
             it.kind == Kind::Output { adopted: true } && it.captured.is_none() && host
@@ -189,6 +191,7 @@ impl<P: Program> World<'_, P> {
             return Ok(());
         }
         let lives = self.blocks.iter().any(|it| it.is_lent() && it.home == 0);
+        let lives = lives || self.have_lent_to_process([true, false]);
         let done = self.submit(row, stream);
         let at = self.at;
         self.note_launch(row, stream, (done, false), lives, u)?;
@@ -234,7 +237,9 @@ impl<P: Program> World<'_, P> {
                 let named: Vec<u64> = blocks.iter().map(|it| it.address).collect();
                 let lent_in = |home: usize| {
                     let lent = self.blocks.iter().filter(|it| it.is_lent() && it.home == home);
-                    let mut lent: Vec<u64> = lent.map(|it| it.place.address).collect();
+                    let loans = self.loans.iter().filter(|it| it.is_lent && it.home == home);
+                    let loans = loans.map(|it| it.block.address);
+                    let mut lent: Vec<u64> = lent.map(|it| it.place.address).chain(loans).collect();
                     lent.sort_unstable();
                     lent
                 };
@@ -322,6 +327,7 @@ impl<P: Program> World<'_, P> {
                 clear &= matches!(block.kind, Kind::Output { .. });
                 block.written = false;
             }
+            clear &= !self.is_on_loan(&input);
             assert!(clear, "an input is filled where a block lives");
             let followed = self.homes[home].pool.follow(stream.handle);
             assert!(followed.is_ok(), "the pool is awake");
@@ -417,6 +423,8 @@ impl<P: Program> World<'_, P> {
                 assert!(waited.is_ok(), "the device answers");
             }
             self.homes[home].used.clear();
+            let mine = |it: &&mut ProcessLoan| it.home == home;
+            self.loans.iter_mut().filter(mine).for_each(|it| it.is_lent = false);
             let restored = Kind::Output { adopted: false };
             let mine = |it: &&mut Borrowed| it.home == home && it.kind != restored;
             for block in self.blocks.iter_mut().filter(mine) {

@@ -10,6 +10,7 @@ use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
 use super::executables::{Keeps, Launcher};
+use super::processes::ProcessLoan;
 use super::streams::Stream;
 use super::{Home, Shared, World, POOLS};
 
@@ -61,7 +62,7 @@ impl<P: Program> World<'_, P> {
                 && (it.captured.is_some() || it.all_streams().any(|it| self.is_capturing(it)))
         };
         let used = self.open.iter().any(|open| open.homes[home] || open.crosses);
-        if used || self.blocks.iter().any(freed_in) {
+        if used || self.blocks.iter().any(freed_in) || self.has_loan(home) {
             return Ok(());
         }
         if !self.open.is_empty() && self.graphs.iter().any(|it| it.homes[home]) {
@@ -98,7 +99,8 @@ impl<P: Program> World<'_, P> {
         match gone {
             Ok(_) => {
                 let mut mine = self.blocks.iter().filter(mine);
-                let sound = discards || mine.all(|it| matches!(it.kind, Kind::Output { .. }));
+                let sound = mine.all(|it| matches!(it.kind, Kind::Output { .. }));
+                let sound = discards || sound && !self.has_loan(home);
                 assert!(sound, "blocks have lost what they held");
                 assert_eq!(pool.reserved().expect("the pool is there"), 0, "it holds memory");
                 let stream = self.streams[u.choose_index(self.streams.len())?];
@@ -114,8 +116,17 @@ impl<P: Program> World<'_, P> {
                 }
                 let lend = pool.lend(stream.handle);
                 assert!(lend.is_err(), "a suspended pool lends");
-                pool.resume().expect("there is room for it");
+                if matches!(pool.resume(), Err(Error::ResumeOutOfMemory(_))) {
+                    // What another process has borrowed of it is on the device besides.
+                    assert!(self.has_loan(home), "there is room for it");
+                    let mine = |row: &usize| self.loans[*row].home == home;
+                    let mine: Vec<usize> = (0..self.loans.len()).rev().filter(mine).collect();
+                    mine.into_iter().for_each(|row| self.end_loan(row));
+                    pool.resume().expect("there is room for it");
+                }
                 self.count("pools that slept", 1);
+                let mine = |it: &&mut ProcessLoan| it.home == home;
+                self.loans.iter_mut().filter(mine).for_each(|it| it.has_slept = true);
                 self.restart();
                 for row in 0..self.blocks.len() {
                     let Borrowed { home: of, kind, stream: own, ended, .. } = self.blocks[row];
@@ -132,7 +143,7 @@ impl<P: Program> World<'_, P> {
                 }
             }
             Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
-                let any = self.blocks.iter().any(|it| mine(&it));
+                let any = self.blocks.iter().any(|it| mine(&it)) || self.has_loan(home);
                 assert!(any, "no block hinders it");
             }
             Err(
@@ -155,6 +166,10 @@ impl<P: Program> World<'_, P> {
                 if self.plan.is_some() && home == 0 =>
             {
                 return Ok(())
+            }
+            Err(Error::Checkpoint { why: CheckpointRefusal::OnLoan, .. }) => {
+                assert!(self.has_loan(home), "no loan hinders it");
+                return Ok(());
             }
             checkpoint => checkpoint.expect("the pool is plain"),
         };
@@ -196,11 +211,18 @@ impl<P: Program> World<'_, P> {
             self.engine.host().restore(self.homes[saved.home].pool.id(), &saved.checkpoint);
         match restored {
             Ok(restored) => {
+                assert!(!self.has_loan(saved.home), "a loan's block is ended");
                 self.count("checkpoints gone back to", 1);
                 self.note_restored(&saved, &restored);
             }
             // Memory that the checkpoint names has gone back to the driver.
             Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. }) => return Ok(()),
+            // The block of a loan would end.
+            Err(Error::Checkpoint { why: CheckpointRefusal::OnLoan, .. }) => {
+                assert!(self.has_loan(saved.home), "no loan hinders it");
+                self.saved.push(saved);
+                return Ok(());
+            }
             // A capture was planned there since.
             Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
                 if self.plan.is_some() && saved.home == 0 =>

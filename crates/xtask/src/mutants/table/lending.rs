@@ -7,14 +7,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "loan-waits",
         rule: "What was launched before a loan to another process has completed.",
         file: "crates/plugin/src/sharing.rs",
-        edits: &[("let wait = || device.wait_for_all(\"lend_to_process\");", "let wait = || Ok(());")],
+        edits: &[("let waited = device.wait_for_all(\"lend_to_process\");", "let waited = Ok(());")],
         test: "sharing::loans::what_was_launched_before_has_completed_when_a_loan_is_made",
     },
     Mutant {
         name: "loan-waits-pool",
         rule: "What was launched before a loan to another process has completed, where a pool orders its launches.",
         file: "src/graphs/lending.rs",
-        edits: &[("engine.wait_for_device()? {", "Ok::<_, Error>(true)? {")],
+        edits: &[("match engine.wait_for_device() {", "match Ok::<_, Error>(true) {")],
         test: "sharing::loans::a_pool_lends_to_a_process_without_a_plug_in",
     },
     Mutant {
@@ -45,6 +45,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/checkpoints.rs",
         edits: &[("if self.has_loan(pool) {", "if false {")],
         test: "sharing::loans::checkpoints_and_loans_of_a_pool_exclude_each_other",
+    },
+    Mutant {
+        name: "loan-graphless",
+        rule: "A loan is one still where its pool has no graph left.",
+        file: "src/engine/lending.rs",
+        edits: &[("block.is_some_and(|it| it.site.is_in(pool))", "block.is_some_and(|it| it.site.is_in(pool) && matches!(it.tenure, Tenure::Lent(_)))")],
+        test: "random::graphs::what_a_process_borrows_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "loan-held",
+        rule: "A block is a loan's until the process that has it has given it back or ended.",
+        file: "src/processes/loans.rs",
+        edits: &[("row.is_back().then_some(*number)", "(!matches!(row.place, LoanPlace::Offered)).then_some(*number)")],
+        test: "protocol::the_engine_answers_as_the_model_does",
     },
     Mutant {
         name: "loan-block",
