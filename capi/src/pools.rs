@@ -194,7 +194,9 @@ impl From<ExecutableFigures> for regraph_executable_figures {
 ///
 /// Without this call each graph has an executable of its own from the end of its capture on. The library counts
 /// what it foresees for an executable, and more where they were measured to take more. Where one has to go that may
-/// run, the launch that needs the room waits for the pool's launches so far.
+/// run, the launch that needs the room waits for the pool's launches so far. An executable that took more than the budget
+/// by itself, beyond 10 MiB, is destroyed again, and its launch refused (REGRAPH_ERROR_NO_EXECUTABLE); the driver keeps
+/// the memory and uses it for the next ones.
 ///
 /// Threads: any.
 ///

@@ -163,9 +163,20 @@ fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
 struct Form {
     shape: Option<Arc<GraphShape>>,
     nodes: usize,
-    /// What an executable of it takes, in bytes: foreseen, and measured when it was made.
+    /// What an executable of it takes, in bytes: foreseen, or more where that was measured; and what was measured when
+    /// it was made.
     bytes: u64,
     measured: u64,
+}
+
+impl Form {
+    /// Notes what an executable took when it was made. What is beyond what the driver may take at once counts, up to
+    /// eight times what was foreseen: the rest others have taken meanwhile.
+    fn measure(&mut self, measured: u64) {
+        self.measured = measured;
+        let more = measured.saturating_sub(Executables::DRIVER_PIECE).min(8 * self.bytes);
+        self.bytes = self.bytes.max(more);
+    }
 }
 
 /// A graph that lives.
@@ -418,8 +429,7 @@ impl Executables {
         }
         let (graph, bytes) = (used.graph, used.form.bytes);
         if let Some(budget) = self.options.and_then(|options| options.budget) {
-            let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
-            let pinned = pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.form.bytes).sum();
+            let pinned = self.pinned_bytes();
             if bytes.saturating_add(pinned) > budget {
                 let why = PoolRefusal::NoExecutable { bytes, pinned, budget };
                 return Err(means.engine.refuse(means.pool, means.call, why));
@@ -436,10 +446,39 @@ impl Executables {
             }
         };
         let mut used = self.graphs.remove(&member).expect("the graph lives");
-        used.form.measured = taken(driver, before);
-        used.executable = Some(self.place(handle, &used.form, member));
+        used.form.measure(taken(driver, before));
+        let (place, bytes) = (self.place(handle, &used.form, member), used.form.bytes);
+        used.executable = Some(place);
         self.graphs.insert(member, used);
+        if let Some(budget) = self.options.and_then(|options| options.budget) {
+            self.settle((place, bytes), budget, means)?;
+        }
         Ok(handle)
+    }
+
+    /// An executable was made, which may have taken more than was foreseen: others go for it now. One that took more by
+    /// itself than the budget goes again, and is not made another time: what it had is the driver's for the next ones.
+    fn settle<D: HostApi>(
+        &mut self,
+        (place, bytes): (usize, u64),
+        budget: u64,
+        means: &Means<'_, D>,
+    ) -> Result<(), Error> {
+        while self.counted(self.bytes()) > budget && self.oldest().is_some_and(|it| it != place) {
+            self.evict(means)?;
+        }
+        if bytes <= budget {
+            return Ok(());
+        }
+        self.destroy(place, means)?;
+        let why = PoolRefusal::NoExecutable { bytes, pinned: self.pinned_bytes(), budget };
+        Err(means.engine.refuse(means.pool, means.call, why))
+    }
+
+    /// What is foreseen for those that are pinned, in bytes.
+    fn pinned_bytes(&self) -> u64 {
+        let pinned = self.places.iter().enumerate().filter(|&(at, _)| self.is_pinned(at));
+        pinned.filter_map(|(_, it)| it.as_ref()).map(|it| it.form.bytes).sum()
     }
 
     /// Takes an executable in that was made of a graph.
@@ -467,13 +506,16 @@ impl Executables {
         self.places[place].take().map(|it| it.handle)
     }
 
-    /// Destroys the one that was asked for longest ago and is not pinned; false where there is none.
-    fn evict<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<bool, Error> {
+    /// The one that was asked for longest ago and is not pinned.
+    fn oldest(&self) -> Option<usize> {
         let places = self.places.iter().enumerate();
         let present = places.filter_map(|(place, it)| Some((it.as_ref()?.asked, place)));
-        let Some((_, place)) = present.filter(|&(_, place)| !self.is_pinned(place)).min() else {
-            return Ok(false);
-        };
+        present.filter(|&(_, place)| !self.is_pinned(place)).min().map(|(_, place)| place)
+    }
+
+    /// Destroys the one that was asked for longest ago and is not pinned; false where there is none.
+    fn evict<D: HostApi>(&mut self, means: &Means<'_, D>) -> Result<bool, Error> {
+        let Some(place) = self.oldest() else { return Ok(false) };
         self.destroy(place, means).map(|()| true)
     }
 
@@ -557,6 +599,7 @@ impl Sharer {
             let shape = GraphShape::of(driver, self.graph)?;
             self.form.nodes = shape.nodes();
             self.form.bytes = driver.executable_bytes(&shape);
+            self.form.measure(self.form.measured);
             self.form.shape = Some(Arc::new(shape));
         }
         Ok(())

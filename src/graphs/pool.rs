@@ -179,7 +179,9 @@ impl<D: HostApi> Pool<D> {
     /// Whether two graphs are of one shape is proven by their nodes and edges ([`GraphShape::is_like`]), which are read
     /// at the end of a capture, in some microseconds a node. The budget counts what the driver foresees for each
     /// executable, and more where it was measured to take more ([`ExecutableFigures::counted`]). An executable is made
-    /// even beyond the budget if what is foreseen for it and for the pinned ones fits. Executables of graphs that were
+    /// even beyond the budget if what is foreseen for it and for the pinned ones fits; others go once it has taken more
+    /// than was foreseen, and it is destroyed again where it took more than the budget by itself, beyond
+    /// [`DRIVER_PIECE`](super::Executables::DRIVER_PIECE). Executables of graphs that were
     /// dropped and still run do not count. The driver gives no memory back to the device for an executable that is
     /// destroyed: it uses the memory for the next one. Where an executable that may run has to be destroyed, the host
     /// waits for the pool's launches so far, in the launch that needs the room.

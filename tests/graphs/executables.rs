@@ -372,6 +372,38 @@ fn more_counts_where_executables_take_more_than_was_foreseen() {
     assert_eq!((b.counts(), b.ran()), ((1, 3, 0, 0, 2), vec![1, 2, 1]));
 }
 
+/// What it took is the driver's, who gives nothing back, and serves those that come after it. No graph is lost.
+#[test]
+fn one_that_takes_more_than_the_budget_by_itself_goes_again() {
+    const FORESEEN: u64 = 1 << 20;
+    let b = bench(apart().budget(4 * FORESEEN));
+    b.driver().charge_executables(FORESEEN);
+    let graphs = [1, 2, 3].map(|number| b.chain(&[number]));
+    graphs[0].launch(b.streams[0]).unwrap();
+    b.driver().charge_executables(64 * FORESEEN);
+    for _ in 0..2 {
+        let refused = graphs[2].launch(b.streams[0]);
+        let Err(Error::Pool { why: PoolRefusal::NoExecutable { bytes, pinned, budget }, .. }) =
+            refused
+        else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((bytes, pinned, budget), (8 * FORESEEN, 0, 4 * FORESEEN));
+        // It is not made twice.
+        assert_eq!((b.counts().1, b.pool.executables().executables), (2, 0));
+    }
+    let taken = b.driver().taken_by_executables();
+    assert_eq!(taken, 65 * FORESEEN);
+    b.driver().charge_executables(FORESEEN);
+    for at in [0, 1, 0, 1] {
+        graphs[at].launch(b.streams[0]).unwrap();
+    }
+    assert_eq!(b.driver().taken_by_executables(), taken);
+    b.pool.keep_executables(apart().budget(8 * FORESEEN)).unwrap();
+    graphs[2].launch(b.streams[0]).unwrap();
+    assert_eq!(b.ran(), [1, 1, 2, 1, 2, 3]);
+}
+
 #[test]
 fn a_graph_that_its_host_captured_has_its_executable_from_the_pool() {
     let b = bench(shared());

@@ -101,6 +101,17 @@ fn each_launch_runs_the_kernels_of_its_graph() {
     longer(90, Features::EXECUTABLES, &often);
 }
 
+/// An executable that takes more than the budget by itself is destroyed again, and no graph is lost for it.
+#[test]
+fn budgets_are_kept_where_executables_take_more_than_is_foreseen() {
+    let often = [
+        ("executables updated", 300),
+        ("executables that went for others", 400),
+        ("executables that took more than the budget", 20),
+    ];
+    longer(90, Features::DEAR_EXECUTABLES, &often);
+}
+
 #[test]
 fn captures_beside_each_other_share_nothing() {
     let often = [

@@ -15,8 +15,9 @@ const PIECE: u64 = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Executables {
     slots: Vec<Option<Executable>>,
-    /// What one takes for each node, in bytes.
+    /// What is foreseen that one takes for each node, in bytes, and up to how many times as much it takes.
     node_bytes: u64,
+    times: u64,
     /// What each device's executables have taken, and what of that they use. It never goes back.
     memory: Vec<(u64, u64)>,
     /// Those that were destroyed while they ran: until when, and on which device they use how much.
@@ -66,7 +67,10 @@ impl State {
             return Err(ErrorKind::InvalidValue.into());
         }
         self.let_go();
-        let bytes = self.executables.bytes(self.graphs.nodes(graph).len());
+        let foreseen = self.executables.bytes(self.graphs.nodes(graph).len());
+        // Weyl's sequence: by nothing that a program chooses.
+        let drawn = (self.executables.slots.len() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bytes = foreseen * (1 + (drawn >> 32) % self.executables.times.max(1));
         let (taken, used) = self.executables.memory(device);
         let missing = (*used + bytes).saturating_sub(*taken).next_multiple_of(PIECE);
         self.memory.use_up(device, missing)?;
@@ -178,7 +182,14 @@ impl SimDriver {
     /// gets less by it in pieces of 64 KiB, and not more when executables are destroyed: the next ones use what
     /// those had. At first executables take none.
     pub fn charge_executables(&self, bytes_a_node: u64) {
-        self.lock().executables.node_bytes = bytes_a_node;
+        self.charge_executables_up_to(bytes_a_node, 1);
+    }
+
+    /// As [`SimDriver::charge_executables`], but an executable takes up to so many times as much as is foreseen for it,
+    /// drawn for each.
+    pub fn charge_executables_up_to(&self, bytes_a_node: u64, times: u64) {
+        let executables = &mut self.lock().executables;
+        (executables.node_bytes, executables.times) = (bytes_a_node, times);
     }
 
     /// What executables have of this device's memory, in bytes: in use now, those included that were destroyed while

@@ -114,8 +114,10 @@ def capture_budget(
     exception, from Python 3.11 on). That capture has come to nothing then: delete its graph, and the pool and its
     earlier graphs go on; later captures that fit find its memory. Where executables are too many
     together, the one goes that was asked for longest ago, as by `keep_executables`, and a replay is refused only where
-    those that are pinned leave no room. That is by what is foreseen for an executable: one of kernels that keep much,
-    such as cuBLAS's, may take up to four times that. A later `keep_executables` for the pool replaces the limit.
+    those that are pinned leave no room, or where an executable took more than the budget by itself. That is by what is
+    foreseen for an executable, and by what it took: one of kernels that keep much, such as cuBLAS's, may take up to four
+    times what was foreseen, which the driver does not give back but uses for the next ones. A later `keep_executables`
+    for the pool replaces the limit.
 
     `regraph.torch.estimate` says what graphs will need: its `bound.pool_bytes` for the pool, and its
     `bound.executable_bytes` where each graph is to have its own executable at the same time.

@@ -70,6 +70,8 @@ pub struct Features {
     pub(super) processes: bool,
     /// Whether pools keep the executables of some graphs.
     pub(super) executables: bool,
+    /// Up to how many times as much as is foreseen executables take.
+    pub(super) overcharge: u64,
     /// Captures at once, at most.
     pub(super) captures: usize,
     /// Whether captures fork to other streams, and some of their kernels are in conditional nodes' bodies.
@@ -100,6 +102,7 @@ impl Features {
         scarce: true,
         processes: false,
         executables: false,
+        overcharge: 1,
         captures: 1,
         forks: false,
         streams: 3,
@@ -135,6 +138,7 @@ impl Features {
         scarce: false,
         processes: false,
         executables: false,
+        overcharge: 1,
         captures: 1,
         forks: false,
         streams: 3,
@@ -156,6 +160,9 @@ impl Features {
         most: 10,
         ..Self::LOANS
     };
+
+    /// Executables take more than is foreseen for them.
+    pub const DEAR_EXECUTABLES: Self = Self { overcharge: 8, ..Self::EXECUTABLES };
 
     /// Several captures at once, each on several streams, while streams and pools come and go.
     #[rustfmt::skip]
@@ -190,6 +197,7 @@ impl Features {
         scarce: true,
         processes: true,
         executables: true,
+        overcharge: 1,
         captures: 3,
         forks: true,
         streams: 6,

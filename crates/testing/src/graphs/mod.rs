@@ -151,8 +151,9 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
     driver.give_streams_again();
     // Where memory is short, executables take none of it.
     let scarce = total_bytes < SimConfig::default().total_bytes;
-    let node_bytes = if features.executables && !scarce { 64 << 10 } else { 0 };
-    driver.charge_executables(node_bytes);
+    let node_bytes = if features.overcharge > 1 { 1 << 20 } else { 64 << 10 };
+    let node_bytes = if features.executables && !scarce { node_bytes } else { 0 };
+    driver.charge_executables_up_to(node_bytes, features.overcharge);
     let progress = |stream| driver.complete(stream).expect("the device answers");
     let fail = |fault| match fault {
         None => driver.forget_failures(),

@@ -4,6 +4,20 @@ use crate::mutants::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "budget-alone",
+        rule: "An executable that took more than the budget by itself goes again.",
+        file: "src/graphs/executables.rs",
+        edits: &[("if bytes <= budget {\n            return Ok(());", "if bytes <= budget || true {\n            return Ok(());")],
+        test: "graphs::executables::one_that_takes_more_than_the_budget_by_itself_goes_again",
+    },
+    Mutant {
+        name: "budget-settles",
+        rule: "Where an executable took more than was foreseen, others go for it at once.",
+        file: "src/graphs/executables.rs",
+        edits: &[("while self.counted(self.bytes()) > budget && self.oldest()", "while false && self.oldest()")],
+        test: "random::graphs::budgets_are_kept_where_executables_take_more_than_is_foreseen",
+    },
+    Mutant {
         name: "executable-held",
         rule: "An executable is launched as it is only by the graph whose parameters it holds.",
         file: "src/graphs/executables.rs",

@@ -58,7 +58,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A block is a loan's until the process that has it has given it back or ended.",
         file: "src/processes/loans.rs",
         edits: &[("row.is_back().then_some(*number)", "(!matches!(row.place, LoanPlace::Offered)).then_some(*number)")],
-        test: "protocol::the_engine_answers_as_the_model_does",
+        test: "random::graphs::what_a_process_borrows_is_no_one_elses_in_longer_programs",
     },
     Mutant {
         name: "loan-block",
