@@ -242,8 +242,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees the blocks of loans that are back. Costs a look at a counter where there are none.
     pub(super) fn settle_loans(&mut self) {
-        for bits in self.state.loans.take_back() {
-            let block = BlockId::from_bits(bits);
+        for block in self.state.loans.take_back().into_iter().map(BlockId::from_bits) {
             let Ok((live, _)) = self.state.live_block(block, "settle_loans") else { continue };
             let pool = self.state.pools.pool_of(live.site.heap);
             if self.free(block).is_ok() {
@@ -253,9 +252,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
     fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
         let &Request { pool, bytes, asked: Asked { stream, .. }, .. } = request;
         self.settle_loans();

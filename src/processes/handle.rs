@@ -73,13 +73,13 @@ pub(super) struct Sender {
     board: i32,
 }
 
+#[cfg(target_os = "linux")]
 impl Sender {
     pub(super) fn new(secret: [u8; 16], process: u32, board: i32) -> Self {
         Self { secret, process, board }
     }
 
     /// Where its socket is: in no file system, known to those who have a handle.
-    #[cfg(target_os = "linux")]
     pub(super) fn socket(&self) -> std::io::Result<std::os::unix::net::SocketAddr> {
         use std::os::linux::net::SocketAddrExt;
         use std::os::unix::net::SocketAddr;
@@ -113,6 +113,7 @@ impl SentPieces {
         Self { sender, pieces }
     }
 
+    #[cfg(target_os = "linux")]
     pub(super) fn sender(&self) -> &Sender {
         &self.sender
     }
@@ -244,30 +245,33 @@ impl SentPieces {
     ///
     /// # Errors
     /// [`SharingRefusal::Unreachable`].
-    #[cfg(target_os = "linux")]
     pub fn fetch(&self, call: &'static str) -> Result<Vec<(u64, Descriptor)>, Error> {
-        let Self { sender, pieces } = self;
-        let sizes = pieces.iter().map(|piece| piece.bytes);
-        let by_number = match fetch::FetchWay::Process.fetch(sender, pieces) {
-            Ok(descriptors) => return Ok(sizes.zip(descriptors).collect()),
-            Err(error) => error.to_string(),
-        };
-        match fetch::FetchWay::Socket.fetch(sender, pieces) {
-            Ok(descriptors) => Ok(sizes.zip(descriptors).collect()),
-            Err(error) => {
-                let (process, by_socket) = (sender.process, error.to_string());
+        match self.descriptors() {
+            Ok(descriptors) => {
+                let sizes = self.pieces.iter().map(|piece| piece.bytes);
+                Ok(sizes.zip(descriptors).collect())
+            }
+            Err([by_number, by_socket]) => {
+                let process = self.sender.process;
                 let why = SharingRefusal::Unreachable { process, by_number, by_socket };
                 Err(Error::Sharing { call, why })
             }
         }
     }
 
+    /// Them, or why they can be had by neither way.
+    #[cfg(target_os = "linux")]
+    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
+        let fetch = |way: fetch::FetchWay| way.fetch(&self.sender, &self.pieces);
+        fetch(fetch::FetchWay::Process).or_else(|by_number| {
+            let by_socket = fetch(fetch::FetchWay::Socket);
+            by_socket.map_err(|by_socket| [by_number.to_string(), by_socket.to_string()])
+        })
+    }
+
     #[cfg(not(target_os = "linux"))]
-    pub fn fetch(&self, call: &'static str) -> Result<Vec<(u64, Descriptor)>, Error> {
-        let why = || "there is no such thing on this system".to_owned();
-        let (process, by_number, by_socket) = (self.sender.process, why(), why());
-        let why = SharingRefusal::Unreachable { process, by_number, by_socket };
-        Err(Error::Sharing { call, why })
+    fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
+        Err([(); 2].map(|()| "there is no such thing on this system".to_owned()))
     }
 }
 

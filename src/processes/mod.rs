@@ -37,9 +37,6 @@ mod connection {
 
     impl Never {
         pub(super) fn answer(&self, _: bool) {}
-        pub(super) fn is_done(&self) -> bool {
-            match *self {}
-        }
         pub(super) fn recall(&self) {}
         pub(crate) fn ask(_: &SentPieces, _: u64) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
