@@ -2530,7 +2530,8 @@ regraph_error regraph_loan_get_state(const struct regraph_engine *engine,
  * Takes the loan that a handle of `handle_bytes` bytes names, made by another process (regraph_pool_lend()) or by
  * another engine of this one, and maps its memory for this engine's device; what it holds is undefined. `taken` gets the
  * loan. It is this process's until regraph_loan_give_back(), but the lender waits for it from when it asks on: see
- * regraph_loan_wait_for_recall(). Waits some seconds at most for the lender's answer.
+ * regraph_loan_wait_for_recall(). Waits some seconds at most for the lender's answer. Where the engine is destroyed
+ * before, the memory stays mapped, and the process has the loan until its end.
  *
  * Threads: any.
  *

@@ -150,8 +150,7 @@ impl<P: Program> World<'_, P> {
             closed.expect("nothing uses it any more");
             self.driver.destroy_stream(stream.handle).expect("it has ended");
         }
-        let sharing = self.engine.sharing();
-        sharing.play_ending(loan.id);
+        self.engine.sharing().play_ending(loan.id);
         self.note_free(loan.home, &tagged(&loan.block, 0), [loan.stream].into_iter());
         assert_eq!(self.engine.sharing().loan_state(loan.id).expect("known"), LoanState::Back);
         assert!(!self.engine.sharing().play_taking(loan.id), "a loan that is back is given");
