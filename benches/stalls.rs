@@ -222,9 +222,9 @@ const ROWS: &[Row] = &[
         |b| b.allocate(40_960),
     ),
     (
-        "end_capture, plan:learned, 4,000 blocks",
+        "end_capture, plan:auto, 4,000 blocks",
         || {
-            let mut b = planned(PlanChoice::Learned);
+            let mut b = planned(PlanChoice::Auto);
             b.capture(4_000, 40_960);
             b
         },

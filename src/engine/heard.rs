@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::layout::Demand;
-use crate::settings::Settings;
+use crate::settings::{PlanChoice, Settings};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// So many requests are kept of a stream cache's streams, the latest: two runs of most programs.
@@ -18,7 +18,7 @@ pub(super) const ALL: usize = usize::MAX;
 
 /// How many requests are kept of each stream cache's streams where the host marks no run, as the settings have it.
 pub(super) fn kept_by(settings: &Settings) -> usize {
-    match settings.plan.learns() {
+    match settings.plan == PlanChoice::Auto {
         true => HEARD,
         false => 0,
     }

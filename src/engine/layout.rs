@@ -597,7 +597,7 @@ impl<D: Driver> Locked<'_, D> {
             None => self.asked_of_all(pool).is_none(),
         };
         if follows && self.errands.may_repeat() {
-            let learns = self.config.settings.plan.learns();
+            let learns = self.config.settings.plan == PlanChoice::Auto;
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
             if learns && (unsearched || self.state.caches.numbers().has_news()) {
@@ -653,7 +653,8 @@ impl<D: Driver> Locked<'_, D> {
         let capture_state = self.state.captures.get(slot);
         let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
         let pool = capture_state.pools.first().copied();
-        let learns = self.config.settings.plan.learns() && capture_state.proof.has_handed_out();
+        let learns =
+            self.config.settings.plan == PlanChoice::Auto && capture_state.proof.has_handed_out();
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }
@@ -706,9 +707,8 @@ impl<D: Driver> Engine<D> {
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        // What several streams knew of each other is a guess, and `plan:auto` makes none.
-        let guesses = self.config.settings.plan == PlanChoice::Learned;
-        let run = run.filter(|run| guesses || run.is_of_one_stream());
+        // What several streams knew of each other is guessed from their blocks, if these show it.
+        let run = run.filter(|run| run.shows_waits());
         let outline = run.map(|run| run.outline(self.config.settings.reuse));
         let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
         // Dropped without the lock.
@@ -812,9 +812,9 @@ impl<D: Driver> Plans<'_, D> {
     /// of the work that is to be captured, from where its capture will begin to where it will end.
     /// [`Plans::learned`] ends that. What was noted since an earlier call is forgotten.
     ///
-    /// With `plan:auto` and `plan:learned` the latest requests are noted in any case, and a capture follows the last
-    /// run among them that begins as it does (with `plan:auto` only a run on one stream). This call says where the run
-    /// begins and ends.
+    /// With `plan:auto` the latest requests are noted in any case, and a capture follows the last run among them that
+    /// begins as it does, where its blocks show what its streams wait for. This call says where the run begins and
+    /// ends.
     pub fn learn(&self) -> Result<(), Error> {
         let _locked = self.0.lock()?;
         drop(self.0.caches.hear(heard::ALL));

@@ -160,7 +160,7 @@ settings! {
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     growth_step_bytes: Option<u64> = None,
         "growth_step_mb": Optional<Megabytes>, "a whole number of MB from 0 to 17592186044415";
-    /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `auto`, as they ask for it, close together where a warm-up on one stream or an earlier capture has asked for the same; `learned`, by warm-ups on several streams too; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
+    /// How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `auto`, as they ask for it, close together where a warm-up or an earlier capture has asked for the same; or `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched. Default: `none`.
     ///
     /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least memory that they
     /// can run on; blocks share it where the graph proves their order. Until a capture has ended here, the program must
@@ -171,17 +171,17 @@ settings! {
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Auto`] and [`PlanChoice::Learned`] the engine learns from recent requests outside captures,
-    /// and from each capture that keeps a record. A later capture whose first request is for as many bytes, or for
-    /// fewer (a smaller batch), then places its blocks by a layout that a short search makes at that request, if the
-    /// layout takes less memory than its blocks as they come. What several streams knew of each other outside captures
-    /// is guessed, and after a wrong guess a capture takes more memory than without: [`PlanChoice::Auto`] follows no
-    /// run on several streams. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach with
-    /// every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
+    /// With [`PlanChoice::Auto`] the engine learns from recent requests outside captures, and from each capture that
+    /// keeps a record. A later capture whose first request is for as many bytes, or for fewer (a smaller batch), then
+    /// places its blocks by a layout that a short search makes at that request, if the layout takes less memory than its
+    /// blocks as they come. What several streams knew of each other outside captures is guessed from the blocks that
+    /// they have used of each other, and only where such a block shows of each stream that it waits for others; after a
+    /// wrong guess a capture may take more memory than without. Runs that the host marks
+    /// ([`Plans::learn`](crate::engine::Plans::learn)) teach with every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
     /// block that it frees is overwritten sooner. With [`PlanChoice::None`] captures follow only marked runs. Without
     /// one each block goes where it fits.
     plan: PlanChoice = PlanChoice::default(),
-        "plan": Name, "none, auto, learned or exact";
+        "plan": Name, "none, auto or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
     plan_max_mappings: Option<u64> = None,
         "plan_max_mappings": Optional<Number>, "a whole number of mappings, at least 1",

@@ -315,7 +315,7 @@ fn plan_exact() {
 /// As without a plan, but blocks lie closer together: more of them have the place of one before.
 #[test]
 fn plan_learned() {
-    let h = Host::planned(PlanChoice::Learned);
+    let h = Host::planned(PlanChoice::Auto);
     let body = |capture: &Capture<Sim>| {
         let live = capture.allocate(BYTES, h.stream)?;
         let temporary = capture.allocate(BYTES, h.stream)?;

@@ -18,7 +18,7 @@ use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
     let mut settings = Settings::default();
-    settings.plan = PlanChoice::Learned;
+    settings.plan = PlanChoice::Auto;
     Config::default().settings(settings)
 }
 

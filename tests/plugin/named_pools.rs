@@ -619,7 +619,7 @@ fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
 /// The engine first asks for all that a learned layout takes; refused that, it asks for a segment.
 #[test]
 fn a_request_that_a_source_is_asked_twice_for_is_granted_once() {
-    let h = host("check:True,plan:learned");
+    let h = host("check:True,plan:auto");
     let s = h.stream();
     h.plugin.learn(0).unwrap();
     let [first, second] = [16, 16].map(|mebibytes| h.allocate(mebibytes, s));
@@ -826,7 +826,7 @@ fn a_pool_is_called_by_a_text() {
 
 #[test]
 fn a_pool_never_holds_more_than_it_may_and_its_graphs_go_on() {
-    for settings in ["", "plan:exact", "growth_step_mb:0", "plan:learned"] {
+    for settings in ["", "plan:exact", "growth_step_mb:0", "plan:auto"] {
         let host = host(settings);
         let stream = host.stream();
         host.plugin.limit_pool(0, POOL, 16 * MIB).unwrap();

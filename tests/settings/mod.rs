@@ -134,6 +134,8 @@ fn policies_are_read_with_underscores_or_hyphens() {
     for plan in PlanChoice::ALL {
         assert_eq!(parse(&format!("plan:{plan}")).plan, *plan);
     }
+    // Its former name.
+    assert_eq!(parse("plan:learned").plan, PlanChoice::Auto);
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("per_process_memory_fraction:inf", "inf", "above 0 and at most 1"),
         ("per_process_memory_fraction:half", "half", "above 0 and at most 1"),
         ("memory_limit_mb:0", "0", "MB from 1"),
-        ("plan:True", "True", "none, auto, learned or exact"),
+        ("plan:True", "True", "none, auto or exact"),
         ("plan_max_mappings:0", "0", "mappings, at least 1"),
         ("plan_max_mappings:few", "few", "mappings, at least 1"),
         ("plan_max_piece_mb:0", "0", "MB from 1"),

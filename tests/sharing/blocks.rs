@@ -469,7 +469,7 @@ fn planned_memory_is_not_kept_for_others() {
 /// The arena of learned and repeated captures is memory as any other.
 #[test]
 fn the_arena_of_a_layout_stays() {
-    let settings = Settings::default().exportable(true).plan(PlanChoice::Learned);
+    let settings = Settings::default().exportable(true).plan(PlanChoice::Auto);
     let b = bench(Config::default().settings(settings));
     let [s] = b.streams();
     let (_, _, temporary) = graph_with_exported_memory(&b, s);

@@ -77,12 +77,5 @@ ALLOCATORS = {
             usual=False,
         ),
         Allocator("exact", "regraph, exact plan", regraph=True, of_regraph="plan:exact"),
-        Allocator(
-            "learned",
-            "regraph, learned from all warm-ups",
-            regraph=True,
-            of_regraph="plan:learned",
-            usual=False,
-        ),
     )
 }

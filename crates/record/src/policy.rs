@@ -45,21 +45,11 @@ pub enum PlanChoice {
     Exact,
     /// As they ask for it, close together where a run outside captures or an earlier capture has asked for the same
     /// and that takes less (`regraph::engine::Plans::follow_layout`).
-    Learned,
-    /// As [`Learned`](Self::Learned), but not by a run outside captures on several streams: what these knew of each
-    /// other is guessed, and where a guess is wrong a capture takes more.
     Auto,
 }
 
-impl PlanChoice {
-    /// Whether captures learn by themselves, from runs outside captures and from earlier captures.
-    pub fn learns(self) -> bool {
-        matches!(self, Self::Learned | Self::Auto)
-    }
-}
-
 macro_rules! names {
-    ($kind:ident { $($variant:ident = $name:literal),* }) => {
+    ($kind:ident { $($variant:ident = $name:literal $(| $former:literal)?),* }) => {
         impl $kind {
             /// Every value, in the order of its declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
@@ -78,7 +68,7 @@ macro_rules! names {
 
             fn from_str(text: &str) -> Result<Self, String> {
                 match text {
-                    $($name => Ok(Self::$variant),)*
+                    $($name $(| $former)? => Ok(Self::$variant),)*
                     _ => Err(format!("expected one of {}, found '{text}'", [$($name),*].join(", "))),
                 }
             }
@@ -88,4 +78,4 @@ macro_rules! names {
 
 names!(Programmatic { Auto = "auto", Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
-names!(PlanChoice { None = "none", Exact = "exact", Learned = "learned", Auto = "auto" });
+names!(PlanChoice { None = "none", Exact = "exact", Auto = "auto" | "learned" });

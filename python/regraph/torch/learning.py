@@ -74,8 +74,8 @@ def learn(device: "Device" = None) -> Iterator[None]:
 
 
 def forget_learned(device: "Device" = None) -> None:
-    """Forgets all that was learned on a device, from marked runs, and with `plan:auto` and `plan:learned`
-    from warm-ups and captures.
+    """Forgets all that was learned on a device, from marked runs, and with `plan:auto` from
+    warm-ups and captures.
 
     Captures that follow it already go on.
 

@@ -101,7 +101,7 @@ def random_replays_of_planned_graphs(folder):
 
 def random_replays_of_learned_graphs(folder):
     """Graphs of one pool that follow what a run and earlier captures have asked for, in random order."""
-    _replays("plan:learned")
+    _replays("plan:auto")
 
 
 def training_of_planned_graphs(folder):

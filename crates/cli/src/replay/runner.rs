@@ -137,7 +137,7 @@ impl<'a, P: Program> Runner<'a, P> {
         }
         config.settings.plan = match options.plan {
             Plan::Exact | Plan::Twice => PlanChoice::Exact,
-            Plan::None if options.warm_ups > 0 => PlanChoice::Learned,
+            Plan::None if options.warm_ups > 0 => PlanChoice::Auto,
             _ => config.settings.plan,
         };
         if config.settings.plan == PlanChoice::Exact {

@@ -82,9 +82,35 @@ impl Requests {
         })
     }
 
-    /// Whether all are of one stream.
-    pub fn is_of_one_stream(&self) -> bool {
-        self.streams <= 1
+    /// Whether blocks show that each stream but the first waits for others: in one of the first two turns that it has in
+    /// the requests it uses a block of another stream, as a branch does that is handed its input, or it has but one turn.
+    /// (What a first layer reads may come from before the run.) Of other runs too little is known of what streams wait
+    /// for.
+    pub fn shows_waits(&self) -> bool {
+        // The turns of each stream so far, while nothing is shown of it.
+        let mut turns = vec![Some(0); self.streams];
+        let (mut owners, mut latest) = (Vec::with_capacity(self.blocks), None);
+        for request in &self.requests {
+            match *request {
+                Request::Allocate { stream, .. } => {
+                    let before = latest.replace(stream);
+                    if before != Some(stream) {
+                        // Work begins on the first stream, which waits for none then.
+                        turns[stream] = before.and(turns[stream]).map(|turns| turns + 1);
+                    }
+                    if turns[stream] > Some(2) {
+                        return false;
+                    }
+                    owners.push(stream);
+                }
+                Request::Use { block, stream, .. } => {
+                    let within = latest == Some(stream) || turns[stream] == Some(0);
+                    turns[stream] = turns[stream].filter(|_| !within || owners[block] == stream);
+                }
+                Request::Free { .. } => {}
+            }
+        }
+        !turns.contains(&Some(2))
     }
 
     pub(super) fn all(&self) -> &[Request] {

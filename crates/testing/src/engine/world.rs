@@ -265,7 +265,7 @@ impl World {
         let plan = plan(planning);
         let learns = planning % 4 == 1;
         if learns {
-            settings.plan = PlanChoice::Learned;
+            settings.plan = PlanChoice::Auto;
         }
         let config = Config::default().settings(settings).report_leaks(false);
         // A capture that is searched for late uses is judged at once.

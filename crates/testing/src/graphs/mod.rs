@@ -180,9 +180,8 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
         }
         _ => None,
     };
-    let learned = [PlanChoice::None, PlanChoice::Auto, PlanChoice::Learned];
-    let follows = match features.follows {
-        true => learned[usize::from(u.arbitrary::<u8>().unwrap_or_default() % 3)],
+    let follows = match features.follows && u.arbitrary::<u8>().unwrap_or_default() % 3 > 0 {
+        true => PlanChoice::Auto,
         false => PlanChoice::None,
     };
     World::new(&driver, features, (plan, follows), hooks).run(u)

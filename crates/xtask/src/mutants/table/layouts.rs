@@ -29,10 +29,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "heard-guesses",
-        rule: "With plan:auto no capture follows a run on several streams, whose waits are guessed.",
+        rule: "No capture follows a run whose blocks do not show of each stream that it waits for others.",
         file: "src/engine/layout.rs",
-        edits: &[("guesses || run.is_of_one_stream()", "guesses || true")],
-        test: "plans::heard::without_guesses_captures_follow_runs_of_one_stream_and_other_captures",
+        edits: &[("run.filter(|run| run.shows_waits())", "run")],
+        test: "plans::heard::captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait",
     },
     Mutant {
         name: "heard-forgotten",
