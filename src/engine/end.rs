@@ -22,7 +22,7 @@ use crate::capture::Outlook;
 use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::{CaptureSlot, Users};
-use crate::journal::Journal;
+use crate::journal::{BlockNumber, Journal};
 use crate::logging::{Range, Teller};
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
@@ -72,7 +72,8 @@ impl<D: Driver> Locked<'_, D> {
         graph: Option<GraphHandle>,
     ) -> Result<Box<CaptureReport>, Error> {
         let (report, _) = self.close_capture(id, graph, false)?;
-        self.state.adopt_lent(report.graph);
+        let end = self.state.blocks.next_number();
+        self.state.adopt_lent(report.graph, end);
         Ok(report)
     }
 
@@ -563,6 +564,8 @@ fn judge_timed(
 /// A closed capture.
 pub(super) struct Closed {
     report: Box<CaptureReport>,
+    /// The number of the next block when it was closed.
+    end: BlockNumber,
     /// What it is to be judged by. The thread and the call that needs the verdict both try to take this; the first one
     /// judges.
     evidence: Option<Box<Evidence>>,
@@ -579,7 +582,7 @@ impl Verdicts {
     }
 
     /// Has a capture judged from now on, unless it was already; its graph is the report's.
-    fn add(&self, report: Box<CaptureReport>, evidence: Option<Box<Evidence>>) {
+    fn add(&self, report: Box<CaptureReport>, end: BlockNumber, evidence: Option<Box<Evidence>>) {
         let (closed, capture) = (Arc::clone(&self.0), report.capture);
         let judge = move || {
             let found = |closed: &mut Vec<Closed>| {
@@ -592,7 +595,7 @@ impl Verdicts {
         let thread = evidence.as_ref().and_then(|_| {
             thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge).ok()
         });
-        all.push(Closed { report, evidence, thread });
+        all.push(Closed { report, end, evidence, thread });
     }
 
     fn take(&self, capture: CaptureId) -> Option<Closed> {
@@ -627,7 +630,7 @@ impl<D: Driver> Engine<D> {
         let close = |locked: &mut Locked<'_, D>| {
             let (report, evidence) = locked.close_capture(capture, Some(graph), true)?;
             // Before the engine's lock is released: each call finds the capture under way, or closed.
-            self.verdicts.add(report, evidence);
+            self.verdicts.add(report, locked.state.blocks.next_number(), evidence);
             Ok(Some(()))
         };
         // The capture is over, so there is no second try.
@@ -648,9 +651,9 @@ impl<D: Driver> Engine<D> {
         let mut state = self.lock()?;
         let unknown = || Error::Unknown { call: "verdict", what: Unknown::Capture(capture) };
         let closed = self.verdicts.take(capture).ok_or_else(unknown)?;
-        let Closed { mut report, evidence, thread } = closed;
+        let Closed { mut report, end, evidence, thread } = closed;
         if evidence.is_none() && thread.is_none() {
-            state.adopt_lent(report.graph);
+            state.adopt_lent(report.graph, end);
             return Ok(*report);
         }
         // Without the engine's lock: other threads go on.
@@ -671,7 +674,7 @@ impl<D: Driver> Engine<D> {
         state.count_verdict(&verdict.as_ref().map(|()| &*report));
         match verdict {
             Ok(()) => {
-                state.adopt_lent(report.graph);
+                state.adopt_lent(report.graph, end);
                 drop(state);
                 report.record = Some(Arc::new(record));
                 self.tell(Level::Info, || report.to_string());

@@ -13,6 +13,7 @@ use super::report::Block;
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::driver::{AsStream, Driver, DriverError, HostApi, StreamHandle};
 use crate::heap::{is_small, Lent, Mark, Placed, Requester};
+use crate::journal::BlockNumber;
 use crate::sync::AtomicBool;
 
 const CALL: &str = "lend";
@@ -207,18 +208,20 @@ impl State {
         row.launch_behind(gone.unwrap_or_else(|| timelines.open_mark(block.asked.stream)));
     }
 
-    /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
-    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
+    /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs, but for what
+    /// was lent since the capture was over, when the number of the next block was `end`: the graph may write there.
+    pub(super) fn adopt_lent(&mut self, graph: GraphId, end: BlockNumber) {
         for pool in self.pools.pools_of(graph) {
             if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
-                self.adopt_lent_of(pool);
+                self.adopt_lent_of(pool, end);
             }
         }
     }
 
-    fn adopt_lent_of(&mut self, pool: PoolId) {
+    fn adopt_lent_of(&mut self, pool: PoolId, end: BlockNumber) {
         let adopted = |block: &LiveBlock| {
-            block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)
+            let all_free = block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree);
+            all_free && block.site.number < end
         };
         let blocks = self.blocks.iter().filter(|block| adopted(block));
         for block in blocks.cloned().collect::<Vec<_>>() {

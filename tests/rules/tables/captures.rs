@@ -304,6 +304,13 @@ pub const ROWS: &[Row] = &[
     )
     .with(aside),
     row(
+        "a late verdict takes over what was lent before the capture, and nothing that was lent since it was over",
+        "s: graph 8M; complete; t: a = 8M lent all; s: begin; s: x = 8M not a; s: use x; free x; s: close; complete;
+         t: b = 8M lent all at x; lent 16M; s: verdict; lent 8M; l: replay s !Pool \"BlocksLent\"; free b; complete;
+         l: replay s; free a",
+    )
+    .with(aside),
+    row(
         "a verdict is given once",
         "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: launch; free b; s: verdict !Unknown \"Capture(\";
          s: close; s: verdict; s: verdict !Unknown \"Capture(\"; s: give up !Unknown \"Capture(\"",

@@ -68,6 +68,11 @@ pub const ROWS: &[Row] = &[
         "s: graph 8M; l: replay s; t <- l; t: a = 8M lent all; t: use a; u: begin; u: abandon; lent 8M;
          l: replay s !Pool \"BlocksLent\"; t: use a; free a; l: replay s",
     ),
+    row(
+        "a verdict takes over nothing that was lent since the capture was over",
+        "s: begin; s: x = 8M; s: use x; free x; s: close; complete; t: a = 8M lent all at x; t: use a; s: verdict; lent 8M;
+         l: replay s !Pool \"BlocksLent\"; t: use a; free a; l: replay s",
+    ),
     // Graphs from before the capture may overwrite the block.
     row(
         "a launch waits for the user of a block that a capture took over",

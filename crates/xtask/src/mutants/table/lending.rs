@@ -251,7 +251,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "src/engine/end.rs",
         edits: &[(
             "Ok((report, evidence))",
-            "self.state.adopt_lent(report.graph);
+            "let end = self.state.blocks.next_number();
+        self.state.adopt_lent(report.graph, end);
         Ok((report, evidence))",
         )],
         test: "lending::launches::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
@@ -264,6 +265,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree)",
             "block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_))",
         )],
+        test: "rules::of_lending",
+    },
+    Mutant {
+        name: "lent-since",
+        rule: "A capture takes over nothing that was lent between its end and its verdict.",
+        file: "src/engine/lending.rs",
+        edits: &[("all_free && block.site.number < end", "all_free")],
         test: "rules::of_lending",
     },
     Mutant {
