@@ -1,15 +1,12 @@
 //! Ends of captures in two steps: the checker judges on a thread of its own while the host goes on.
 
-use std::ops::Range;
 use std::sync::Arc;
-
-use fastrand::Rng;
 
 use crate::common::{bench, remove_last_edge, Bench, MIB};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -166,123 +163,4 @@ fn a_refusal_leaves_nothing_of_a_graph() {
     drop(pool);
     assert!(engine.pool_statistics(id).is_err(), "the pool is gone");
     assert_eq!(engine.driver().used_bytes(), 0);
-}
-
-/// A capture whose memory is a graph's, or may become one's.
-struct Captured {
-    stream: StreamHandle,
-    id: CaptureId,
-    sound: bool,
-    closed: bool,
-    graph: Option<GraphId>,
-    /// Where its blocks have lain, and those that are live.
-    places: Vec<Range<u64>>,
-    live: Vec<Block>,
-}
-
-fn place(block: &Block) -> Range<u64> {
-    block.address..block.address + block.bytes
-}
-
-fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
-}
-
-/// Captures begin, close, are judged and are released in any order, beside work outside them: that gets
-/// no memory that a graph uses or may come to use, and no block lies on a live one.
-#[test]
-fn verdicts_may_come_at_any_time() {
-    for seed in 0..60 {
-        let mut random = Rng::with_seed(seed);
-        let b = bench(aside());
-        let mut captures: Vec<Captured> = Vec::new();
-        let mut outside: Vec<(StreamHandle, Block)> = Vec::new();
-        // Outputs of captures that are over.
-        let mut left: Vec<Block> = Vec::new();
-        for _ in 0..250 {
-            let row = random.usize(..captures.len().max(1));
-            let open = captures.iter().filter(|it| !it.closed).count();
-            match (random.u8(..12), captures.get_mut(row)) {
-                (0, _) if open < 3 => {
-                    let [stream] = b.streams();
-                    captures.push(Captured {
-                        stream,
-                        id: b.begin(stream),
-                        sound: true,
-                        closed: false,
-                        graph: None,
-                        places: Vec::new(),
-                        live: Vec::new(),
-                    });
-                }
-                (1..=5, Some(it)) if !it.closed => {
-                    let bytes = random.u64(1..6) * MIB;
-                    let block = b.engine.allocate(b.pool, bytes, it.stream).unwrap();
-                    b.launch(it.stream);
-                    it.places.push(place(&block));
-                    it.live.push(block);
-                    if random.bool() {
-                        let row = random.usize(..it.live.len());
-                        b.engine.free(it.live.swap_remove(row).id).unwrap();
-                    }
-                }
-                (6, Some(it)) if !it.closed => {
-                    it.sound = random.bool();
-                    if !it.sound {
-                        let first = b.allocate(it.stream);
-                        b.launch(it.stream);
-                        b.engine.free(first.id).unwrap();
-                        let second = b.engine.allocate(b.pool, first.bytes, it.stream).unwrap();
-                        b.launch(it.stream);
-                        // Elsewhere they need no order.
-                        it.sound = !meet(&place(&first), &place(&second));
-                        it.places.extend([place(&first), place(&second)]);
-                        it.live.push(second);
-                        if !it.sound {
-                            b.engine.observe(it.stream).unwrap();
-                            remove_last_edge(&b.driver, it.stream);
-                        }
-                    }
-                    b.close(it.stream, it.id).unwrap();
-                    it.closed = true;
-                }
-                (7, Some(it)) if it.closed && it.graph.is_none() => {
-                    let verdict = b.engine.verdict(it.id);
-                    assert_eq!(verdict.is_ok(), it.sound, "seed {seed}: {verdict:?}");
-                    match verdict {
-                        Ok(report) => it.graph = Some(report.graph),
-                        Err(_) => left.extend(captures.swap_remove(row).live),
-                    }
-                }
-                (8, Some(it)) if it.closed => {
-                    match it.graph {
-                        Some(graph) => b.engine.release_graph(graph).unwrap(),
-                        None => b.engine.abandon_capture(it.id).unwrap(),
-                    }
-                    left.extend(captures.swap_remove(row).live);
-                }
-                (9 | 10, _) => {
-                    let [stream] = b.streams();
-                    let bytes = random.u64(1..6) * MIB;
-                    let block = b.engine.allocate(b.pool, bytes, stream).unwrap();
-                    let mut graphs = captures.iter().flat_map(|it| &it.places);
-                    let taken = graphs.find(|it| meet(it, &place(&block)));
-                    assert_eq!(taken, None, "seed {seed}: {block:?} lies on a graph's memory");
-                    outside.push((stream, block));
-                }
-                (11, _) if !outside.is_empty() => {
-                    let row = random.usize(..outside.len());
-                    b.engine.free(outside.swap_remove(row).1.id).unwrap();
-                    if let Some(block) = left.pop() {
-                        b.engine.free(block.id).unwrap();
-                    }
-                }
-                _ => {}
-            }
-            let all = captures.iter().flat_map(|it| &it.live).chain(&left);
-            let mut live: Vec<_> = all.chain(outside.iter().map(|it| &it.1)).map(place).collect();
-            live.sort_by_key(|it| it.start);
-            assert!(live.windows(2).all(|two| !meet(&two[0], &two[1])), "seed {seed}");
-        }
-    }
 }

@@ -36,7 +36,8 @@ pub(super) struct Borrowed {
     pub(super) ended: bool,
     /// Other streams that were recorded for it.
     pub(super) readers: Vec<Stream>,
-    /// The graph, by number, whose capture has taken it over; older ones may overwrite it.
+    /// The number of the next graph when it was borrowed, or of the one whose capture has taken it over: older ones may
+    /// overwrite it.
     pub(super) since: u64,
     /// The capture under way, by number, that reads it: it is freed before that ends.
     pub(super) captured: Option<u64>,
@@ -113,7 +114,7 @@ impl<P: Program> World<'_, P> {
             stream,
             ended: false,
             readers: Vec::new(),
-            since: 0,
+            since: self.made,
             captured: None,
         });
         Ok(())

@@ -1,5 +1,8 @@
 //! Captures: begun, continued step by step, ended or abandoned.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{
     self, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, StreamHandle,
@@ -41,8 +44,9 @@ pub(super) struct Open<P: Program> {
     pub(super) behind: Vec<EventHandle>,
     /// Whether its memory comes at its end.
     planned: bool,
-    /// Its nodes.
+    /// Its nodes, and whether the last one writes where another block of the capture lay.
     nodes: u64,
+    reuses: bool,
     shape: Shape,
     /// The sizes of its coming blocks, the next one last, where an earlier capture is repeated.
     script: Vec<u64>,
@@ -65,6 +69,14 @@ struct Ended<P: Program> {
     graph: driver::Result<GraphHandle>,
     /// None of an error where it was the host's own call that failed.
     launcher: std::result::Result<Launcher<P>, Option<Error>>,
+}
+
+/// Who makes the executable of a graph; the host may ask for the verdict later.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Pool,
+    Host,
+    HostLate,
 }
 
 /// How a graph is captured.
@@ -192,6 +204,7 @@ impl<P: Program> World<'_, P> {
             behind: Vec::new(),
             planned,
             nodes: 0,
+            reuses: false,
             shape: Shape { sizes: Vec::new(), kept },
             script,
         });
@@ -258,6 +271,7 @@ impl<P: Program> World<'_, P> {
     fn record(&mut self, at: usize, stream: Stream, inputs: &[Tagged], outputs: &[Tagged]) {
         let Some(open) = self.open.get_mut(at) else { return };
         open.nodes += 1;
+        open.reuses = false;
         let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
         self.driver.launch(stream.handle, work, false).expect("a legal launch");
     }
@@ -274,6 +288,7 @@ impl<P: Program> World<'_, P> {
         });
         added.expect("a legal conditional node");
         self.open[at].nodes += 1;
+        self.open[at].reuses = false;
         self.count("bodies of conditional nodes", 1);
     }
 
@@ -325,6 +340,7 @@ impl<P: Program> World<'_, P> {
             }
         };
         let place = Tagged { address: block.address, bytes, tag };
+        let reuses = open.places.iter().any(|it| it.0 == home && overlap(it.1, ends(&place)));
         open.places.push((home, ends(&place)));
         let mut inputs = open.read.clone();
         let mut joined = None;
@@ -346,7 +362,10 @@ impl<P: Program> World<'_, P> {
         }
         match self.features.forks && u.ratio(1, 10)? {
             true => self.record_inside(at, stream, &inputs, &[place]),
-            false => self.record(at, stream, &inputs, &[place]),
+            false => {
+                self.record(at, stream, &inputs, &[place]);
+                self.open[at].reuses = reuses;
+            }
         }
         if let Some(id) = first.and_then(|it| it.id) {
             self.engine.free(id).expect("the block lives");
@@ -411,12 +430,22 @@ impl<P: Program> World<'_, P> {
         }
         self.join(&self.open[at]);
         let mut open = self.open.remove(at);
+        let may_cut = self.features.verdicts && open.reuses && !open.planned;
+        let is_unsafe = may_cut && u.ratio(1, 3)? && self.cut(&open);
         let (capture, handle) = (open.capture, open.streams[0].handle);
         let found = self.driver.capture_of(handle);
         let Ok(CaptureStatus::Active { graph, .. }) = found else { unreachable!("{found:?}") };
         let keeps = self.features.executables && u.ratio(2, 3)?;
+        let late = self.features.verdicts && !keeps && u.ratio(1, if is_unsafe { 2 } else { 3 })?;
+        let by = if late {
+            By::HostLate
+        } else if keeps {
+            By::Pool
+        } else {
+            By::Host
+        };
         let (Ended { closed, accepted, follows, graph, launcher }, failed) =
-            self.may_fail(u, |world| world.end(capture, (handle, graph), keeps))?;
+            self.may_fail(u, |world| world.end(capture, (handle, graph), by))?;
         self.count("captures that follow a layout", u64::from(follows));
         self.wake();
         let graph = graph.or_else(|_| self.driver.end_capture(handle)).expect("it is under way");
@@ -428,15 +457,12 @@ impl<P: Program> World<'_, P> {
         if !closed {
             self.roll_back(&open.places);
         }
-        let adopts = |it: &&mut Borrowed| it.kind == Kind::Lent(Lent::AllFree) && accepted;
-        for block in self.blocks.iter_mut().filter(adopts) {
-            if open.homes[block.home] {
-                block.kind = Kind::Output { adopted: true };
-                block.since = self.made;
-            }
+        if accepted {
+            self.adopt(open.homes, self.made);
         }
         match launcher {
             Ok(launcher) => {
+                assert!(!is_unsafe || !accepted, "an unsafe capture is accepted");
                 let number = self.made;
                 self.made += 1;
                 self.path.push(number);
@@ -456,6 +482,7 @@ impl<P: Program> World<'_, P> {
                     alone: open.planned && open.homes == [true, false],
                     places: open.places.iter().map(|it| it.1).collect(),
                     lost: false,
+                    is_unsafe,
                     shape: open.shape,
                 });
                 if !whole {
@@ -468,7 +495,9 @@ impl<P: Program> World<'_, P> {
             }
             Err(why) => {
                 let short = why.as_ref().is_some_and(is_short);
-                assert!(failed || short, "nothing is wrong with the capture: {why:?}");
+                let refused = is_unsafe && matches!(why, Some(Error::Refused(_)));
+                assert!(failed || short || refused, "nothing is wrong with the capture: {why:?}");
+                self.count("unsafe captures refused at once", u64::from(refused));
                 self.driver.destroy_graph(graph).expect("it is there");
                 for id in open.live.iter().filter_map(|it| it.id) {
                     self.engine.free(id).expect("the block lives");
@@ -479,13 +508,82 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
+    /// Takes a capture's only edge to its last node away, which writes where another block lay. False where there are
+    /// more.
+    fn cut(&self, open: &Open<P>) -> bool {
+        let mut terminals = Vec::new();
+        let status = self.driver.capture_status(open.streams[0].handle, &mut terminals);
+        let Ok(CaptureStatus::Active { graph, .. }) = status else { unreachable!("{status:?}") };
+        let [last] = terminals[..] else { return false };
+        let mut edges = Vec::new();
+        self.driver.dependencies(last.node, &mut edges).expect("the node is there");
+        let [edge] = edges[..] else { return false };
+        self.driver.remove_dependency(graph, edge, last.node).expect("the edge is there");
+        true
+    }
+
+    /// The capture of a graph is accepted: it takes over what was lent of all that is free before it was over.
+    fn adopt(&mut self, homes: [bool; POOLS], number: u64) {
+        let lent = |it: &&mut Borrowed| it.kind == Kind::Lent(Lent::AllFree) && it.since <= number;
+        for block in self.blocks.iter_mut().filter(lent).filter(|it| homes[it.home]) {
+            block.kind = Kind::Output { adopted: true };
+            block.since = number;
+        }
+    }
+
+    /// A capture that is closed gets its verdict, maybe on another thread.
+    pub(super) fn hear(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let rows: Vec<usize> =
+            (0..self.graphs.len()).filter(|&it| !self.graphs[it].is_judged()).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (row, elsewhere) = (*u.choose(&rows)?, u.arbitrary()?);
+        self.hear_of(row, elsewhere);
+        Ok(())
+    }
+
+    fn hear_of(&mut self, row: usize, elsewhere: bool) {
+        let made = self.graphs.remove(row);
+        let Launcher::Closed(Some(judging), graph, executable) = made.launcher else {
+            unreachable!("it has its verdict")
+        };
+        let verdict = match elsewhere {
+            true => thread::scope(|scope| scope.spawn(|| judging.verdict()).join()),
+            false => Ok(judging.verdict()),
+        };
+        let verdict = verdict.unwrap_or_else(|panic| resume_unwind(panic));
+        self.count("late verdicts", 1);
+        let (lease, _) = match verdict {
+            Err(Error::Refused(_)) if made.is_unsafe => {
+                self.count("unsafe captures refused late", 1);
+                let (launcher, number) = (Launcher::Closed(None, graph, executable), made.number);
+                self.graphs.insert(row, Made { launcher, ..made });
+                // What reads its outputs goes with it.
+                return self.release(number);
+            }
+            verdict => verdict.expect("nothing is wrong with the capture"),
+        };
+        assert!(!made.is_unsafe, "an unsafe capture is accepted");
+        let launcher = Launcher::Host(lease, graph, executable);
+        self.adopt(made.homes, made.number);
+        self.graphs.insert(row, Made { launcher, ..made });
+    }
+
+    /// All captures get their verdicts.
+    pub(super) fn hear_all(&mut self) {
+        while let Some(row) = self.graphs.iter().position(|it| !it.is_judged()) {
+            self.hear_of(row, false);
+        }
+    }
+
     /// Ends a capture and makes what its graph is launched by: by an executable that the host makes before it has the
-    /// verdict, or that the pool keeps.
+    /// verdict, which may come later, or that the pool keeps.
     fn end(
         &self,
         capture: Capture<Shared<P>>,
         (handle, graph): (StreamHandle, GraphHandle),
-        keeps: bool,
+        by: By,
     ) -> Ended<P> {
         let closed = capture.close(graph);
         let graph = self.driver.end_capture(handle);
@@ -501,8 +599,15 @@ impl<P: Program> World<'_, P> {
             (Ok(_), Err(_)) => return ended,
             (Err(error), _) => return Ended { launcher: Err(Some(error)), ..ended },
         };
-        let executable = (!keeps).then(|| self.driver.instantiate(graph)).transpose();
+        let executable = (by != By::Pool).then(|| self.driver.instantiate(graph)).transpose();
         let Ok(executable) = executable else { return ended };
+        let executable = match executable {
+            Some(executable) if by == By::HostLate => {
+                ended.launcher = Ok(Launcher::Closed(Some(judging), graph, executable));
+                return ended;
+            }
+            executable => executable,
+        };
         ended.launcher = match (judging.verdict(), executable) {
             (Ok((lease, report)), executable) => {
                 ended.accepted = true;
@@ -515,7 +620,9 @@ impl<P: Program> World<'_, P> {
                 }
             }
             (Err(error), executable) => {
-                let destroyed = executable.map(|it| self.driver.destroy_executable(it));
+                // A call that is made to fail fails once.
+                let destroy = |it| self.driver.destroy_executable(it);
+                let destroyed = executable.map(|it| destroy(it).or_else(|_| destroy(it)));
                 destroyed.transpose().expect("it is there");
                 Err(Some(error))
             }

@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{ExecutableHandle, Functions, GraphHandle};
-use regraph::graphs::{Error, ExecutableOptions, Executables, Graph, Lease, PoolRefusal};
+use regraph::graphs::{Error, ExecutableOptions, Executables, Graph, Judging, Lease, PoolRefusal};
 use regraph_tagged::Program;
 
 use super::{Shared, World, POOLS};
@@ -13,6 +13,8 @@ pub(super) enum Launcher<P: Program> {
     Host(Lease<Shared<P>>, GraphHandle, ExecutableHandle),
     /// One of those that its first pool keeps.
     Pool(Box<Graph<Shared<P>>>),
+    /// Nothing: its capture is closed and has no verdict yet, or is refused.
+    Closed(Option<Judging<Shared<P>>>, GraphHandle, ExecutableHandle),
 }
 
 /// How a pool keeps executables.
@@ -61,7 +63,7 @@ impl<P: Program> World<'_, P> {
         let handle = self.streams[slot].handle;
         let (done, failed) = self.may_fail(u, |world| match &world.graphs[row].launcher {
             Launcher::Pool(graph) => graph.prepare(handle),
-            Launcher::Host(..) => Ok(()),
+            Launcher::Host(..) | Launcher::Closed(..) => Ok(()),
         })?;
         match done {
             Ok(()) => {}
@@ -131,7 +133,7 @@ impl<P: Program> World<'_, P> {
                     Launcher::Pool(_) if made.home == at => {
                         (graphs, nodes) = (graphs + 1, nodes + made.nodes)
                     }
-                    Launcher::Host(..) if made.home == at => known += 1,
+                    Launcher::Host(..) | Launcher::Closed(..) if made.home == at => known += 1,
                     _ => {}
                 }
             }

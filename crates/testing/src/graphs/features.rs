@@ -49,6 +49,8 @@ pub(super) enum Step {
     ReleaseExecutables,
     /// What is wholly free goes back to the driver.
     Trim,
+    /// A capture that is closed gets its verdict.
+    Hear,
 }
 
 /// What happened in a program, and how often.
@@ -64,6 +66,8 @@ pub struct Features {
     pub(super) second: u8,
     /// Whether captures of some programs follow what was asked for before them.
     pub(super) follows: bool,
+    /// Whether some captures get their verdict later than they are closed, from a thread of their own in some programs.
+    pub(super) verdicts: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
     /// Whether memory is made so that other processes can map it.
@@ -99,6 +103,7 @@ impl Features {
         plans: None,
         second: 4,
         follows: false,
+        verdicts: false,
         scarce: true,
         processes: false,
         executables: false,
@@ -135,6 +140,7 @@ impl Features {
         plans: Some(10),
         second: u8::MAX,
         follows: false,
+        verdicts: false,
         scarce: false,
         processes: false,
         executables: false,
@@ -170,9 +176,10 @@ impl Features {
         steps: Weights(&[
             (Begin, 8), (GoOn, 6), (Launch, 6), (Borrow, 3), (Share, 2), (GiveBack, 2),
             (DropOutputs, 2), (Release, 1), (Retire, 2), (Replace, 1), (Progress, 1),
-            (Save, 1), (Restore, 1), (Trim, 1),
+            (Save, 1), (Restore, 1), (Trim, 1), (Hear, 2),
         ]),
         second: 2,
+        verdicts: true,
         captures: 4,
         forks: true,
         streams: 8,
@@ -189,11 +196,12 @@ impl Features {
             (DropOutputs, 2), (Release, 1), (CaptureAgain, 1), (EndLending, 1), (Suspend, 1),
             (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
             (CompactFailing, 1), (Replace, 1), (Keep, 1), (Prepare, 1), (Pin, 1),
-            (ReleaseExecutables, 1), (Trim, 1), (LendToProcess, 1), (GoOnWithLoan, 2),
+            (ReleaseExecutables, 1), (Trim, 1), (LendToProcess, 1), (GoOnWithLoan, 2), (Hear, 2),
         ]),
         plans: Some(3),
         second: 2,
         follows: true,
+        verdicts: true,
         scarce: true,
         processes: true,
         executables: true,

@@ -36,7 +36,16 @@ pub(super) struct Made<P: Program> {
     pub(super) places: Vec<(u64, u64)>,
     /// Whether an output was freed.
     pub(super) lost: bool,
+    /// Whether its capture must be refused.
+    pub(super) is_unsafe: bool,
     pub(super) shape: Shape,
+}
+
+impl<P: Program> Made<P> {
+    /// Whether it may be launched: its capture has its verdict.
+    pub(super) fn is_judged(&self) -> bool {
+        !matches!(self.launcher, Launcher::Closed(..))
+    }
 }
 
 /// A block that a graph leaves.
@@ -98,7 +107,13 @@ impl<P: Program> World<'_, P> {
     pub(super) fn path_of(&self, number: u64) -> Vec<u64> {
         let row = self.row_of(number).expect("the graph is there");
         let path = self.graphs[row].path.iter().copied();
-        path.filter(|&it| self.row_of(it).is_some()).collect()
+        path.filter(|&it| self.may_run(it)).collect()
+    }
+
+    /// Whether a graph is there and has its verdict, and so have those whose outputs it reads.
+    fn may_run(&self, number: u64) -> bool {
+        let row = self.row_of(number).map(|row| &self.graphs[row]);
+        row.is_some_and(|it| it.is_judged() && it.sources.iter().all(|&it| self.may_run(it)))
     }
 
     /// The next launch is one that reads nothing that others have left.
@@ -112,6 +127,9 @@ impl<P: Program> World<'_, P> {
         if self.at >= self.run.len() {
             let Some(row) = self.any_graph(u)? else { return Ok(()) };
             (self.run, self.at) = (self.path_of(self.graphs[row].number), 0);
+            if self.run.is_empty() {
+                return Ok(());
+            }
         }
         let Some(row) = self.row_of(self.run[self.at]) else {
             self.at += 1;
@@ -290,6 +308,7 @@ impl<P: Program> World<'_, P> {
         let mut begun = false;
         let done = match &self.graphs[row].launcher {
             Launcher::Pool(graph) => graph.launch(stream.handle).map_err(Failure::from),
+            Launcher::Closed(..) => unreachable!("a graph without a verdict is not launched"),
             Launcher::Host(lease, _, executable) => lease.launch(stream.handle, |stream| {
                 begun = true;
                 match &midway {
@@ -398,9 +417,16 @@ impl<P: Program> World<'_, P> {
     fn drop_graph(&mut self, number: u64, gone: &mut Vec<Output>) {
         let Some(row) = self.row_of(number) else { return };
         let Made { launcher, outputs, last, .. } = self.graphs.remove(row);
-        if let Launcher::Host(lease, graph, executable) = launcher {
-            drop(lease);
-            self.handles.push((graph, executable));
+        match launcher {
+            Launcher::Host(lease, graph, executable) => {
+                drop(lease);
+                self.handles.push((graph, executable));
+            }
+            Launcher::Closed(judging, graph, executable) => {
+                self.count("captures given up before their verdict", u64::from(judging.is_some()));
+                self.handles.push((graph, executable));
+            }
+            Launcher::Pool(_) => {}
         }
         self.gone.extend(last);
         self.path.retain(|&it| it != number);

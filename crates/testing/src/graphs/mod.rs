@@ -1,15 +1,17 @@
 //! Random programs of a host of graphs: what it captures, launches, lends, plans, compacts, and goes back to.
 //!
 //! A host of two pools captures graphs, some of them over several steps, several at once, each on several streams, and
-//! abandons some. It launches them along the order in which their captures ended, run after run, on any stream: by
-//! executables of its own, or by those that a pool keeps, shares and destroys within a budget. In between work outside
-//! captures borrows, uses what it has on other streams, and gives it back in any order; streams are destroyed, and others
-//! get their handles; pools sleep, go back to checkpoints, and are destroyed; memory is short; calls of the driver fail.
-//! Captures of one pool may get their memory at their end, and that pool is compacted, also while calls of the driver
-//! fail. What a program draws of all this, and how often, its [`Features`] say. Graphs read outputs of others that were
-//! freed, and inputs that their capture freed and that are filled before each launch. Kernels check what they read, so a
-//! launch with the parameters of another graph shows as well. The model knows which addresses graphs have ever used, and
-//! nothing else of the engine: from that it tells which blocks are lent, and so which launches must be refused.
+//! abandons some. Some that are closed get their verdict later, others are given up before it, and some of which an
+//! edge was taken away that a block's place rests on must be refused. It launches them along the order in which their
+//! captures ended, run after run, on any stream: by executables of its own, or by those that a pool keeps, shares and
+//! destroys within a budget. In between work outside captures borrows, uses what it has on other streams, and gives it
+//! back in any order; streams are destroyed, and others get their handles; pools sleep, go back to checkpoints, and are
+//! destroyed; memory is short; calls of the driver fail. Captures of one pool may get their memory at their end, and
+//! that pool is compacted, also while calls of the driver fail. What a program draws of all this, and how often, its
+//! [`Features`] say. Graphs read outputs of others that were freed, and inputs that their capture freed and that are
+//! filled before each launch. Kernels check what they read, so a launch with the parameters of another graph shows as
+//! well. The model knows which addresses graphs have ever used, and nothing else of the engine: from that it tells
+//! which blocks are lent, and so which launches must be refused.
 
 mod blocks;
 mod captures;
@@ -184,7 +186,8 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
         true => PlanChoice::Auto,
         false => PlanChoice::None,
     };
-    World::new(&driver, features, (plan, follows), hooks).run(u)
+    let aside = features.verdicts && !u.arbitrary::<u8>().unwrap_or_default().is_multiple_of(4);
+    World::new(&driver, features, (plan, follows, aside), hooks).run(u)
 }
 
 /// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
@@ -194,7 +197,7 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
 /// Where the engine is wrong.
 pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
     let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 0 };
-    World::new(driver, Features::LOANS, (None, PlanChoice::None), hooks)
+    World::new(driver, Features::LOANS, (None, PlanChoice::None, false), hooks)
         .run(Unstructured::new(data));
 }
 
@@ -210,10 +213,14 @@ impl<'a, P: Program> World<'a, P> {
     fn new(
         driver: &Arc<P>,
         features: Features,
-        (plan, follows): (Option<Options>, PlanChoice),
+        (plan, follows, aside): (Option<Options>, PlanChoice, bool),
         hooks: Hooks<'a>,
     ) -> Self {
-        let config = Config::default().report_leaks(false);
+        let mut config = Config::default().report_leaks(false);
+        if aside {
+            // A thread judges captures of any size, but for planned ones.
+            config = config.find_late_uses(false).judge_aside(0);
+        }
         let history = if plan.is_none() { features.history } else { 0 };
         let settings = Settings::default().plan(follows).history(history);
         let config = config.settings(settings.exportable(features.processes));
@@ -361,6 +368,7 @@ impl<'a, P: Program> World<'a, P> {
                 self.judge_history();
             }
             Step::Replace => self.replace(u)?,
+            Step::Hear => self.hear(u)?,
             Step::Keep => self.keep_executables(u)?,
             Step::Prepare => self.prepare(u)?,
             Step::Pin => self.pin(u)?,
@@ -477,6 +485,7 @@ impl<'a, P: Program> World<'a, P> {
         (0..self.loans.len()).rev().for_each(|row| self.end_loan(row));
         self.judge_held();
         self.judge_device();
+        self.hear_all();
         self.lift_budgets();
         self.launch_paths();
         if self.plan.is_some() {

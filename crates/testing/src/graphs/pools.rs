@@ -10,6 +10,7 @@ use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
 use super::executables::{Keeps, Launcher};
+use super::launches::Made;
 use super::processes::ProcessLoan;
 use super::streams::Stream;
 use super::{Home, Shared, World, POOLS};
@@ -104,7 +105,8 @@ impl<P: Program> World<'_, P> {
                 assert!(sound, "blocks have lost what they held");
                 assert_eq!(pool.reserved().expect("the pool is there"), 0, "it holds memory");
                 let stream = self.streams[u.choose_index(self.streams.len())?];
-                if let Some(row) = self.graphs.iter().position(|it| it.homes[home]) {
+                let judged = |it: &Made<P>| it.homes[home] && it.is_judged();
+                if let Some(row) = self.graphs.iter().position(judged) {
                     let launched = self.submit(row, stream);
                     assert!(launched.is_err(), "a suspended pool launches");
                     if let (Launcher::Pool(graph), true) =
