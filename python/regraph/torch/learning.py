@@ -38,8 +38,9 @@ def learn(device: "Device" = None) -> Iterator[None]:
     More of the capture's tensors have the place of one that was freed then: what only the run of the capture
     wrote to a tensor that it frees, by work that was not captured, is overwritten sooner.
 
-    Without a mark captures follow warm-ups on one stream and earlier captures (`plan:auto`, the default). A marked
-    run begins and ends where the program says, it may use several streams, and its layout is searched for longer.
+    Without a mark captures follow warm-ups and earlier captures (`plan:auto`, the default); warm-ups on several
+    streams, where `Tensor.record_stream` shows that these wait for each other. A marked run begins and ends where
+    the program says, and its layout is searched for longer.
 
     Streams that wait for each other are known to do so by `Tensor.record_stream` only. With
     `plan:exact` captures do without this. All threads' requests on the device count.
