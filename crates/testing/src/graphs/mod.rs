@@ -182,7 +182,7 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
         }
         _ => None,
     };
-    let follows = match features.follows && u.arbitrary::<u8>().unwrap_or_default() % 3 > 0 {
+    let follows = match features.follows && u.ratio(2, 3).unwrap_or_default() {
         true => PlanChoice::Auto,
         false => PlanChoice::None,
     };
