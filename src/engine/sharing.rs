@@ -80,7 +80,8 @@ impl<D: Driver> Sharing<'_, D> {
     }
 
     /// Offers pieces of [`Sharing::share`] to other processes, as long as their memory is there, and says what a handle of
-    /// them names. The first call opens a socket, which a thread of its own serves until the engine is dropped.
+    /// them names. The first call opens a socket, which a thread of its own serves until the engine is dropped. Needs
+    /// Linux and the feature `processes`.
     ///
     /// # Errors
     /// [`SharingRefusal::NotOffered`].

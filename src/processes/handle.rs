@@ -73,7 +73,7 @@ pub(super) struct Sender {
     board: i32,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 impl Sender {
     pub(super) fn new(secret: [u8; 16], process: u32, board: i32) -> Self {
         Self { secret, process, board }
@@ -108,12 +108,12 @@ pub struct SentPieces {
 
 impl SentPieces {
     /// Pieces of a sender's.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     pub(super) fn new(sender: Sender, pieces: Vec<SentPiece>) -> Self {
         Self { sender, pieces }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     pub(super) fn sender(&self) -> &Sender {
         &self.sender
     }
@@ -147,7 +147,7 @@ impl SentPieces {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 impl SentPiece {
     pub(super) fn new(bytes: u64, serial: u64, number: i32) -> Self {
         Self { bytes, serial, number }
@@ -260,7 +260,7 @@ impl SentPieces {
     }
 
     /// Them, or why they can be had by neither way.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
         let fetch = |way: fetch::FetchWay| way.fetch(&self.sender, &self.pieces);
         fetch(fetch::FetchWay::Process).or_else(|by_number| {
@@ -269,9 +269,9 @@ impl SentPieces {
         })
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(all(feature = "processes", target_os = "linux")))]
     fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
-        Err([(); 2].map(|()| "there is no such thing on this system".to_owned()))
+        Err([(); 2].map(|()| "it needs Linux, and the feature `processes` of regraph".to_owned()))
     }
 }
 
@@ -287,7 +287,7 @@ impl Reader<'_> {
 }
 
 /// The receiver's side: descriptors from another process.
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 mod fetch {
     use std::fs::File;
     use std::io::{self, IoSliceMut, Write};

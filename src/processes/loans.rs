@@ -113,7 +113,7 @@ impl LoanTable {
     }
 
     /// Those who have loans, with the loans' numbers.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     pub(super) fn borrowers(&self) -> Vec<(u64, Arc<LoanTaker>)> {
         let taken = |(number, row): (&u64, &LoanRow)| match &row.place {
             LoanPlace::Taken(Some(borrower)) => Some((*number, Arc::clone(borrower))),
@@ -123,7 +123,7 @@ impl LoanTable {
     }
 
     /// Takes in what has come from a borrower: a word, its end, or both.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     pub(super) fn hear(&self, number: u64, borrower: &LoanTaker, word: bool, end: bool) {
         if end || word && borrower.is_done() {
             self.end(number);

@@ -3,26 +3,26 @@
 //! A process sends another one a *handle*, bytes, by any means (`handle`). The sender offers what it names (`offer`), and
 //! the receiver fetches it. A loan is given to one process, and called back (`loans`, `connection`).
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 mod connection;
 mod handle;
 mod loans;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 mod offer;
 
 use std::sync::Arc;
 
 use crate::error::{Error, SharingRefusal};
 use crate::heap::SharedPiece;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "processes", target_os = "linux"))]
 use crate::sync::{Mutex, Rank};
 pub(crate) use connection::TakenEnd;
 pub use handle::{Handle, HandleError, SentPieces};
 pub use loans::LoanState;
 pub(crate) use loans::{Borrowed, LoanTable};
 
-/// There is none on this system.
-#[cfg(not(target_os = "linux"))]
+/// There is none without the feature `processes`, and on other systems than Linux.
+#[cfg(not(all(feature = "processes", target_os = "linux")))]
 mod connection {
     use std::io;
     use std::time::Duration;
@@ -53,7 +53,7 @@ mod connection {
 
 /// What an engine offers to other processes.
 pub(crate) struct OtherProcesses {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     made: Mutex<Option<offer::Offers>>,
     loans: Arc<LoanTable>,
 }
@@ -62,7 +62,7 @@ impl OtherProcesses {
     /// Nothing, and no socket yet.
     pub(crate) fn new() -> Self {
         Self {
-            #[cfg(target_os = "linux")]
+            #[cfg(all(feature = "processes", target_os = "linux"))]
             made: Mutex::new(Rank::Offers, None),
             loans: Arc::new(LoanTable::new()),
         }
@@ -74,7 +74,7 @@ impl OtherProcesses {
     }
 
     /// Offers pieces to other processes.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(feature = "processes", target_os = "linux"))]
     pub(crate) fn offer(&self, pieces: &[SharedPiece]) -> Result<SentPieces, Error> {
         let refused =
             |why| Error::Sharing { call: "share", why: SharingRefusal::NotOffered { why } };
@@ -95,9 +95,9 @@ impl OtherProcesses {
         Ok(SentPieces::new(offers.sender(), pieces.map_err(why)?))
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(all(feature = "processes", target_os = "linux")))]
     pub(crate) fn offer(&self, _: &[SharedPiece]) -> Result<SentPieces, Error> {
-        let why = "memory that is mapped can be shared on Linux only; set caching:False".to_owned();
+        let why = "memory that is mapped is shared on Linux with regraph's feature `processes`; set caching:False".to_owned();
         Err(Error::Sharing { call: "share", why: SharingRefusal::NotOffered { why } })
     }
 }
