@@ -82,10 +82,10 @@ impl Requests {
         })
     }
 
-    /// Whether blocks show that each stream but the first waits for others: in one of the first two turns that it has in
-    /// the requests it uses a block of another stream, as a branch does that is handed its input, or it has but one turn.
-    /// (What a first layer reads may come from before the run.) Of other runs too little is known of what streams wait
-    /// for.
+    /// Whether blocks show that each stream but the first waits for others: in one of its first two turns, blocks in a
+    /// row for one stream, it uses a block of another stream, as a branch does that is handed its input; or it has one
+    /// turn alone. (What a first layer reads may come from before the run.) Of other runs too little is known of what
+    /// streams wait for. Costs a look at each request.
     pub fn shows_waits(&self) -> bool {
         // The turns of each stream so far, while nothing is shown of it.
         let mut turns = vec![Some(0); self.streams];
