@@ -271,7 +271,7 @@ impl SentPieces {
 
     #[cfg(not(all(feature = "processes", target_os = "linux")))]
     fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
-        Err([(); 2].map(|()| "it needs Linux, and the feature `processes` of regraph".to_owned()))
+        Err([(); 2].map(|()| super::connection::NEEDS.to_owned()))
     }
 }
 

@@ -29,6 +29,7 @@ mod connection {
 
     use super::handle::SentPieces;
 
+    pub(super) const NEEDS: &str = "it needs Linux, and the feature `processes` of regraph";
     /// Either end.
     pub(crate) enum Never {}
 
@@ -39,7 +40,7 @@ mod connection {
         pub(super) fn answer(&self, _: bool) {}
         pub(super) fn recall(&self) {}
         pub(crate) fn ask(_: &SentPieces, _: u64) -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
+            Err(io::Error::new(io::ErrorKind::Unsupported, NEEDS))
         }
         pub(crate) fn is_own(&self) -> bool {
             match *self {}

@@ -171,15 +171,14 @@ settings! {
     ///
     /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
-    /// With [`PlanChoice::Auto`] the engine learns from recent requests outside captures, and from each capture that
-    /// keeps a record. A later capture whose first request is for as many bytes, or for fewer (a smaller batch), then
-    /// places its blocks by a layout that a short search makes at that request, if the layout takes less memory than its
-    /// blocks as they come. What several streams knew of each other outside captures is guessed from the blocks that
-    /// they have used of each other, and only where such a block shows of each stream that it waits for others; after a
-    /// wrong guess a capture may take more memory than without. Runs that the host marks
-    /// ([`Plans::learn`](crate::engine::Plans::learn)) teach with every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
-    /// block that it frees is overwritten sooner. With [`PlanChoice::None`] captures follow only marked runs. Without
-    /// one each block goes where it fits.
+    /// With [`PlanChoice::Auto`] the engine learns from recent requests outside captures and from each capture that
+    /// keeps a record. A later capture whose first request is for as many bytes, or for fewer (a smaller batch), places
+    /// its blocks by a layout that a short search makes then, if it takes less memory than the blocks as they come.
+    /// What streams knew of each other outside captures is guessed from the blocks that they used of each other, where
+    /// these show that each stream that the host comes back to waits for others; after a wrong guess a capture may take
+    /// more memory than without. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach with
+    /// every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
+    /// block that it frees is overwritten sooner.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, auto or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.

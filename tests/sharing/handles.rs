@@ -34,6 +34,11 @@ fn by_socket_alone(handle: &mut [u8]) {
 }
 
 /// Two processes on one device.
+fn is_unreachable(error: &Error) -> bool {
+    let Error::Engine(engine::Error::Sharing { why, .. }) = error else { return false };
+    matches!(why, SharingRefusal::Unreachable { .. })
+}
+
 fn two() -> [Host; 2] {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     [(); 2].map(|()| host_on(&driver, exportable()))
@@ -147,13 +152,7 @@ fn a_sender_that_has_ended_is_not_reached() {
     let (_, shared) = ours.two_pieces();
     drop(ours);
     let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Engine(engine::Error::Sharing { why: SharingRefusal::Unreachable { .. }, .. })
-        ),
-        "{error}"
-    );
+    assert!(is_unreachable(&error), "{error}");
     // Another process has the number by now.
     let mut other = shared.handle;
     other[PROCESS..PROCESS + 4].copy_from_slice(&1u32.to_le_bytes());
@@ -207,16 +206,7 @@ fn damaged_handles_are_refused() {
     // Whole and wrong: another secret, other serials, another size.
     for wrong in [with(SECRET, &[0; 16]), with(PIECES + 8, &[0xff; 8])] {
         let error = theirs.plugin.open_shared(0, &wrong).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Engine(engine::Error::Sharing {
-                    why: SharingRefusal::Unreachable { .. },
-                    ..
-                })
-            ),
-            "{error}"
-        );
+        assert!(is_unreachable(&error), "{error}");
     }
     let size = with(PIECES, &(6 * MIB).to_le_bytes());
     let error = theirs.plugin.open_shared(0, &size).unwrap_err();
@@ -447,16 +437,7 @@ fn a_sender_that_does_not_answer_delays_no_other_handle() {
         assert!(!waiting.is_finished(), "the other handle was waited for");
         drop(question);
         let error = waiting.join().unwrap().unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Engine(engine::Error::Sharing {
-                    why: SharingRefusal::Unreachable { .. },
-                    ..
-                })
-            ),
-            "{error}"
-        );
+        assert!(is_unreachable(&error), "{error}");
     });
     ours.give_back(blocks);
     assert_eq!(ours.driver.used_bytes(), 0);

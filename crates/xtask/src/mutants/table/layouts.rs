@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "heard-guesses",
-        rule: "No capture follows a run whose blocks do not show of each stream that it waits for others.",
+        rule: "No capture follows a run whose blocks do not show of each stream that has more than one turn that it waits.",
         file: "src/engine/layout.rs",
         edits: &[("run.filter(|run| run.shows_waits())", "run")],
         test: "plans::heard::captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait",
