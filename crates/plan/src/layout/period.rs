@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use super::requests::{Request, Requests};
+use super::requests::{Asked, Request, Requests};
 
 /// So many requests at the end may be behind the last run.
 const BEHIND: usize = 16;
@@ -40,47 +40,37 @@ const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
     /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
-    /// has ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
+    /// has ever asked for so many. Costs a look at each block, and some milliseconds at most where runs differ.
     pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
-        let steps = self.steps();
         let begins = |on: Option<usize>| -> Vec<usize> {
-            (0..steps.len()).filter(|&at| steps[at].begins(bytes, on)).collect()
+            let begins =
+                |block: &Asked| block.bytes == bytes && on.is_none_or(|on| on == block.stream);
+            let blocks = self.asked().iter().enumerate();
+            blocks.filter(|(_, block)| begins(block)).map(|(number, _)| number).collect()
         };
         let mut starts = begins(stream);
         if starts.is_empty() {
             starts = begins(None);
         }
         let mut left = MOST_COMPARED;
-        let twice = (0..BEHIND.min(steps.len()))
-            .find_map(|behind| repeated(&steps, &starts, steps.len() - behind, &mut left));
+        let all = self.all().len();
+        let twice =
+            (0..BEHIND.min(all)).find_map(|behind| self.repeated(&starts, all - behind, &mut left));
         let alike = self.alike(&starts, left);
         // Where it comes twice in the other it is a part of the work.
         let twice =
             twice.filter(|it| alike.as_ref().is_none_or(|alike| 2 * it.len() > alike.len()));
-        let run = twice.or(alike);
-        let run = self.part(run?);
-        let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
-        (fits && run.frees_most()).then_some(run)
+        let run = twice.or(alike)?;
+        let blocks = self.blocks_before(run.end) - self.blocks_before(run.start);
+        let fits = (2..=MOST_BLOCKS).contains(&blocks);
+        Some(run).filter(|_| fits).map(|run| self.part(run)).filter(Self::frees_most)
     }
 
-    /// All requests since one of `starts`, if those directly before it ask for nearly the same sizes on the same
-    /// streams: since the start where the two differ the least for their length, of those over which no block is passed
-    /// on, if any. No more than `left` comparisons are made.
+    /// All requests since one of the blocks `starts`, if those directly before it ask for nearly the same sizes on the
+    /// same streams: since the start where the two differ the least for their length, of those over which no block is
+    /// passed on, if any. No more than `left` comparisons are made.
     fn alike(&self, starts: &[usize], mut left: usize) -> Option<Range<usize>> {
-        let (mut places, mut asked, mut freed) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, request) in self.all().iter().enumerate() {
-            match *request {
-                Request::Allocate { bytes, stream } => {
-                    places.push(at);
-                    asked.push((bytes, stream));
-                    freed.push(usize::MAX);
-                }
-                Request::Free { block } => freed[block] = asked.len(),
-                Request::Use { .. } => {}
-            }
-        }
-        let starts: Vec<usize> =
-            starts.iter().filter_map(|start| places.binary_search(start).ok()).collect();
+        let asked = self.asked();
         let (mut best, mut least) = (None, (true, usize::MAX));
         for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
             let run = &asked[start..];
@@ -89,16 +79,15 @@ impl Requests {
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
             let all = starts[from..].iter().take_while(|&&it| it + fewest <= start);
-            let mut all =
-                all.filter(|&&it| asked[it..].starts_with(&run[..EQUAL_FIRST])).peekable();
+            let mut all = all.filter(|&&it| same(&asked[it..], &run[..EQUAL_FIRST])).peekable();
             if all.peek().is_none() {
                 continue;
             }
             // A block of the latest before it that is freed soon is passed on from layer to layer.
             let soon = start + 1..=start + run.len() / 2;
-            let recent = &freed[start - start.min(run.len())..start];
+            let recent = &asked[start - start.min(run.len())..start];
             left = left.saturating_sub(recent.len());
-            let is_within = recent.iter().any(|it| soon.contains(it));
+            let is_within = recent.iter().any(|it| soon.contains(&it.freed));
             // In thousandths: of those that differ as little the longest is taken, which comes first.
             let unlike =
                 |lacks: usize, more: usize| (is_within, (lacks + more) * 1_000 / run.len());
@@ -118,53 +107,81 @@ impl Requests {
                 let common = in_common(other, run, &mut left);
                 let (lacks, more) = (run.len() - common, other.len() - common);
                 if lacks <= missing && unlike(lacks, more) < least {
-                    (best, least) = (Some(places[start]..self.all().len()), unlike(lacks, more));
+                    (best, least) = (Some(asked[start].at..self.all().len()), unlike(lacks, more));
                 }
             }
         }
         best
     }
 
+    /// The part of the requests up to `end` that came twice in a row, just so: the longest, and where that is itself a
+    /// part several times over, the part; from one of the blocks `starts` on. Makes no more than `left` comparisons.
+    fn repeated(&self, starts: &[usize], end: usize, left: &mut usize) -> Option<Range<usize>> {
+        let at = |&start: &usize| self.asked()[start].at;
+        let begun = &starts[..starts.partition_point(|start| at(start) < end)];
+        let (last, before) = begun.split_last()?;
+        // Where a run has its start, the one before it has another.
+        let lengths = before.iter().map(|start| (at(last) - at(start), last - start));
+        let mut lengths =
+            lengths.filter(|&(length, _)| 2 * length <= end && at(last) + length >= end);
+        let (longest, blocks) =
+            lengths.find(|&period| self.repeats(end - 2 * period.0..end, period, left))?;
+        let parts = (1..=longest / 2).filter(|part| longest % part == 0);
+        let mut parts = parts.filter(|part| blocks * part % longest == 0);
+        let part = parts
+            .find(|&part| self.repeats(end - longest..end, (part, blocks * part / longest), left));
+        let run = part.unwrap_or(longest);
+        // Its beginning may be a request behind the end, as the run before has it.
+        let first = at(starts.get(starts.partition_point(|start| at(start) < end - run))?);
+        let first = if first + run > self.all().len() { first.checked_sub(run)? } else { first };
+        Some(first..first + run)
+    }
+
+    /// Whether each request of a part is as the one so many before it, about the block so many before. Not where `left`
+    /// comparisons do not tell.
+    fn repeats(
+        &self,
+        part: Range<usize>,
+        (period, blocks): (usize, usize),
+        left: &mut usize,
+    ) -> bool {
+        let pairs = (part.start + period..part.end).rev().take(*left);
+        let is_same = |&at: &usize| self.all()[at].is_later(blocks, self.all()[at - period]);
+        let (all, same) = (part.len() - period, pairs.take_while(is_same).count());
+        *left -= same;
+        same == all
+    }
+
     /// Whether more than half of what is asked for is freed, in bytes.
     fn frees_most(&self) -> bool {
-        let (mut sizes, mut freed) = (Vec::with_capacity(self.blocks()), 0);
-        for request in self.all() {
-            match *request {
-                Request::Allocate { bytes, .. } => sizes.push(bytes),
-                Request::Free { block } => freed += sizes[block],
-                Request::Use { .. } => {}
+        let freed = self.asked().iter().filter(|block| block.freed < usize::MAX);
+        let freed: u64 = freed.map(|block| block.bytes).sum();
+        2 * freed > self.sizes().sum::<u64>()
+    }
+}
+
+impl Request {
+    /// Whether it asks for what another one asked for, about the block that is so many later.
+    fn is_later(self, blocks: usize, other: Self) -> bool {
+        match (self, other) {
+            (Self::Use { block, stream, last }, Self::Use { block: before, .. }) => {
+                other == Self::Use { block: before, stream, last } && block == before + blocks
             }
+            (Self::Free { block }, Self::Free { block: before }) => block == before + blocks,
+            _ => self == other,
         }
-        2 * freed > sizes.iter().sum::<u64>()
-    }
-
-    /// The requests with blocks told by how many were asked for since.
-    fn steps(&self) -> Vec<Step> {
-        let mut blocks = 0;
-        let steps = self.all().iter().map(|request| match *request {
-            Request::Allocate { bytes, stream } => {
-                blocks += 1;
-                Step::Allocate { bytes, stream }
-            }
-            Request::Use { block, stream, last } => Step::Use { ago: blocks - block, stream, last },
-            Request::Free { block } => Step::Free { ago: blocks - block },
-        });
-        steps.collect()
     }
 }
 
-/// A request, told so that it is the same in each run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Allocate { bytes: u64, stream: usize },
-    Use { ago: usize, stream: usize, last: bool },
-    Free { ago: usize },
+/// Whether blocks begin with those of such sizes, on such streams.
+fn same(blocks: &[Asked], first: &[Asked]) -> bool {
+    blocks.len() >= first.len() && blocks.iter().zip(first).all(|(a, b)| a.is_like(b))
 }
 
-impl Step {
-    fn begins(self, with: u64, on: Option<usize>) -> bool {
-        matches!(self, Self::Allocate { bytes, stream }
-            if bytes == with && on.is_none_or(|on| on == stream))
+impl Asked {
+    /// Whether another block is of the same size, on the same stream.
+    fn is_like(&self, other: &Self) -> bool {
+        (self.bytes, self.stream) == (other.bytes, other.stream)
     }
 }
 
@@ -175,22 +192,24 @@ fn missing(requests: usize) -> usize {
 
 /// How many requests a run and the one before it have in common, in order, where a few may be skipped at a time. Counts
 /// no further once too many of the run's are missing before, or once `left` comparisons are made.
-fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) -> usize {
+fn in_common(before: &[Asked], run: &[Asked], left: &mut usize) -> usize {
     let (mut here, mut there, mut common) = (0, 0, 0);
     let missing = missing(run.len());
     while here < before.len() && there < run.len() && there - common <= missing && *left > 0 {
         // The fewest to skip so that the next two sizes are equal, with one more in the earlier run between them or
         // not: each stream may ask for a workspace there.
+        let alike = |here: usize, there: usize| match (before.get(here), run.get(there)) {
+            (Some(block), Some(other)) => block.is_like(other),
+            (block, other) => block.is_none() && other.is_none(),
+        };
         let meets = |&(here, there): &(usize, usize)| {
-            let second = run.get(there + 1);
-            before.get(here) == run.get(there)
-                && (before.get(here + 1) == second || before.get(here + 2) == second)
+            alike(here, there) && (alike(here + 1, there + 1) || alike(here + 2, there + 1))
         };
         let ways = (0..=MOST_SKIPPED).flat_map(|sum| (0..=sum).map(move |skip| (skip, sum - skip)));
         let more = (MOST_SKIPPED + 1..=MOST_SKIPPED_BEFORE).map(|skip| (skip, 0));
         let mut ways = ways.chain(more).map(|(skip, rest)| (here + skip, there + rest));
         *left = left.saturating_sub(1);
-        if before[here] == run[there] {
+        if before[here].is_like(&run[there]) {
             (here, there, common) = (here + 1, there + 1, common + 1);
             continue;
         }
@@ -201,35 +220,4 @@ fn in_common(before: &[(u64, usize)], run: &[(u64, usize)], left: &mut usize) ->
         }
     }
     common
-}
-
-/// The part of the steps up to `end` that came twice in a row, just so: the longest, and where that is itself a part
-/// several times over, the part; from one of `starts` on. Makes no more than `left` comparisons.
-fn repeated(
-    steps: &[Step],
-    starts: &[usize],
-    end: usize,
-    left: &mut usize,
-) -> Option<Range<usize>> {
-    let before = &starts[..starts.partition_point(|&start| start < end)];
-    let (last, before) = before.split_last()?;
-    // Where a run has its start, the one before it has another.
-    let lengths = before.iter().map(|start| last - start);
-    let mut lengths = lengths.filter(|&length| 2 * length <= end && last + length >= end);
-    let longest = lengths.find(|&length| repeats(&steps[end - 2 * length..end], length, left))?;
-    let mut parts = (1..=longest / 2).filter(|part| longest % part == 0);
-    let part = parts.find(|&part| repeats(&steps[end - longest..end], part, left));
-    let run = part.unwrap_or(longest);
-    // Its beginning may be a request behind the end, as the run before has it.
-    let first = *starts.get(starts.partition_point(|&start| start < end - run))?;
-    let first = if first + run > steps.len() { first.checked_sub(run)? } else { first };
-    Some(first..first + run)
-}
-
-/// Whether each of the steps is as the one so many before it. Not where `left` comparisons do not tell.
-fn repeats(steps: &[Step], period: usize, left: &mut usize) -> bool {
-    let pairs = steps[period..].iter().rev().zip(steps[..steps.len() - period].iter().rev());
-    let same = pairs.take(*left).take_while(|(step, before)| step == before).count();
-    *left -= same;
-    same == steps.len() - period
 }

@@ -60,26 +60,35 @@ struct Block {
     free: Option<u32>,
 }
 
+/// What is known of a block, whose number is its place among all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// Which request it was asked for by.
+    pub(super) at: usize,
+    pub(super) bytes: u64,
+    pub(super) stream: usize,
+    /// How many blocks had been asked for when it was freed; as many as there can be where it was not.
+    pub(super) freed: usize,
+}
+
 /// Requests outside captures, in the order of the host's calls.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     requests: Vec<Request>,
+    /// The blocks, in the order of allocation.
+    asked: Vec<Asked>,
     streams: usize,
-    blocks: usize,
 }
 
 impl Requests {
     /// How many blocks were asked for.
     pub fn blocks(&self) -> usize {
-        self.blocks
+        self.asked.len()
     }
 
     /// What they take, in bytes, in the order of allocation.
     pub fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
-        self.requests.iter().filter_map(|request| match *request {
-            Request::Allocate { bytes, .. } => Some(bytes),
-            _ => None,
-        })
+        self.asked.iter().map(|block| block.bytes)
     }
 
     /// Whether blocks show that each stream but the first waits for others: in one of its first two turns, blocks in a
@@ -89,7 +98,7 @@ impl Requests {
     pub fn shows_waits(&self) -> bool {
         // The turns of each stream so far, while nothing is shown of it.
         let mut turns = vec![Some(0); self.streams];
-        let (mut owners, mut latest) = (Vec::with_capacity(self.blocks), None);
+        let mut latest = None;
         for request in &self.requests {
             match *request {
                 Request::Allocate { stream, .. } => {
@@ -101,11 +110,11 @@ impl Requests {
                     if turns[stream] > Some(2) {
                         return false;
                     }
-                    owners.push(stream);
                 }
                 Request::Use { block, stream, .. } => {
                     let within = latest == Some(stream) || turns[stream] == Some(0);
-                    turns[stream] = turns[stream].filter(|_| !within || owners[block] == stream);
+                    turns[stream] =
+                        turns[stream].filter(|_| !within || self.asked[block].stream == stream);
                 }
                 Request::Free { .. } => {}
             }
@@ -117,22 +126,32 @@ impl Requests {
         &self.requests
     }
 
+    /// The blocks, in the order of allocation.
+    pub(super) fn asked(&self) -> &[Asked] {
+        &self.asked
+    }
+
+    /// How many blocks were asked for before a request.
+    pub(super) fn blocks_before(&self, request: usize) -> usize {
+        self.asked.partition_point(|block| block.at < request)
+    }
+
     fn push(&mut self, request: Request) {
         match request {
-            Request::Allocate { stream, .. } => {
+            Request::Allocate { bytes, stream } => {
                 self.streams = self.streams.max(stream + 1);
-                self.blocks += 1;
+                let at = self.requests.len();
+                self.asked.push(Asked { at, bytes, stream, freed: usize::MAX });
             }
             Request::Use { stream, .. } => self.streams = self.streams.max(stream + 1),
-            Request::Free { .. } => {}
+            Request::Free { block } => self.asked[block].freed = self.asked.len(),
         }
         self.requests.push(request);
     }
 
     /// The requests of a part, but for those about blocks from before it.
     pub(super) fn part(&self, part: Range<usize>) -> Self {
-        let before = self.requests[..part.start].iter();
-        let before = before.filter(|it| matches!(it, Request::Allocate { .. })).count();
+        let before = self.blocks_before(part.start);
         let mut run = Self::default();
         let mut numbers: Vec<Option<usize>> = vec![None; self.streams];
         for request in &self.requests[part] {
@@ -161,7 +180,7 @@ impl Requests {
     /// The blocks, with what is guessed of their streams.
     pub fn outline(&self, reuse: Reuse) -> Outline {
         let mut lifetimes = Lifetimes::new(self.streams);
-        let mut frees = Vec::with_capacity(self.blocks);
+        let mut frees = Vec::with_capacity(self.blocks());
         for (number, block) in self.guess().into_iter().enumerate() {
             let Block { bytes, stream, known, needed, free } = block;
             let number = BlockNumber(number as u64);
@@ -179,7 +198,6 @@ impl Requests {
     /// just left a branch that it forked, and the branch waited when it began; else the stream waits now.
     fn waits(&self) -> Vec<(usize, usize, usize)> {
         let mut waits = Vec::new();
-        let mut allocated: Vec<(usize, usize)> = Vec::new();
         // The latest blocks in a row that were for one stream: since when, whose.
         let mut run = (0, usize::MAX);
         // Waits of that stream that depend on whose the next block is.
@@ -187,7 +205,6 @@ impl Requests {
         for (now, request) in self.requests.iter().enumerate() {
             match *request {
                 Request::Allocate { stream, .. } => {
-                    allocated.push((now, stream));
                     if run.1 != stream {
                         waits.extend(open.drain(..).map(|(_, stream, on)| (run.0, stream, on)));
                         run = (now, stream);
@@ -195,7 +212,7 @@ impl Requests {
                     waits.append(&mut open);
                 }
                 Request::Use { block, stream, .. } => {
-                    let (since, on) = allocated[block];
+                    let Asked { at: since, stream: on, .. } = self.asked[block];
                     match (on == stream, run.1 == stream && since < run.0) {
                         (true, _) => {}
                         (false, true) => open.push((now, stream, on)),
@@ -214,8 +231,8 @@ impl Requests {
     /// knows all up to such a request knows what was submitted between that one and the next.
     fn guess(&self) -> Vec<Block> {
         let count = self.streams;
-        let mut blocks: Vec<Block> = Vec::with_capacity(self.blocks);
-        let mut uses: Vec<Vec<(usize, Option<u32>)>> = Vec::with_capacity(self.blocks);
+        let mut blocks: Vec<Block> = Vec::with_capacity(self.blocks());
+        let mut uses: Vec<Vec<(usize, Option<u32>)>> = Vec::with_capacity(self.blocks());
         let mut clocks = vec![vec![0; count]; count];
         let waits = self.waits();
         let mut waits = waits.into_iter().peekable();
@@ -284,7 +301,7 @@ impl Heard {
         match asked {
             Demand::Allocate { block, bytes, stream } => {
                 let stream = self.stream(stream);
-                self.live.insert(block, self.requests.blocks);
+                self.live.insert(block, self.requests.blocks());
                 self.requests.push(Request::Allocate { bytes, stream });
             }
             Demand::Use { block, stream, last } => {
@@ -312,8 +329,7 @@ impl Heard {
             return;
         }
         let from = all - most;
-        let gone = self.requests.requests[..from].iter();
-        let gone = gone.filter(|it| matches!(it, Request::Allocate { .. })).count();
+        let gone = self.requests.blocks_before(from);
         self.live.retain(|_, block| {
             let kept = *block >= gone;
             *block = block.wrapping_sub(gone);
