@@ -16,7 +16,7 @@ const STEPS_PER_PAIR: u64 = 1_000;
 const MOST_STEPS: u64 = 2_000_000_000;
 /// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
 /// waits for it.
-const QUICK_STEPS: u64 = 200_000;
+const QUICK_STEPS: u64 = 300_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;
 
@@ -116,7 +116,8 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> 
     offsets
 }
 
-/// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first.
+/// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first. The
+/// ones that are the best most often come first: a short search may not come to the others.
 fn orders<'a>(
     blocks: &'a Order<'_>,
     conflicts: &Conflicts,
@@ -129,22 +130,27 @@ fn orders<'a>(
     });
     // How many blocks each may not lie over, and what they take.
     let beside: Vec<(u128, u128)> = beside.collect();
-    (0..7).map(move |number| {
+    (0..9).map(move |number| {
         let mut order: Vec<u32> = (0..bytes.len() as u32).collect();
         let key = |&block: &u32| {
             let (own, (others, beside)) =
                 (u128::from(bytes[block as usize]), beside[block as usize]);
             Reverse(match number {
-                0 => (own, others),
-                1 => (own * others, own),
-                2 => (others, own),
-                3 => (beside + own, own),
-                _ => ((beside + own) * own, own),
+                1 => ((beside + own) * own, own),
+                3 => (own, others),
+                4 => (beside + own, own),
+                5 => (own * others, own),
+                _ => (others, own),
             })
         };
         match number {
-            0..=4 => order.sort_by_cached_key(key),
-            5 => order.reverse(),
+            // The stages of a pipeline lie in blocks of one size, and each stream's take turns.
+            0 => order.sort_by_key(|&block| {
+                (Reverse(bytes[block as usize]), blocks.blocks()[block as usize].stream)
+            }),
+            2 => order.sort_by_key(|&block| blocks.freed(block as usize)),
+            1 | 3..=6 => order.sort_by_cached_key(key),
+            7 => order.reverse(),
             _ => {}
         }
         order

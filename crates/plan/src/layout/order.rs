@@ -67,6 +67,11 @@ impl<'a> Order<'a> {
         most
     }
 
+    /// How many blocks had been allocated when one was freed; as many as there can be where no other gets its memory.
+    pub(super) fn freed(&self, block: usize) -> u32 {
+        self.freed[block]
+    }
+
     /// Whether no other block gets a block's memory.
     pub(super) fn is_kept(&self, block: usize) -> bool {
         self.freed[block] == u32::MAX
