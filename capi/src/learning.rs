@@ -22,7 +22,9 @@ pub unsafe extern "C" fn regraph_learn(engine: *const regraph_engine) -> regraph
 /// `blocks` becomes the number of blocks noted, and may be NULL; nothing is kept where there were none.
 ///
 /// What streams know of each other outside captures is guessed from the blocks that
-/// regraph_record_stream() names more than one of them for. A wrong guess costs memory and no safety.
+/// regraph_record_stream() names more than one of them for. A wrong guess costs memory and no safety. A run
+/// is followed, and a message says where it is not, if each of its streams but the first uses a block of
+/// another one in one of the first two turns that the host gives it, or has one turn alone.
 ///
 /// Threads: any.
 ///

@@ -27,7 +27,7 @@ use crate::check::{FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Placed, Requester};
 use crate::journal::{Entry, Journal};
-use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place};
+use crate::layout::{Demand, Heard, Layout, Outline, Pattern, Place, Requests};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::{PlanChoice, Programmatic, Reuse};
@@ -707,10 +707,7 @@ impl<D: Driver> Engine<D> {
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        // What several streams knew of each other is guessed from their blocks, if these show it.
-        let run = run.filter(|run| run.shows_waits());
-        let outline = run.map(|run| run.outline(self.config.settings.reuse));
-        let lesson = outline.map(|it| Lesson::new(it.pattern(), LearnedFrom::Heard(it)));
+        let lesson = run.and_then(|run| self.lesson_of(&run, LearnedFrom::Heard));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
             let Lessons { heard: kept, searched, .. } = &mut state.lessons;
@@ -722,6 +719,17 @@ impl<D: Driver> Engine<D> {
             shown.into_iter().for_each(|pattern| state.lessons.choose_again(&pattern));
             lesson.and_then(|lesson| state.lessons.keep(lesson))
         });
+    }
+
+    /// A lesson from a run outside captures. What its streams knew of each other is guessed from their blocks; `None`
+    /// where these do not show it.
+    fn lesson_of(
+        &self,
+        run: &Requests,
+        from: impl FnOnce(Outline) -> LearnedFrom,
+    ) -> Option<Arc<Lesson>> {
+        let outline = run.shows_waits().then(|| run.outline(self.config.settings.reuse))?;
+        Some(Lesson::new(outline.pattern(), from(outline)))
     }
 
     /// Ends a run that the host has learned from, and returns what was asked for in it.
@@ -831,15 +839,20 @@ impl<D: Driver> Plans<'_, D> {
     /// capture that begins in the same way then makes the layout for itself. In the layout, blocks that are live now
     /// stay in use to the end; blocks that were live before [`Plans::learn`] have no place. What streams know of each
     /// other outside captures is guessed from the blocks that are recorded for more than one of them
-    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    /// ([`Engine::record_stream`]); a wrong guess costs memory. A run is followed, and a message says where it is not,
+    /// if each of its streams but the first uses a block of another one in one of the first two turns that the host
+    /// gives it, or has one turn alone.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
         self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
         let blocks = heard.requests().blocks();
-        if blocks > 0 {
-            let outline = heard.requests().outline(self.0.config.settings.reuse);
-            let lesson = Lesson::new(outline.pattern(), LearnedFrom::Marked(outline));
-            let _replaced = self.0.lock()?.lessons.keep(lesson);
+        match self.0.lesson_of(heard.requests(), LearnedFrom::Marked) {
+            Some(lesson) if blocks > 0 => drop(self.0.lock()?.lessons.keep(lesson)),
+            Some(_) => {}
+            None => self.0.tell(Level::Warn, || {
+                let text = "do not show what its streams wait for: no capture follows it";
+                format!("the {blocks} blocks of the run that was learned {text}")
+            }),
         }
         Ok(blocks)
     }

@@ -222,6 +222,8 @@ fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
         let stream = block * 7 % 4;
         steps.push(Step::Allocate(block, (1 + block as u64) * MIB / 2, stream));
         steps.push(Step::Launch(stream, false));
+        // What shows that the stream waits for another.
+        steps.extend((1..4).contains(&block).then(|| Step::Use(block - 1, stream)));
         steps.extend((block >= 4).then(|| Step::Free(block - 4)));
     }
     bench.engine.plans().learn().unwrap();
@@ -427,6 +429,32 @@ fn a_run_is_found_between_what_comes_before_and_behind() {
 }
 
 #[test]
+fn many_runs_in_a_row_are_one() {
+    for seed in 0..6 {
+        let run = closed(program(seed, 1 + seed % 3, 1_600, false));
+        assert!((301..600).contains(&blocks(&run)), "{} blocks", blocks(&run));
+        let first = first_of(&run);
+        let mut heard = Heard::default();
+        for times in 1..=11 {
+            hear(&mut heard, &run, times);
+            if times < 2 {
+                continue;
+            }
+            let found = heard.last_run(first.0, first.1).unwrap();
+            assert_eq!(found.blocks(), blocks(&run), "seed {seed}, {times} runs");
+            // What PyTorch asks for before a capture belongs to none.
+            let mut asked = heard.clone();
+            hear(&mut asked, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 99);
+            let found = asked.last_run(first.0, first.1).unwrap().blocks();
+            assert!(
+                (blocks(&run)..=blocks(&run) + 2).contains(&found),
+                "seed {seed}, {times} runs"
+            );
+        }
+    }
+}
+
+#[test]
 fn layers_of_one_run_are_no_runs() {
     let layer = |at: usize| {
         let name = |block: usize| at * 4 + block;
@@ -590,12 +618,21 @@ fn captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait() {
             steps.extend([Step::Free(20 + turn), Step::Wait(0, 1)]);
         }
         let [without, with] = [unlearning(), learning()].map(|it| held(it, 2, (2, &steps), &steps));
+        // Of a run that the host marks too.
+        let bench = bench_on(device(SUPPORTS[0]), unlearning());
+        let streams: [StreamHandle; 2] = bench.streams();
+        bench.engine.plans().learn().unwrap();
+        warm_up(&bench, &streams, &steps, 1);
+        assert_eq!(bench.engine.plans().learned().unwrap(), blocks(&steps));
+        let marked = capture(&bench, &streams, &steps);
         if turns == 1 || shown.is_some_and(|turn| turn < 2) {
             assert!(with.0 < without.0, "{} bytes, {} without", with.0, without.0);
-            assert!(followed(&with.1).is_whole());
+            assert!(followed(&with.1).is_whole() && followed(&marked).is_whole());
         } else {
             assert_eq!((with.0, with.1.layout), (without.0, None));
+            assert_eq!(marked.layout, None);
         }
+        leave(&bench, [marked]);
     }
 }
 

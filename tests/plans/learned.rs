@@ -292,8 +292,8 @@ fn recorded_captures_need_little_more_than_the_least() {
 /// What is searched for longer takes no more, and less where there was something to be found.
 #[test]
 fn a_longer_search_takes_less() {
-    let mut taken = [0, 0];
-    for seed in 0..12 {
+    let (mut taken, mut followed) = ([0, 0], 0);
+    for seed in 0..24 {
         let workload = Workload {
             streams: 3,
             operations: 150,
@@ -309,12 +309,16 @@ fn a_longer_search_takes_less() {
             config.settings.plan_search = times;
             let options = Options { plan: Plan::Learned, config, ..Options::default() };
             let driver = Arc::new(SimDriver::new(device(SUPPORTS[1])));
-            replay(&driver, &trace, &options).unwrap().layouts[0].planned_bytes
+            let replayed = replay(&driver, &trace, &options).unwrap();
+            replayed.layouts.first().map(|layout| layout.planned_bytes)
         });
-        assert!(bytes[1] <= bytes[0], "seed {seed}: {bytes:?}");
-        taken = [taken[0] + bytes[0], taken[1] + bytes[1]];
+        // Not where blocks do not show what the streams wait for.
+        let [Some(short), Some(long)] = bytes else { continue };
+        assert!(long <= short, "seed {seed}: {bytes:?}");
+        followed += 1;
+        taken = [taken[0] + short, taken[1] + long];
     }
-    assert!(taken[1] < taken[0], "{taken:?}");
+    assert!(followed >= 4 && taken[1] < taken[0], "{taken:?} of {followed}");
 }
 
 fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {

@@ -9,8 +9,9 @@
 //!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
 //!   run a layer passes its result on to the next.
 //!
-//! The first is taken, unless it comes twice within the second: then it may be a layer of the work. Requests of which
-//! half the bytes or more stay in use are a model's weights, and no run.
+//! The first is taken, unless it comes twice within the second: then it may be a layer of the work, and the second may be
+//! several runs. Where that is the first again and again, it is cut to a few hundred blocks, or to one of these. Requests
+//! of which half the bytes or more stay in use are a model's weights, and no run.
 //!
 //! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
 //! tried.
@@ -23,6 +24,8 @@ use super::requests::{Asked, Request, Requests};
 const BEHIND: usize = 16;
 /// A run of more blocks is none: a layout for it would take too long.
 const MOST_BLOCKS: usize = 3_000;
+/// What may be several runs in a row is cut to about so many blocks.
+const ENOUGH_BLOCKS: usize = 600;
 /// A run that is nearly the same as the one before has more blocks than this.
 const FEW_BLOCKS: usize = 16;
 /// The first requests of two runs that are nearly the same are equal, so many; a library may ask for a workspace next.
@@ -57,11 +60,12 @@ impl Requests {
         let twice =
             (0..BEHIND.min(all)).find_map(|behind| self.repeated(&starts, all - behind, &mut left));
         let alike = self.alike(&starts, left);
-        // Where it comes twice in the other it is a part of the work.
-        let twice =
-            twice.filter(|it| alike.as_ref().is_none_or(|alike| 2 * it.len() > alike.len()));
-        let run = twice.or(alike)?;
-        let blocks = self.blocks_before(run.end) - self.blocks_before(run.start);
+        let run = match (twice, alike) {
+            // Where it comes twice in the other it is a part of the work, or that is several runs.
+            (Some(twice), Some(alike)) if 2 * twice.len() <= alike.len() => self.cut(alike, twice),
+            (twice, alike) => twice.or(alike)?,
+        };
+        let blocks = self.blocks_in(&run);
         let fits = (2..=MOST_BLOCKS).contains(&blocks);
         Some(run).filter(|_| fits).map(|run| self.part(run)).filter(Self::frees_most)
     }
@@ -112,6 +116,23 @@ impl Requests {
             }
         }
         best
+    }
+
+    /// A run that may be several. Where it is one part, again and again, it is cut to as many of these as have
+    /// [`ENOUGH_BLOCKS`], or to one: the part may be all of the work, or a layer of it.
+    fn cut(&self, run: Range<usize>, part: Range<usize>) -> Range<usize> {
+        let (requests, blocks) = (part.len(), self.blocks_in(&part));
+        if !self.repeats(run.start..part.end, (requests, blocks), &mut run.len()) {
+            return run;
+        }
+        let most = (part.end - run.start) / requests;
+        let parts = (ENOUGH_BLOCKS / blocks.max(1)).min(most).max(1);
+        part.end - parts * requests..part.end
+    }
+
+    /// How many blocks are asked for in a part of the requests.
+    fn blocks_in(&self, part: &Range<usize>) -> usize {
+        self.blocks_before(part.end) - self.blocks_before(part.start)
     }
 
     /// The part of the requests up to `end` that came twice in a row, just so: the longest, and where that is itself a

@@ -31,7 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "heard-guesses",
         rule: "No capture follows a run whose blocks do not show of each stream that has more than one turn that it waits.",
         file: "src/engine/layout.rs",
-        edits: &[("run.filter(|run| run.shows_waits())", "run")],
+        edits: &[("run.shows_waits().then(", "true.then(")],
         test: "plans::heard::captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait",
     },
     Mutant {
@@ -47,6 +47,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/plan/src/layout/period.rs",
         edits: &[("if lacks <= missing && unlike(lacks, more) < least {", "if false {")],
         test: "plans::heard::runs_that_differ_in_a_few_requests_are_runs",
+    },
+    Mutant {
+        name: "heard-many",
+        rule: "Many runs in a row are taken for one, not for one run that is too long to be followed.",
+        file: "crates/plan/src/layout/period.rs",
+        edits: &[("(ENOUGH_BLOCKS / blocks.max(1))", "usize::MAX")],
+        test: "plans::heard::many_runs_in_a_row_are_one",
     },
     Mutant {
         name: "heard-weights",
