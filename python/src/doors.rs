@@ -12,7 +12,7 @@ use regraph_plugin::{Error, HostLock, PoolKey};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
-use crate::errors::{not_allocated, raised};
+use crate::errors::raised;
 use crate::hooks::{guarded, number, tell, Failure};
 use crate::stacks;
 
@@ -49,7 +49,7 @@ impl HostLock for Held<'_> {
 fn allocate(py: Python<'_>, bytes: u64, device: u32, stream: usize) -> PyResult<u64> {
     let allocator = allocator()?;
     let asked = || allocator.allocate_on(Held(py), bytes, device, self::stream(stream));
-    stacks::remembering(asked).map_err(not_allocated)
+    stacks::remembering(asked).map_err(raised)
 }
 
 /// Hands out memory to a host that names no stream; 0 for no bytes.
@@ -58,7 +58,7 @@ fn allocate_unordered(py: Python<'_>, bytes: u64, device: u32) -> PyResult<u64> 
     py.detach(|| {
         let allocator = allocator()?;
         let asked = || allocator.allocate_unordered(bytes, device);
-        stacks::remembering(asked).map_err(not_allocated)
+        stacks::remembering(asked).map_err(raised)
     })
 }
 

@@ -94,16 +94,10 @@ pub(crate) fn raised(failed: Failed) -> PyErr {
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(told(&refusal)),
-        Failed::Engine(engine::Error::ResumeOutOfMemory(report)) => out_of_memory(told(&report)),
-        other => error(told(&other)),
-    }
-}
-
-/// What a request for memory failed with, as an exception.
-pub(crate) fn not_allocated(failed: Failed) -> PyErr {
-    match failed.out_of_memory() {
-        Some(report) => out_of_memory(told(report)),
-        None => raised(failed),
+        other => match other.out_of_memory() {
+            Some(report) => out_of_memory(told(report)),
+            None => error(told(&other)),
+        },
     }
 }
 

@@ -311,7 +311,7 @@ impl<D: Driver> HostCalls<'_, D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`] for a [`graphs::Pool`](crate::graphs::Pool), which has a call of its own;
-    /// [`PoolRefusal::Asleep`]; [`Error::ResumeOutOfMemory`], [`Error::Unknown`]; the driver's. Then the pool stays
+    /// [`PoolRefusal::Asleep`]; [`Error::OutOfMemory`], [`Error::Unknown`]; the driver's. Then the pool stays
     /// suspended, and memory that had come is given back. A pool that was only short of a part stays short and keeps
     /// all that it has; a second call goes on from there.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
@@ -895,7 +895,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             locked.end_movement(&self.pools);
             failed.map(|first| {
                 let need = Need::new(locked.missing_of(&self.pools), first, true);
-                Error::ResumeOutOfMemory(locked.report_oom(Purpose::Resume, need, None))
+                Error::OutOfMemory(locked.report_oom(Purpose::Resume, need, None))
             })
         });
         let error = failed.unwrap_or_else(|error| error);
