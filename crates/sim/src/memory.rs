@@ -15,7 +15,7 @@ use super::slots::short;
 use super::SimConfig;
 #[cfg(unix)]
 use regraph::driver::Descriptor;
-use regraph::driver::{AllocationName, ErrorKind, MemoryHandle, MemoryInfo, MemorySupport};
+use regraph::driver::{AllocationName, ErrorKind, MemoryHandle, MemoryInfo};
 
 const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
 const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
@@ -144,10 +144,7 @@ impl Memory {
 
     /// Takes in one more device and returns its ordinal.
     pub(super) fn add_device(&mut self, config: SimConfig) -> u32 {
-        let granularity = match config.support {
-            MemorySupport::Mapped { granularity } => Some(granularity),
-            MemorySupport::Allocated => None,
-        };
+        let granularity = config.support.granularity();
         self.stocks.push(Stock { granularity, total: config.total_bytes, used: 0 });
         self.devices() - 1
     }
