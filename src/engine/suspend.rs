@@ -882,8 +882,7 @@ impl<'a, D: Driver> Movement<'a, D> {
         for &pool in &self.pools {
             // Each hold looks: what a pool holds of which nothing has gone is nowhere else, and another call may have
             // opened a pool by itself. What cannot go now stays as it is, and goes or is used at the next call.
-            let give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool)
-            {
+            let give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool) {
                 true => locked.give_away(pool, &mut NothingKept, PIECES, self.call),
                 false => Ok(true),
             };
