@@ -113,6 +113,10 @@ impl From<JournalError> for Failure {
 }
 
 impl Failure {
+    pub(crate) fn unknown(call: &'static str, what: Unknown) -> Self {
+        Self::Engine(Error::Unknown { call, what })
+    }
+
     pub(crate) fn argument(
         argument: &'static str,
         found: impl ToString,
