@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{CaptureId, StreamHandle};
+use regraph::engine::Plans;
 use regraph::{Journal, Level};
-use regraph_plugin::CaptureSummary;
+use regraph_plugin::{CaptureSummary, Watched};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -73,28 +75,32 @@ fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyR
     })
 }
 
+fn plans(device: u32) -> PyResult<Plans<'static, Watched<CudaDriver>>> {
+    Ok(allocator()?.engine(device).map_err(raised)?.plans())
+}
+
 /// Notes from now on what is asked for outside captures.
 #[pyfunction]
 fn learn(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.learn(device).map_err(raised))
+    py.detach(|| plans(device)?.learn().map_err(raised))
 }
 
 /// Ends what `learn` began; later captures that begin so follow it. Returns how many blocks were noted.
 #[pyfunction]
 fn learned(py: Python<'_>, device: u32) -> PyResult<usize> {
-    py.detach(|| allocator()?.learned(device).map_err(raised))
+    py.detach(|| plans(device)?.learned().map_err(raised))
 }
 
 /// Ends what `learn` began, and keeps nothing of it.
 #[pyfunction]
 fn forget_run(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.forget_run(device).map_err(raised))
+    py.detach(|| plans(device)?.forget_run().map_err(raised))
 }
 
 /// Forgets all that was learned on a device.
 #[pyfunction]
 fn forget_learned(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.forget_learned(device).map_err(raised))
+    py.detach(|| plans(device)?.forget_learned().map_err(raised))
 }
 
 /// Closes a capture that is about to end, and has its graph judged; raises `Refused`.

@@ -105,7 +105,7 @@ fn empty_cache(py: Python<'_>) -> PyResult<()> {
 fn memory_info(py: Python<'_>, device: u32) -> PyResult<(u64, u64)> {
     py.detach(|| {
         let engine = allocator()?.engine(device).map_err(raised)?;
-        let info = engine.driver().memory_info().map_err(|error| raised(error.into()))?;
+        let info = engine.driver().memory_info().map_err(raised)?;
         Ok((info.free, info.total))
     })
 }

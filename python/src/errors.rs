@@ -85,9 +85,9 @@ pub(crate) fn error(told: impl ToString) -> PyErr {
     Error::new_err(told.to_string())
 }
 
-/// An error of the plug-in as an exception.
-pub(crate) fn raised(failed: Failed) -> PyErr {
-    match failed {
+/// An error of the plug-in, or of an engine, as an exception.
+pub(crate) fn raised(failed: impl Into<Failed>) -> PyErr {
+    match failed.into() {
         Failed::Engine(
             refusal @ (engine::Error::Refused(_)
             | engine::Error::CaptureAgain(_)

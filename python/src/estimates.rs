@@ -70,8 +70,7 @@ fn upload(py: Python<'_>, device: u32, executable: usize, stream: usize) -> PyRe
     let stream = self::stream(stream);
     py.detach(|| {
         let engine = allocator()?.engine(device).map_err(raised)?;
-        let uploaded = engine.driver().upload(ExecutableHandle(executable), stream);
-        uploaded.map_err(|error| raised(error.into()))
+        engine.driver().upload(ExecutableHandle(executable), stream).map_err(raised)
     })
 }
 
