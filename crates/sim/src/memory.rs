@@ -434,21 +434,6 @@ impl Memory {
         Some((mapping.physical, physical))
     }
 
-    /// Whether memory of some device lies behind all of a range now, accessible or not.
-    pub(super) fn is_mapped(&self, (address, bytes): (u64, u64)) -> bool {
-        let Some(end) = address.checked_add(bytes) else { return false };
-        let mut address = address;
-        while address < end {
-            match self.mappings.range(..=address).next_back() {
-                Some((start, mapping)) if address - start < mapping.bytes => {
-                    address = start + mapping.bytes;
-                }
-                _ => return false,
-            }
-        }
-        true
-    }
-
     /// Refuses what is no multiple of the device's granularity, and returns that.
     fn whole_granules(&self, device: u32, addresses: &[u64], bytes: u64) -> Fallible<u64> {
         let granularity =
