@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{CaptureId, StreamHandle};
-use regraph::engine::Plans;
+use regraph::engine::{PlanReport, Plans};
 use regraph::{Journal, Level};
-use regraph_plugin::{CaptureSummary, Watched};
+use regraph_plugin::{EndedCapture, Watched};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -170,17 +170,18 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 #[pyfunction]
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
-    let row = |capture: CaptureSummary| {
+    let row = |EndedCapture { key, report, minimum, .. }: EndedCapture| {
         let row = PyDict::new(py);
-        row.set_item("pool", capture.key)?;
-        row.set_item("verified", capture.verified)?;
-        row.set_item("nodes", capture.nodes)?;
-        row.set_item("blocks", capture.blocks)?;
-        row.set_item("reserved_bytes", capture.reserved)?;
-        row.set_item("minimum_bytes", capture.minimum)?;
-        row.set_item("mappings", capture.mappings)?;
-        row.set_item("plan_share_percent", capture.plan_share_percent)?;
-        row.set_item("mappings_within_share", capture.mappings_within_share)?;
+        row.set_item("pool", key)?;
+        row.set_item("verified", report.verified)?;
+        row.set_item("nodes", report.nodes)?;
+        row.set_item("blocks", report.blocks)?;
+        row.set_item("reserved_bytes", report.reserved)?;
+        row.set_item("minimum_bytes", minimum)?;
+        row.set_item("mappings", report.plan.map(|plan| plan.mappings))?;
+        row.set_item("plan_share_percent", report.plan.map(|plan| plan.share_percent()))?;
+        let within = report.plan.and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT));
+        row.set_item("mappings_within_share", within)?;
         Ok(row)
     };
     captures.into_iter().map(row).collect()

@@ -52,7 +52,7 @@ pub use hosts::HostLock;
 pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
 pub use regraph::engine::{HandleError, Loan, LoanId, LoanState, TakenLoan};
-pub use reports::CaptureSummary;
+pub use reports::EndedCapture;
 pub use routes::{EndedGraph, Filter};
 pub use settings::{of_hosts, Overlay};
 pub use sharing::{Opened, OpenedId, Shared};
