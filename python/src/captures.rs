@@ -15,23 +15,13 @@ use crate::errors::raised;
 use crate::{hooks, stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(capture_beginning, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_begun, module)?)?;
-    module.add_function(wrap_pyfunction!(plans_captures, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
-    module.add_function(wrap_pyfunction!(judge_capture, module)?)?;
-    module.add_function(wrap_pyfunction!(notice_ends, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_failing, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
-    module.add_function(wrap_pyfunction!(captures, module)?)?;
-    module.add_function(wrap_pyfunction!(learn, module)?)?;
-    module.add_function(wrap_pyfunction!(learned, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_run, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_learned, module)?)?;
-    module.add_function(wrap_pyfunction!(record_use, module)?)?;
-    module.add_function(wrap_pyfunction!(record_trace, module)?)
+    add_functions!(
+        module:
+        capture_beginning, capture_begun, plans_captures, capture_dropped, capture_ending, judge_capture, notice_ends,
+        capture_ended, capture_failing, capture_failed, captures, learn, learned, forget_run, forget_learned,
+        record_use, record_trace,
+    );
+    Ok(())
 }
 
 /// A raw handle as Python has it.

@@ -17,20 +17,11 @@ use crate::hooks::{guarded, number, tell, Failure};
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(allocate, module)?)?;
-    module.add_function(wrap_pyfunction!(allocate_unordered, module)?)?;
-    module.add_function(wrap_pyfunction!(free, module)?)?;
-    module.add_function(wrap_pyfunction!(free_on, module)?)?;
-    module.add_function(wrap_pyfunction!(record_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(retire_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
-    module.add_function(wrap_pyfunction!(name_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(release_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_started, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_finished, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_paused, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_info, module)?)?;
-    module.add_function(wrap_pyfunction!(cupy_functions, module)?)?;
+    add_functions!(
+        module:
+        allocate, allocate_unordered, free, free_on, record_stream, retire_stream, empty_cache, name_pool, release_pool,
+        capture_started, capture_finished, capture_paused, memory_info, cupy_functions,
+    );
     module.add_class::<CupyAllocator>()?;
     module.add_class::<KeptStreams>()
 }

@@ -16,11 +16,10 @@ use crate::errors::{self, raised};
 use crate::{stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(estimate, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_shown, module)?)?;
-    module.add_function(wrap_pyfunction!(upload, module)?)?;
-    module.add_function(wrap_pyfunction!(estimated, module)?)?;
-    module.add_function(wrap_pyfunction!(bound, module)?)?;
+    add_functions!(
+        module:
+        estimate, capture_shown, upload, estimated, bound,
+    );
     module.add("DRIVER_PIECE", Executables::DRIVER_PIECE)
 }
 

@@ -18,17 +18,12 @@ use crate::errors::{self, raised};
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(statistics, module)?)?;
-    module.add_function(wrap_pyfunction!(metrics, module)?)?;
-    module.add_function(wrap_pyfunction!(reset_peaks, module)?)?;
-    module.add_function(wrap_pyfunction!(reset_accumulated, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_fraction, module)?)?;
-    module.add_function(wrap_pyfunction!(pools, module)?)?;
-    module.add_function(wrap_pyfunction!(snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(dump_snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(record_history, module)?)?;
-    module.add_function(wrap_pyfunction!(explain, module)?)?;
-    module.add_function(wrap_pyfunction!(out_of_memory_observer, module)?)
+    add_functions!(
+        module:
+        statistics, metrics, reset_peaks, reset_accumulated, memory_fraction, pools, snapshot, dump_snapshot,
+        record_history, explain, out_of_memory_observer,
+    );
+    Ok(())
 }
 
 /// The figures, nested as PyTorch nests them.

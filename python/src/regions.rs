@@ -14,22 +14,13 @@ use crate::errors::raised;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stay>()?;
-    module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_file_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_shared_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_region, module)?)?;
-    module.add_function(wrap_pyfunction!(sleep, module)?)?;
-    module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
-    module.add_function(wrap_pyfunction!(wake, module)?)?;
-    module.add_function(wrap_pyfunction!(is_asleep, module)?)?;
-    module.add_function(wrap_pyfunction!(region_of, module)?)?;
-    module.add_function(wrap_pyfunction!(region_tags, module)?)?;
-    module.add_function(wrap_pyfunction!(regions, module)?)?;
-    module.add_function(wrap_pyfunction!(read_kept, module)?)?;
-    module.add_function(wrap_pyfunction!(retain_backups, module)?)?;
-    module.add_function(wrap_pyfunction!(region_host_bytes, module)?)?;
-    module.add_function(wrap_pyfunction!(free_region_host, module)?)
+    add_functions!(
+        module:
+        put_graphs_into, set_region_backup, set_region_file_backup, set_region_shared_backup, forget_region, sleep,
+        try_sleep, wake, is_asleep, region_of, region_tags, regions, read_kept, retain_backups, region_host_bytes,
+        free_region_host,
+    );
+    Ok(())
 }
 
 // A region that goes or comes takes as long as contents are copied, up to seconds: all calls here let other threads of
