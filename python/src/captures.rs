@@ -161,18 +161,14 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
     let row = |EndedCapture { key, report, minimum, .. }: EndedCapture| {
-        let row = PyDict::new(py);
-        row.set_item("pool", key)?;
-        row.set_item("verified", report.verified)?;
-        row.set_item("nodes", report.nodes)?;
-        row.set_item("blocks", report.blocks)?;
-        row.set_item("reserved_bytes", report.reserved)?;
-        row.set_item("minimum_bytes", minimum)?;
-        row.set_item("mappings", report.plan.map(|plan| plan.mappings))?;
-        row.set_item("plan_share_percent", report.plan.map(|plan| plan.share_percent()))?;
-        let within = report.plan.and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT));
-        row.set_item("mappings_within_share", within)?;
-        Ok(row)
+        let plan = report.plan;
+        let within = plan.and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT));
+        Ok(row!(
+            py,
+            pool: key, verified: report.verified, nodes: report.nodes, blocks: report.blocks,
+            reserved_bytes: report.reserved, minimum_bytes: minimum, mappings: plan.map(|plan| plan.mappings),
+            plan_share_percent: plan.map(|plan| plan.share_percent()), mappings_within_share: within,
+        ))
     };
     captures.into_iter().map(row).collect()
 }

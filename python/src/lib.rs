@@ -8,6 +8,15 @@
 //!   and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
+/// A dictionary with these values by name.
+macro_rules! row {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let row = pyo3::types::PyDict::new($py);
+        $(row.set_item(stringify!($name), $value)?;)*
+        row
+    }};
+}
+
 /// Adds functions to a module.
 macro_rules! add_functions {
     ($module:ident: $($function:path),* $(,)?) => {

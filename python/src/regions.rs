@@ -155,8 +155,6 @@ fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
 fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let regions = py.detach(|| Ok::<_, PyErr>(allocator()?.regions(device)))?;
     let row = |region: regraph::regions::Region| {
-        let row = PyDict::new(py);
-        row.set_item("tag", &*region.tag)?;
         let (backup, folder, file) = match &region.backup {
             Backup::Host => ("host", None, None),
             Backup::File(folder) => ("file", folder.to_str(), None),
@@ -164,19 +162,15 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
             Backup::None => ("none", None, None),
             Backup::Device => ("device", None, None),
         };
-        row.set_item("backup", backup)?;
-        row.set_item("folder", folder)?;
-        row.set_item("file", file)?;
-        row.set_item("awake_bytes", region.awake_bytes)?;
-        row.set_item("asleep_bytes", region.asleep_bytes)?;
-        row.set_item("host_bytes", region.host_bytes)?;
-        row.set_item("file_bytes", region.file_bytes)?;
         let told = |moved: Option<Moved>| {
             moved.map(|it| (it.bytes, it.copied_bytes, it.dropped_bytes, it.time.as_secs_f64()))
         };
-        row.set_item("slept", told(region.slept))?;
-        row.set_item("woke", told(region.woke))?;
-        Ok(row)
+        Ok(row!(
+            py,
+            tag: &*region.tag, backup: backup, folder: folder, file: file, awake_bytes: region.awake_bytes,
+            asleep_bytes: region.asleep_bytes, host_bytes: region.host_bytes, file_bytes: region.file_bytes,
+            slept: told(region.slept), woke: told(region.woke),
+        ))
     };
     regions.into_iter().map(row).collect()
 }
