@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::meter::counted;
-use common::script::Random;
 use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Settings;
+use regraph_plan::random::Random;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::Program;
 

@@ -20,9 +20,10 @@ use std::time::Instant;
 
 use common::host::{unchecked, Host};
 use common::meter::{clock_cost, counted, Timed, Untimed};
-use common::script::{Length, Random, Script, LEVEL, MIXES, SMALL};
+use common::script::{Length, Script, LEVEL, MIXES, SMALL};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
 use regraph::engine::{BlockId, Config, Engine, GraphId, PoolConfig, PoolId};
+use regraph_plan::random::Random;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

@@ -38,7 +38,7 @@ fn main() -> Result<(), Error> {
     let block = other.allocate(900 * MIB, stream)?;
     match regions.wake(&["weights"]) {
         // The weights stay asleep, and the host keeps their contents.
-        Err(error @ Error::ResumeOutOfMemory(_)) => println!("{error}"),
+        Err(error @ Error::OutOfMemory(_)) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     drop(block);

@@ -28,8 +28,11 @@ pub enum Error {
     /// The share of the device's memory is not a number from 0 to 1.
     #[error("set_memory_fraction: expected a share of the memory from 0 to 1, found {fraction}")]
     MemoryFraction { fraction: f64 },
-    /// No memory is proven free for the request and no more is to be had. The capture, if one is
-    /// under way, is unharmed.
+    /// No memory is proven free for the request and no more is to be had. The capture, if one is under way, is unharmed.
+    /// A suspended pool that it was to resume ([`Purpose::Resume`]) stays suspended, and memory that had come was given
+    /// back; a pool that is only short of a part keeps it.
+    ///
+    /// [`Purpose::Resume`]: crate::engine::Purpose::Resume
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
     /// The driver refused a call.
@@ -73,10 +76,6 @@ pub enum Error {
     /// The contents of a region's live blocks cannot be kept while it sleeps, or cannot be brought back now.
     #[error("{call}: {why}")]
     Backup { call: &'static str, why: BackupRefusal },
-    /// There is not enough memory to resume the pool. A suspended pool stays suspended, and memory that had come was
-    /// given back; a pool that is only short of a part keeps it.
-    #[error(transparent)]
-    ResumeOutOfMemory(Box<OutOfMemory>),
     /// Memory cannot be shared with other processes, or that of another process cannot be had.
     #[error("{call}: {why}")]
     Sharing { call: &'static str, why: SharingRefusal },
@@ -205,9 +204,7 @@ impl Error {
     /// The report, where the call failed for want of memory.
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
-            Self::OutOfMemory(report)
-            | Self::ResumeOutOfMemory(report)
-            | Self::PlanOutOfMemory { report, .. } => Some(report),
+            Self::OutOfMemory(report) | Self::PlanOutOfMemory { report, .. } => Some(report),
             _ => None,
         }
     }

@@ -1,5 +1,7 @@
 //! What a host does in a capture, drawn ahead of time so that drawing is never timed.
 
+use regraph_plan::random::Random;
+
 /// How often a step allocates or frees; otherwise it joins two streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
@@ -94,24 +96,24 @@ impl Script {
             let choice = random.fraction();
             let allocates = choice < mix.alloc && live.len() < mix.most || live.is_empty();
             if choice < mix.alloc + mix.free && allocates {
-                let stream = random.below(streams);
-                let bytes = sizes.low + random.below((sizes.high - sizes.low) as usize) as u64;
+                let stream = below(&mut random, streams);
+                let bytes = sizes.low + u64::from(random.below((sizes.high - sizes.low) as u32));
                 live.push((blocks, stream));
                 blocks += 1;
                 script.calls.push(Call::Alloc { stream, bytes });
                 script.launch(stream);
             } else if choice < mix.alloc + mix.free {
-                let (block, _) = live.swap_remove(random.below(live.len()));
+                let (block, _) = live.swap_remove(below(&mut random, live.len()));
                 script.calls.push(Call::Free { block });
             } else {
                 let used = (random.fraction() < 0.5 && !live.is_empty())
-                    .then(|| live[random.below(live.len().max(1))]);
-                let on = used.map_or_else(|| random.below(streams), |(_, own)| own);
+                    .then(|| live[below(&mut random, live.len().max(1))]);
+                let on = used.map_or_else(|| below(&mut random, streams), |(_, own)| own);
                 if streams == 1 {
                     script.launch(0);
                     continue;
                 }
-                let stream = (on + 1 + random.below(streams - 1)) % streams;
+                let stream = (on + 1 + below(&mut random, streams - 1)) % streams;
                 script.calls.push(Call::Wait { stream, on });
                 if let Some((block, _)) = used {
                     script.calls.push(Call::Record { block, stream });
@@ -154,29 +156,7 @@ impl Script {
     }
 }
 
-/// A small random generator (splitmix64).
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    /// From 0 to below `limit`, which is not 0.
-    fn below(&mut self, limit: usize) -> usize {
-        ((u128::from(self.next()) * limit as u128) >> 64) as usize
-    }
-
-    /// From 0 to below 1.
-    pub fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
+/// From 0 to below `limit`, which is not 0.
+fn below(random: &mut Random, limit: usize) -> usize {
+    random.below(limit as u32) as usize
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
-use regraph::engine::{Error, PoolRefusal, SharingRefusal, StreamRefusal, Unknown};
+use regraph::engine::{Error, PoolRefusal, Purpose, SharingRefusal, StreamRefusal, Unknown};
 use regraph::settings::SettingsError;
 use regraph::BackupRefusal;
 use regraph_trace::JournalError;
@@ -113,6 +113,10 @@ impl From<JournalError> for Failure {
 }
 
 impl Failure {
+    pub(crate) fn unknown(call: &'static str, what: Unknown) -> Self {
+        Self::Engine(Error::Unknown { call, what })
+    }
+
     pub(crate) fn argument(
         argument: &'static str,
         found: impl ToString,
@@ -165,6 +169,9 @@ fn of_engine(error: &Error) -> regraph_error {
     use regraph_error as code;
     match error {
         Error::ZeroBytes { .. } => code::REGRAPH_ERROR_ZERO_BYTES,
+        Error::OutOfMemory(report) if report.purpose == Purpose::Resume => {
+            code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY
+        }
         Error::OutOfMemory(_) => code::REGRAPH_ERROR_OUT_OF_MEMORY,
         Error::Driver(error) => of_driver(error),
         Error::Unknown { what, .. } => of_unknown(what),
@@ -172,7 +179,6 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::Pool { why, .. } => of_pool(why),
         Error::CaptureEnded { .. } => code::REGRAPH_ERROR_CAPTURE_ENDED,
         Error::CaptureInvalidated { .. } => code::REGRAPH_ERROR_CAPTURE_INVALIDATED,
-        Error::ResumeOutOfMemory(_) => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
         Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,
         Error::NoJournal { .. } => code::REGRAPH_ERROR_NO_JOURNAL,
         Error::Poisoned => code::REGRAPH_ERROR_POISONED,
@@ -482,7 +488,6 @@ mod tests {
                 code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
             ),
             (backup(unread), code::REGRAPH_ERROR_IO),
-            (Error::ResumeOutOfMemory(short()), code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY),
             (of_sharing(Sharing::NotShared { block, why }), code::REGRAPH_ERROR_NOT_SHARED),
             (of_sharing(Sharing::NotOffered { why: text() }), code::REGRAPH_ERROR_NOT_SHARED),
             (of_sharing(Sharing::Handle(HandleError::Unknown)), code::REGRAPH_ERROR_NOT_TAKEN),
@@ -571,6 +576,11 @@ mod tests {
             assert_eq!(of_engine(&error), code, "{shown}");
             let at = missing.iter().position(|kind| *kind == name);
             missing.remove(at.unwrap_or_else(|| panic!("{name} is there twice, or not at all")));
+            if let Error::OutOfMemory(mut report) = error {
+                report.purpose = Purpose::Resume;
+                let unresumed = of_engine(&Error::OutOfMemory(report));
+                assert_eq!(unresumed, regraph_error::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY);
+            }
         }
         assert!(missing.is_empty(), "no error of {missing:?} was tried");
     }

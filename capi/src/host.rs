@@ -87,8 +87,7 @@ impl<D: Transfer> Host<D> {
         // After an error of the driver's the pool is gone as well.
         if !matches!(
             destroyed,
-            Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }
-                | engine::Error::Poisoned)
+            Err(Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. } | Error::Poisoned)
         ) {
             let pool = self.pools.lock().remove(&id);
             drop(pool);
@@ -98,13 +97,12 @@ impl<D: Transfer> Host<D> {
 
     pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
         let found = self.pools.lock().remove(&pool);
-        let unknown = Error::Unknown { call: "release_pool", what: Unknown::Pool(pool) };
-        found.map(drop).ok_or(Failure::Engine(unknown))
+        found.map(drop).ok_or_else(|| Failure::unknown("release_pool", Unknown::Pool(pool)))
     }
 
     pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
         let found = self.pools.lock().get(&pool).cloned();
-        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Pool(pool) }))
+        found.ok_or_else(|| Failure::unknown(call, Unknown::Pool(pool)))
     }
 
     /// Begins a capture on a stream, into a pool.
@@ -145,13 +143,13 @@ impl<D: Transfer> Host<D> {
 
     /// Ends a capture into the pool of an estimate.
     pub(crate) fn show_stream_capture(&self, capture: CaptureId) -> Fallible<()> {
-        let taken = self.take(capture, "show_stream_capture")?;
+        const CALL: &str = "show_stream_capture";
+        let taken = self.take(capture, CALL)?;
         let pool = taken.pool.id();
         let estimate = self.estimates.lock().remove(&pool);
         let Some(mut estimate) = estimate else {
             self.captures.lock().insert(capture, taken);
-            let what = Unknown::Capture(capture);
-            return Err(Failure::Engine(Error::Unknown { call: "show_stream_capture", what }));
+            return Err(Failure::unknown(CALL, Unknown::Capture(capture)));
         };
         let shown = estimate.show(taken.capture);
         self.estimates.lock().insert(pool, estimate);
@@ -161,13 +159,12 @@ impl<D: Transfer> Host<D> {
     /// Ends an estimate: its pool serves no captures from here on.
     pub(crate) fn end_estimate(&self, pool: PoolId) -> Fallible<Estimate<D>> {
         let found = self.estimates.lock().remove(&pool);
-        let unknown = Error::Unknown { call: "end_estimate", what: Unknown::Pool(pool) };
-        found.ok_or(Failure::Engine(unknown))
+        found.ok_or_else(|| Failure::unknown("end_estimate", Unknown::Pool(pool)))
     }
 
     fn take(&self, capture: CaptureId, call: &'static str) -> Fallible<StreamCapture<D>> {
         let found = self.captures.lock().remove(&capture);
-        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Capture(capture) }))
+        found.ok_or_else(|| Failure::unknown(call, Unknown::Capture(capture)))
     }
 
     /// A block for a stream of a capture that the library began.
@@ -262,7 +259,7 @@ impl<D: Transfer> Host<D> {
 
     fn graph(&self, graph: GraphId, call: &'static str) -> Fallible<Arc<Mutex<Held<D>>>> {
         let found = self.graphs.lock().get(&graph).cloned();
-        found.ok_or(Failure::Engine(Error::Unknown { call, what: Unknown::Graph(graph) }))
+        found.ok_or_else(|| Failure::unknown(call, Unknown::Graph(graph)))
     }
 
     fn read<R>(
@@ -290,7 +287,8 @@ impl<D: Transfer> Host<D> {
         graph: GraphHandle,
         stream: StreamHandle,
     ) -> Fallible<()> {
-        let held = self.graph(id, "take_graph")?;
+        const CALL: &str = "take_graph";
+        let held = self.graph(id, CALL)?;
         if matches!(*held.lock(), Held::Graph(_)) {
             return Err(Failure::Instantiated);
         }
@@ -312,10 +310,7 @@ impl<D: Transfer> Host<D> {
                 self.graphs.lock().insert(id, used);
                 Err(Failure::GraphInUse)
             }
-            None => Err(Failure::Engine(Error::Unknown {
-                call: "take_graph",
-                what: Unknown::Graph(id),
-            })),
+            None => Err(Failure::unknown(CALL, Unknown::Graph(id))),
         }
     }
 
@@ -395,8 +390,7 @@ impl<D: Transfer> Host<D> {
 
     pub(crate) fn release_graph(&self, graph: GraphId) -> Fallible<()> {
         let held = self.graphs.lock().remove(&graph);
-        let unknown = Error::Unknown { call: "release_graph", what: Unknown::Graph(graph) };
-        held.map(drop).ok_or(Failure::Engine(unknown))
+        held.map(drop).ok_or_else(|| Failure::unknown("release_graph", Unknown::Graph(graph)))
     }
 }
 

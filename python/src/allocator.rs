@@ -86,8 +86,7 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
 }
 
 pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {
-    let set: Result<(), Error> = allocator()?.set_memory_fraction(fraction, device);
-    set?;
+    allocator()?.engine(device)?.set_memory_fraction(fraction).map_err(Error::from)?;
     FRACTIONS.lock().insert(device, fraction);
     Ok(())
 }

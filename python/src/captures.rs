@@ -4,32 +4,24 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{CaptureId, StreamHandle};
+use regraph::engine::{PlanReport, Plans};
 use regraph::{Journal, Level};
-use regraph_plugin::CaptureSummary;
+use regraph_plugin::{EndedCapture, Watched};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
 use crate::{hooks, stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(capture_beginning, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_begun, module)?)?;
-    module.add_function(wrap_pyfunction!(plans_captures, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
-    module.add_function(wrap_pyfunction!(judge_capture, module)?)?;
-    module.add_function(wrap_pyfunction!(notice_ends, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_failing, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
-    module.add_function(wrap_pyfunction!(captures, module)?)?;
-    module.add_function(wrap_pyfunction!(learn, module)?)?;
-    module.add_function(wrap_pyfunction!(learned, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_run, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_learned, module)?)?;
-    module.add_function(wrap_pyfunction!(record_use, module)?)?;
-    module.add_function(wrap_pyfunction!(record_trace, module)?)
+    add_functions!(
+        module:
+        capture_beginning, capture_begun, plans_captures, capture_dropped, capture_ending, judge_capture, notice_ends,
+        capture_ended, capture_failing, capture_failed, captures, learn, learned, forget_run, forget_learned,
+        record_use, record_trace,
+    );
+    Ok(())
 }
 
 /// A raw handle as Python has it.
@@ -73,28 +65,32 @@ fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyR
     })
 }
 
+fn plans(device: u32) -> PyResult<Plans<'static, Watched<CudaDriver>>> {
+    Ok(allocator()?.engine(device).map_err(raised)?.plans())
+}
+
 /// Notes from now on what is asked for outside captures.
 #[pyfunction]
 fn learn(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.learn(device).map_err(raised))
+    py.detach(|| plans(device)?.learn().map_err(raised))
 }
 
 /// Ends what `learn` began; later captures that begin so follow it. Returns how many blocks were noted.
 #[pyfunction]
 fn learned(py: Python<'_>, device: u32) -> PyResult<usize> {
-    py.detach(|| allocator()?.learned(device).map_err(raised))
+    py.detach(|| plans(device)?.learned().map_err(raised))
 }
 
 /// Ends what `learn` began, and keeps nothing of it.
 #[pyfunction]
 fn forget_run(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.forget_run(device).map_err(raised))
+    py.detach(|| plans(device)?.forget_run().map_err(raised))
 }
 
 /// Forgets all that was learned on a device.
 #[pyfunction]
 fn forget_learned(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| allocator()?.forget_learned(device).map_err(raised))
+    py.detach(|| plans(device)?.forget_learned().map_err(raised))
 }
 
 /// Closes a capture that is about to end, and has its graph judged; raises `Refused`.
@@ -164,18 +160,15 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 #[pyfunction]
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
-    let row = |capture: CaptureSummary| {
-        let row = PyDict::new(py);
-        row.set_item("pool", capture.key)?;
-        row.set_item("verified", capture.verified)?;
-        row.set_item("nodes", capture.nodes)?;
-        row.set_item("blocks", capture.blocks)?;
-        row.set_item("reserved_bytes", capture.reserved)?;
-        row.set_item("minimum_bytes", capture.minimum)?;
-        row.set_item("mappings", capture.mappings)?;
-        row.set_item("plan_share_percent", capture.plan_share_percent)?;
-        row.set_item("mappings_within_share", capture.mappings_within_share)?;
-        Ok(row)
+    let row = |EndedCapture { key, report, minimum, .. }: EndedCapture| {
+        let plan = report.plan;
+        let within = plan.and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT));
+        Ok(row!(
+            py,
+            pool: key, verified: report.verified, nodes: report.nodes, blocks: report.blocks,
+            reserved_bytes: report.reserved, minimum_bytes: minimum, mappings: plan.map(|plan| plan.mappings),
+            plan_share_percent: plan.map(|plan| plan.share_percent()), mappings_within_share: within,
+        ))
     };
     captures.into_iter().map(row).collect()
 }

@@ -12,25 +12,16 @@ use regraph_plugin::{Error, HostLock, PoolKey};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
-use crate::errors::{not_allocated, raised};
+use crate::errors::raised;
 use crate::hooks::{guarded, number, tell, Failure};
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(allocate, module)?)?;
-    module.add_function(wrap_pyfunction!(allocate_unordered, module)?)?;
-    module.add_function(wrap_pyfunction!(free, module)?)?;
-    module.add_function(wrap_pyfunction!(free_on, module)?)?;
-    module.add_function(wrap_pyfunction!(record_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(retire_stream, module)?)?;
-    module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
-    module.add_function(wrap_pyfunction!(name_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(release_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_started, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_finished, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_paused, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_info, module)?)?;
-    module.add_function(wrap_pyfunction!(cupy_functions, module)?)?;
+    add_functions!(
+        module:
+        allocate, allocate_unordered, free, free_on, record_stream, retire_stream, empty_cache, name_pool, release_pool,
+        capture_started, capture_finished, capture_paused, memory_info, cupy_functions,
+    );
     module.add_class::<CupyAllocator>()?;
     module.add_class::<KeptStreams>()
 }
@@ -49,7 +40,7 @@ impl HostLock for Held<'_> {
 fn allocate(py: Python<'_>, bytes: u64, device: u32, stream: usize) -> PyResult<u64> {
     let allocator = allocator()?;
     let asked = || allocator.allocate_on(Held(py), bytes, device, self::stream(stream));
-    stacks::remembering(asked).map_err(not_allocated)
+    stacks::remembering(asked).map_err(raised)
 }
 
 /// Hands out memory to a host that names no stream; 0 for no bytes.
@@ -58,7 +49,7 @@ fn allocate_unordered(py: Python<'_>, bytes: u64, device: u32) -> PyResult<u64> 
     py.detach(|| {
         let allocator = allocator()?;
         let asked = || allocator.allocate_unordered(bytes, device);
-        stacks::remembering(asked).map_err(not_allocated)
+        stacks::remembering(asked).map_err(raised)
     })
 }
 
@@ -105,7 +96,7 @@ fn empty_cache(py: Python<'_>) -> PyResult<()> {
 fn memory_info(py: Python<'_>, device: u32) -> PyResult<(u64, u64)> {
     py.detach(|| {
         let engine = allocator()?.engine(device).map_err(raised)?;
-        let info = engine.driver().memory_info().map_err(|error| raised(error.into()))?;
+        let info = engine.driver().memory_info().map_err(raised)?;
         Ok((info.free, info.total))
     })
 }

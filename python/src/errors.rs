@@ -85,25 +85,19 @@ pub(crate) fn error(told: impl ToString) -> PyErr {
     Error::new_err(told.to_string())
 }
 
-/// An error of the plug-in as an exception.
-pub(crate) fn raised(failed: Failed) -> PyErr {
-    match failed {
+/// An error of the plug-in, or of an engine, as an exception.
+pub(crate) fn raised(failed: impl Into<Failed>) -> PyErr {
+    match failed.into() {
         Failed::Engine(
             refusal @ (engine::Error::Refused(_)
             | engine::Error::CaptureAgain(_)
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(told(&refusal)),
-        Failed::Engine(engine::Error::ResumeOutOfMemory(report)) => out_of_memory(told(&report)),
-        other => error(told(&other)),
-    }
-}
-
-/// What a request for memory failed with, as an exception.
-pub(crate) fn not_allocated(failed: Failed) -> PyErr {
-    match failed.out_of_memory() {
-        Some(report) => out_of_memory(told(report)),
-        None => raised(failed),
+        other => match other.out_of_memory() {
+            Some(report) => out_of_memory(told(report)),
+            None => error(told(&other)),
+        },
     }
 }
 

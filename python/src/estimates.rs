@@ -16,11 +16,10 @@ use crate::errors::{self, raised};
 use crate::{stacks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(estimate, module)?)?;
-    module.add_function(wrap_pyfunction!(capture_shown, module)?)?;
-    module.add_function(wrap_pyfunction!(upload, module)?)?;
-    module.add_function(wrap_pyfunction!(estimated, module)?)?;
-    module.add_function(wrap_pyfunction!(bound, module)?)?;
+    add_functions!(
+        module:
+        estimate, capture_shown, upload, estimated, bound,
+    );
     module.add("DRIVER_PIECE", Executables::DRIVER_PIECE)
 }
 
@@ -70,8 +69,7 @@ fn upload(py: Python<'_>, device: u32, executable: usize, stream: usize) -> PyRe
     let stream = self::stream(stream);
     py.detach(|| {
         let engine = allocator()?.engine(device).map_err(raised)?;
-        let uploaded = engine.driver().upload(ExecutableHandle(executable), stream);
-        uploaded.map_err(|error| raised(error.into()))
+        engine.driver().upload(ExecutableHandle(executable), stream).map_err(raised)
     })
 }
 

@@ -96,18 +96,11 @@ fn executables(
     pool: Option<(u64, u64)>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let figures = py.detach(|| allocator()?.executables(device, pool).map_err(raised))?;
-    let row = PyDict::new(py);
-    row.set_item("graphs", figures.graphs)?;
-    row.set_item("graph_nodes", figures.graph_nodes)?;
-    row.set_item("graph_bytes", figures.graph_bytes)?;
-    row.set_item("executables", figures.executables)?;
-    row.set_item("nodes", figures.nodes)?;
-    row.set_item("foreseen_bytes", figures.bytes)?;
-    row.set_item("measured_bytes", figures.measured)?;
-    row.set_item("counted_bytes", figures.counted)?;
-    row.set_item("made", figures.made)?;
-    row.set_item("updates", figures.updates)?;
-    row.set_item("evicted", figures.evicted)?;
-    row.set_item("refused", figures.refused)?;
-    Ok(row)
+    Ok(row!(
+        py,
+        graphs: figures.graphs, graph_nodes: figures.graph_nodes, graph_bytes: figures.graph_bytes,
+        executables: figures.executables, nodes: figures.nodes, foreseen_bytes: figures.bytes,
+        measured_bytes: figures.measured, counted_bytes: figures.counted, made: figures.made,
+        updates: figures.updates, evicted: figures.evicted, refused: figures.refused,
+    ))
 }

@@ -18,17 +18,12 @@ use crate::errors::{self, raised};
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(statistics, module)?)?;
-    module.add_function(wrap_pyfunction!(metrics, module)?)?;
-    module.add_function(wrap_pyfunction!(reset_peaks, module)?)?;
-    module.add_function(wrap_pyfunction!(reset_accumulated, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_fraction, module)?)?;
-    module.add_function(wrap_pyfunction!(pools, module)?)?;
-    module.add_function(wrap_pyfunction!(snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(dump_snapshot, module)?)?;
-    module.add_function(wrap_pyfunction!(record_history, module)?)?;
-    module.add_function(wrap_pyfunction!(explain, module)?)?;
-    module.add_function(wrap_pyfunction!(out_of_memory_observer, module)?)
+    add_functions!(
+        module:
+        statistics, metrics, reset_peaks, reset_accumulated, memory_fraction, pools, snapshot, dump_snapshot,
+        record_history, explain, out_of_memory_observer,
+    );
+    Ok(())
 }
 
 /// The figures, nested as PyTorch nests them.
@@ -73,14 +68,11 @@ fn memory_fraction(device: u32) -> f64 {
 fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let pools = py.detach(|| allocator()?.pools(device).map_err(raised))?;
     let row = |pool: regraph_plugin::PoolReport| {
-        let row = PyDict::new(py);
-        row.set_item("id", pool.key)?;
-        row.set_item("name", pool.name.as_deref())?;
-        row.set_item("region", pool.region.as_deref())?;
-        row.set_item("reserved", pool.reserved)?;
-        row.set_item("allocated", pool.allocated)?;
-        row.set_item("graphs", pool.graphs)?;
-        Ok(row)
+        Ok(row!(
+            py,
+            id: pool.key, name: pool.name.as_deref(), region: pool.region.as_deref(),
+            reserved: pool.reserved, allocated: pool.allocated, graphs: pool.graphs,
+        ))
     };
     pools.into_iter().map(row).collect()
 }
@@ -142,14 +134,11 @@ fn explain(py: Python<'_>, device: u32, stream: usize) -> PyResult<Vec<Bound<'_,
     let mut rows = Vec::new();
     for (key, ranges) in pools {
         for range in ranges {
-            let row = PyDict::new(py);
-            row.set_item("pool", key)?;
-            row.set_item("address", range.address)?;
-            row.set_item("bytes", range.bytes)?;
-            row.set_item("block", range.block.map(|block| block.0))?;
-            row.set_item("reason", range.refusal.as_ref().map(ToString::to_string))?;
-            row.set_item("stack", origins.of(range.address))?;
-            rows.push(row);
+            rows.push(row!(
+                py,
+                pool: key, address: range.address, bytes: range.bytes, block: range.block.map(|block| block.0),
+                reason: range.refusal.as_ref().map(ToString::to_string), stack: origins.of(range.address),
+            ));
         }
     }
     Ok(rows)

@@ -8,6 +8,22 @@
 //!   and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
+/// A dictionary with these values by name.
+macro_rules! row {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let row = pyo3::types::PyDict::new($py);
+        $(row.set_item(stringify!($name), $value)?;)*
+        row
+    }};
+}
+
+/// Adds functions to a module.
+macro_rules! add_functions {
+    ($module:ident: $($function:path),* $(,)?) => {
+        $($module.add_function(pyo3::wrap_pyfunction!($function, $module)?)?;)*
+    };
+}
+
 mod allocator;
 mod captures;
 mod checkpoints;
@@ -113,18 +129,16 @@ fn is_allocator_class(table: usize) -> bool {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     messages::begin();
-    module.add_function(wrap_pyfunction!(start, module)?)?;
-    module.add_function(wrap_pyfunction!(sharing::keep_exported, module)?)?;
-    module.add_function(wrap_pyfunction!(change_settings, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_sleeps, module)?)?;
-    module.add_function(wrap_pyfunction!(library_path, module)?)?;
-    module.add_function(wrap_pyfunction!(version, module)?)?;
+    add_functions!(
+        module:
+        start, sharing::keep_exported, change_settings, memory_sleeps, library_path, version,
+    );
     module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
-    module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
-    module.add_function(wrap_pyfunction!(messages::set_log_level, module)?)?;
-    module.add_function(wrap_pyfunction!(messages::flush_messages, module)?)?;
-    module.add_function(wrap_pyfunction!(messages::end_messages, module)?)?;
+    add_functions!(
+        module:
+        throws_out_of_memory, is_allocator_class, messages::set_log_level, messages::flush_messages,
+        messages::end_messages,
+    );
     errors::register(module)?;
     captures::register(module)?;
     doors::register(module)?;

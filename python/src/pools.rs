@@ -52,14 +52,11 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(compact, module)?)?;
-    module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
-    module.add_function(wrap_pyfunction!(limit_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(set_pool_name, module)?)?;
-    module.add_function(wrap_pyfunction!(has_checkpoint, module)?)?;
-    module.add_function(wrap_pyfunction!(begin_borrowing, module)?)?;
-    module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
-    module.add_function(wrap_pyfunction!(lent_bytes, module)?)?;
+    add_functions!(
+        module:
+        compact, excess_bytes, limit_pool, set_pool_name, has_checkpoint, begin_borrowing, launches_elsewhere,
+        lent_bytes,
+    );
     module.add_class::<Borrowing>()?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }

@@ -14,22 +14,13 @@ use crate::errors::raised;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stay>()?;
-    module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_file_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(set_region_shared_backup, module)?)?;
-    module.add_function(wrap_pyfunction!(forget_region, module)?)?;
-    module.add_function(wrap_pyfunction!(sleep, module)?)?;
-    module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
-    module.add_function(wrap_pyfunction!(wake, module)?)?;
-    module.add_function(wrap_pyfunction!(is_asleep, module)?)?;
-    module.add_function(wrap_pyfunction!(region_of, module)?)?;
-    module.add_function(wrap_pyfunction!(region_tags, module)?)?;
-    module.add_function(wrap_pyfunction!(regions, module)?)?;
-    module.add_function(wrap_pyfunction!(read_kept, module)?)?;
-    module.add_function(wrap_pyfunction!(retain_backups, module)?)?;
-    module.add_function(wrap_pyfunction!(region_host_bytes, module)?)?;
-    module.add_function(wrap_pyfunction!(free_region_host, module)?)
+    add_functions!(
+        module:
+        put_graphs_into, set_region_backup, set_region_file_backup, set_region_shared_backup, forget_region, sleep,
+        try_sleep, wake, is_asleep, region_of, region_tags, regions, read_kept, retain_backups, region_host_bytes,
+        free_region_host,
+    );
+    Ok(())
 }
 
 // A region that goes or comes takes as long as contents are copied, up to seconds: all calls here let other threads of
@@ -164,8 +155,6 @@ fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
 fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let regions = py.detach(|| Ok::<_, PyErr>(allocator()?.regions(device)))?;
     let row = |region: regraph::regions::Region| {
-        let row = PyDict::new(py);
-        row.set_item("tag", &*region.tag)?;
         let (backup, folder, file) = match &region.backup {
             Backup::Host => ("host", None, None),
             Backup::File(folder) => ("file", folder.to_str(), None),
@@ -173,19 +162,15 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
             Backup::None => ("none", None, None),
             Backup::Device => ("device", None, None),
         };
-        row.set_item("backup", backup)?;
-        row.set_item("folder", folder)?;
-        row.set_item("file", file)?;
-        row.set_item("awake_bytes", region.awake_bytes)?;
-        row.set_item("asleep_bytes", region.asleep_bytes)?;
-        row.set_item("host_bytes", region.host_bytes)?;
-        row.set_item("file_bytes", region.file_bytes)?;
         let told = |moved: Option<Moved>| {
             moved.map(|it| (it.bytes, it.copied_bytes, it.dropped_bytes, it.time.as_secs_f64()))
         };
-        row.set_item("slept", told(region.slept))?;
-        row.set_item("woke", told(region.woke))?;
-        Ok(row)
+        Ok(row!(
+            py,
+            tag: &*region.tag, backup: backup, folder: folder, file: file, awake_bytes: region.awake_bytes,
+            asleep_bytes: region.asleep_bytes, host_bytes: region.host_bytes, file_bytes: region.file_bytes,
+            slept: told(region.slept), woke: told(region.woke),
+        ))
     };
     regions.into_iter().map(row).collect()
 }

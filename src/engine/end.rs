@@ -50,8 +50,8 @@ impl State {
         self.pools.add_graph((pools, planned))
     }
 
-    /// Counts what a capture came to.
-    fn count_verdict(&mut self, verdict: &Result<&CaptureReport, &Error>) {
+    /// Counts what a capture came to, and says it.
+    fn conclude(&mut self, capture: CaptureId, verdict: Result<&CaptureReport, &Error>) {
         let counts = self.accounts.counts();
         match verdict {
             Ok(report) if report.verified => counts.num_captures_verified += 1,
@@ -61,6 +61,10 @@ impl State {
                 counts.num_captures_again += u64::from(matches!(why, Error::CaptureAgain(_)));
             }
         }
+        self.messages.say(Level::Info, || match verdict {
+            Ok(report) => report.to_string(),
+            Err(why) => format!("capture {} is refused: {why}", capture.0),
+        });
     }
 }
 
@@ -269,8 +273,7 @@ impl<D: Driver> Locked<'_, D> {
         report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
         report.check_ns = if report.verified { took } else { 0 };
         (report.plan, report.late_uses, report.early_reads) = (plan, late_uses, early_reads);
-        self.state.count_verdict(&Ok(&report));
-        self.state.messages.say(Level::Info, || report.to_string());
+        self.state.conclude(ending.id, Ok(&report));
         Ok(report)
     }
 
@@ -284,8 +287,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.foresight = Some(Arc::new(before.learn(&journal)));
             }
         }
-        self.state.count_verdict(&Err(&why));
-        self.state.messages.say(Level::Info, || format!("capture {} is refused: {why}", id.0));
+        self.state.conclude(id, Err(&why));
         // A graph that cannot be named may have run already: its memory stays its own.
         let accepted = graph.is_none();
         let pools = SmallVec::from_slice(&self.state.capture(slot).pools);
@@ -667,26 +669,17 @@ impl<D: Driver> Engine<D> {
             self.release_graph(report.graph)?;
             return Err(Error::Poisoned);
         };
-        report.check_ns = took;
+        (report.check_ns, report.record) = (took, Some(Arc::new(record)));
         let verdict = verdict.map_err(|violation| Error::Refused(Box::new(violation)));
-        let mut state = self.lock()?;
-        state.accounts.counts().check_ns += took;
-        state.count_verdict(&verdict.as_ref().map(|()| &*report));
-        match verdict {
-            Ok(()) => {
-                state.adopt_lent(report.graph, end);
-                drop(state);
-                report.record = Some(Arc::new(record));
-                self.tell(Level::Info, || report.to_string());
-                Ok(*report)
+        self.change(|locked| {
+            locked.state.accounts.counts().check_ns += took;
+            locked.state.conclude(capture, verdict.as_ref().map(|()| &*report));
+            match verdict {
+                Ok(()) => locked.state.adopt_lent(report.graph, end),
+                Err(_) => locked.release_graph(report.graph)?,
             }
-            Err(error) => {
-                drop(state);
-                self.tell(Level::Info, || format!("capture {} is refused: {error}", capture.0));
-                self.release_graph(report.graph)?;
-                Err(error)
-            }
-        }
+            verdict.map(|()| *report)
+        })
     }
 
     /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host that captures

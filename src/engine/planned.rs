@@ -119,8 +119,6 @@ struct Unplanned {
     options: Options,
     /// Rows of pieces that it may use, and what it is told of them.
     sharable: (Vec<usize>, Vec<Held>),
-    /// Whether no other capture of the pool is planned after this one.
-    is_last: bool,
 }
 
 /// A plan for each heap, and how it stands to the pieces there.
@@ -138,9 +136,7 @@ fn plans<D: Driver + ?Sized>(
     let plan = |it: Unplanned| {
         let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
         let mine = mine.held_to(journal, config.settings.reuse);
-        let held = &it.sharable.1;
-        let plan = if it.is_last { Plan::new } else { Plan::for_pool };
-        let mut plan = plan(&mine, granularity, held, &it.options);
+        let mut plan = Plan::new(&mine, granularity, &it.sharable.1, &it.options);
         spoil(&mut plan, config);
         (it, plan)
     };
@@ -299,16 +295,15 @@ impl<D: Driver> Locked<'_, D> {
         let unplanned = |heap: u32| {
             let pool = self.state.pools.pool_of(heap);
             let options = self.options(slot, pool).cloned().unwrap_or_default();
-            let options = options.after(capture_state.since.elapsed());
             let row = self.state.pools.planned(heap);
+            let options = options.after(capture_state.since.elapsed(), row.graphs());
             let unbound = journal.iter().filter_map(|entry| match entry {
                 Entry::Allocate { address, .. } if row.is_to_be_bound(id, address) => Some(address),
                 _ => None,
             });
             // One of the captures beside it may contain this one, so nothing is known to be theirs in turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
-            let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
-            Unplanned { heap, pool, unbound: unbound.collect(), options, sharable, is_last }
+            Unplanned { heap, pool, unbound: unbound.collect(), options, sharable }
         };
         self.state.unbound(slot).map(unplanned).collect()
     }

@@ -14,7 +14,7 @@ use super::pools::{with_heap, PoolRow};
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
 use crate::driver::{Driver, DriverError};
-use crate::heap::{unit, Keeper, NothingKept, Presence};
+use crate::heap::{unit, Keeper, NothingKept, Pieces, Presence};
 use crate::logging::Range;
 use crate::size::Size;
 use crate::snapshot::BlockState;
@@ -43,7 +43,7 @@ impl By {
 
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
-    /// Of which pool the pieces are that go and come from now on; a hold of the engine's lock begins.
+    /// Of which pool the pieces are that go and come from now on.
     fn turn_to(&mut self, _pool: PoolId) {}
 
     /// Does what the next hold of the lock needs, with no lock of the engine's held: waits for the copies that the next
@@ -60,42 +60,8 @@ pub(crate) trait Contents: Keeper {
 
 impl Contents for NothingKept {}
 
-/// So many pieces go or come in one hold of the engine's lock: each takes the driver some 25 to 75 us.
-const PIECES: u32 = 8;
-
-/// Counts the pieces of a hold.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    pieces: u32,
-}
-
-impl Pace {
-    /// Another hold begins.
-    pub(crate) fn begin(&mut self) {
-        self.pieces = 0;
-    }
-
-    /// Whether another piece may go or come in it.
-    pub(crate) fn goes_on(&mut self) -> bool {
-        self.pieces += 1;
-        self.pieces <= PIECES
-    }
-}
-
-/// Has memory go back whose contents nothing keeps, some of it in each hold.
-struct Back(Pace);
-
-impl Keeper for Back {
-    fn goes_on(&mut self) -> bool {
-        self.0.goes_on()
-    }
-}
-
-impl Contents for Back {
-    fn turn_to(&mut self, _: PoolId) {
-        self.0.begin();
-    }
-}
+/// So many pieces of regions go or come in one hold of the engine's lock: each takes the driver some 25 to 75 us.
+const PIECES: Pieces = Pieces::new(8);
 
 /// What becomes of what live blocks of pools that go hold.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +95,7 @@ impl<D: Driver> Engine<D> {
             if locked.may_be_suspended(pool, loss, by.call)? {
                 locked.shut(pool);
             }
-            let gone = locked.give_away(pool, &mut NothingKept, by.call);
+            let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.call);
             gone.inspect_err(|_| movement.reopen(locked, &[]))?;
             Ok(movement.end_leaving(locked))
         })
@@ -345,7 +311,7 @@ impl<D: Driver> HostCalls<'_, D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Owned`] for a [`graphs::Pool`](crate::graphs::Pool), which has a call of its own;
-    /// [`PoolRefusal::Asleep`]; [`Error::ResumeOutOfMemory`], [`Error::Unknown`]; the driver's. Then the pool stays
+    /// [`PoolRefusal::Asleep`]; [`Error::OutOfMemory`], [`Error::Unknown`]; the driver's. Then the pool stays
     /// suspended, and memory that had come is given back. A pool that was only short of a part stays short and keeps
     /// all that it has; a second call goes on from there.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
@@ -629,18 +595,21 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Gives the memory of a shut pool back to the driver, as far as `contents` lets it; says whether all has gone.
+    /// Gives the memory of a shut pool back to the driver, as far as `contents` and `left` let it; says whether
+    /// all has gone.
     fn give_away(
         &mut self,
         pool: PoolId,
         contents: &mut dyn Contents,
+        mut left: Pieces,
         call: &'static str,
     ) -> Result<bool, Error> {
         let heaps = self.state.pool(pool, call)?.all_heaps();
         contents.turn_to(pool);
         for &heap in &heaps {
-            let gone =
-                with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, contents));
+            let gone = with_heap!(mut self.state.pools, heap, |heap| {
+                heap.suspend(self.driver, contents, &mut left)
+            });
             if !gone? {
                 return Ok(false);
             }
@@ -693,7 +662,8 @@ impl<D: Driver> Locked<'_, D> {
             }
             let done = planned.compact(self.driver, &exchange);
             // What failed once may not fail again; the error is told in any case.
-            let whole = planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok();
+            let whole = planned.is_whole()
+                || planned.resume(self.driver, &mut NothingKept, &mut Pieces::all()).is_ok();
             if !whole {
                 self.shut(pool);
             }
@@ -744,11 +714,12 @@ impl<D: Driver> Locked<'_, D> {
         self.state.pools.set_presence(pool, Presence::shut);
     }
 
-    /// Gets memory for pools that are shut, as far as `contents` lets it. `None` where the call is to be made again.
+    /// Gets memory for pools that are shut, as far as `left` lets it. `None` where the call is to be made again.
     fn get_back(
         &mut self,
         pools: &[PoolId],
         contents: &mut dyn Contents,
+        mut left: Pieces,
         call: &'static str,
     ) -> Result<Option<Came>, Error> {
         let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
@@ -769,8 +740,9 @@ impl<D: Driver> Locked<'_, D> {
                 contents.turn_to(*pool);
                 for &heap in heaps {
                     let state = &mut *locked.state;
-                    let came =
-                        with_heap!(mut state.pools, heap, |heap| heap.resume(self.driver, contents));
+                    let came = with_heap!(mut state.pools, heap, |heap| {
+                        heap.resume(self.driver, contents, &mut left)
+                    });
                     if !came? {
                         return Ok(Some(Came::Part));
                     }
@@ -908,15 +880,13 @@ impl<'a, D: Driver> Movement<'a, D> {
             (Err(error), Ok(())) => Err(error),
         };
         for &pool in &self.pools {
-            let mut back = Back(Pace::default());
             // Each hold looks: what a pool holds of which nothing has gone is nowhere else, and another call may have
             // opened a pool by itself. What cannot go now stays as it is, and goes or is used at the next call.
-            let mut give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool)
-            {
-                true => locked.give_away(pool, &mut back, self.call),
+            let give = |locked: &mut Locked<'_, D>| match locked.state.pools.is_suspended(pool) {
+                true => locked.give_away(pool, &mut NothingKept, PIECES, self.call),
                 false => Ok(true),
             };
-            while self.engine.change(&mut give).is_ok_and(|gone| !gone) {
+            while self.engine.change(give).is_ok_and(|gone| !gone) {
                 self.engine.state.let_others();
             }
         }
@@ -924,7 +894,7 @@ impl<'a, D: Driver> Movement<'a, D> {
             locked.end_movement(&self.pools);
             failed.map(|first| {
                 let need = Need::new(locked.missing_of(&self.pools), first, true);
-                Error::ResumeOutOfMemory(locked.report_oom(Purpose::Resume, need, None))
+                Error::OutOfMemory(locked.report_oom(Purpose::Resume, need, None))
             })
         });
         let error = failed.unwrap_or_else(|error| error);
@@ -942,7 +912,7 @@ impl<'a, D: Driver> Movement<'a, D> {
     }
 
     fn give_away(&self, pool: PoolId, contents: &mut dyn Contents) -> Result<(), Error> {
-        while !self.engine.change(|locked| locked.give_away(pool, contents, self.call))? {
+        while !self.engine.change(|locked| locked.give_away(pool, contents, PIECES, self.call))? {
             contents.advance()?;
             self.engine.state.let_others();
         }
@@ -956,8 +926,11 @@ impl<'a, D: Driver> Movement<'a, D> {
         })?;
         contents.advance()?;
         loop {
-            let came =
-                self.engine.repeat(|locked| locked.get_back(&self.pools, contents, self.call))?;
+            let came = self.engine.repeat(|locked| {
+                // A pool by itself comes in one hold: another call could open it between two.
+                let left = if self.by.is_some() { PIECES } else { Pieces::all() };
+                locked.get_back(&self.pools, contents, left, self.call)
+            })?;
             contents.advance()?;
             match came {
                 Came::All => return Ok(None),

@@ -32,7 +32,7 @@ pub(crate) use range::Users;
 pub(crate) use range::{CaptureSlot, Mark, RangeId, RangeState, TimelineId};
 pub(crate) use segment::{unit, HeapSegment};
 pub use sharing::{Export, Shared, SharedPiece, WhyNotShared};
-pub(crate) use suspend::{Holding, Keeper, NothingKept, Presence};
+pub(crate) use suspend::{Holding, Keeper, NothingKept, Pieces, Presence};
 
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError};

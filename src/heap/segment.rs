@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::range::RangeId;
 use super::sharing::{Export, Shared, SharedPiece, WhyNotShared};
-use super::suspend::{Holding, Keeper};
+use super::suspend::{Holding, Keeper, Pieces};
 use super::Supply;
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
@@ -486,18 +486,19 @@ impl HeapSegment {
         self.pieces.values().any(|piece| piece.stays)
     }
 
-    /// Gives the memory of every piece back, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// Gives the memory of every piece back, from the lowest until the driver refuses, `keeper` has it wait or none is `left`;
     /// enters what went into `gone`. Returns whether all has gone.
     pub(super) fn suspend(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
         for (&address, piece) in self.pieces.iter_mut().filter(|(_, it)| it.memory().is_some()) {
             let (bytes, reads) = (piece.bytes, piece.is_open());
-            if !keeper.goes_on() || (reads && !keeper.may_leave(address, bytes)) {
+            if !left.take() || (reads && !keeper.may_leave(address, bytes)) {
                 return Ok(false);
             }
             piece.lower(driver, address)?;
@@ -520,12 +521,13 @@ impl HeapSegment {
         self.pieces.insert(address, Piece::new(bytes, None));
     }
 
-    /// Gets memory for every absent piece, from the lowest until the driver refuses or `keeper` has it end for now;
+    /// Gets memory for every absent piece, from the lowest until the driver refuses or none is `left`;
     /// enters what came into `got`. Returns whether all has come.
     pub(super) fn resume(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<bool, DriverError> {
         self.free_stuck(driver);
@@ -534,7 +536,7 @@ impl HeapSegment {
         let closed: Vec<u64> = closed.map(|(&address, _)| address).collect();
         for address in closed {
             // What was joined to the one before is no piece any more.
-            if self.pieces.contains_key(&address) && !keeper.goes_on() {
+            if self.pieces.contains_key(&address) && !left.take() {
                 return Ok(false);
             }
             self.join_gone(address);

@@ -115,14 +115,28 @@ impl Holding {
     }
 }
 
-/// Keeps what pieces of memory hold while they are away, and divides a long movement into calls. A piece is an address
-/// and a size in bytes. It is asked and told with the engine's lock held, and so waits for nothing.
-pub(crate) trait Keeper {
-    /// Whether another piece may go or come in the same call; where not, another call goes on.
-    fn goes_on(&mut self) -> bool {
-        true
+/// How many pieces may still go or come in one call; another call goes on with the rest.
+pub(crate) struct Pieces(u32);
+
+impl Pieces {
+    pub(crate) const fn new(most: u32) -> Self {
+        Self(most)
     }
 
+    /// However many there are.
+    pub(crate) fn all() -> Self {
+        Self::new(u32::MAX)
+    }
+
+    /// Takes one, if one is left.
+    pub(super) fn take(&mut self) -> bool {
+        self.0.checked_sub(1).map(|left| self.0 = left).is_some()
+    }
+}
+
+/// Keeps what pieces of memory hold while they are away. A piece is an address and a size in bytes. It is asked and told
+/// with the engine's lock held, and so waits for nothing.
+pub(crate) trait Keeper {
     /// Whether all that the piece holds and that is to be kept has been read: it is unmapped then. Where not, the call
     /// ends, and another call goes on.
     fn may_leave(&mut self, _address: u64, _bytes: u64) -> bool {
@@ -133,7 +147,7 @@ pub(crate) trait Keeper {
     fn came(&mut self, _address: u64, _bytes: u64) {}
 }
 
-/// Keeps nothing, and has all go or come in one call.
+/// Keeps nothing.
 pub(crate) struct NothingKept;
 
 impl Keeper for NothingKept {}
@@ -149,19 +163,20 @@ impl Heap {
         self.segments.iter().flatten().all(HeapSegment::is_open)
     }
 
-    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` lets it.
-    /// No block of it may be in use. Returns whether all has gone. After an error of the driver's what had gone is
+    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` and
+    /// `left` let it. No block of it may be in use. Returns whether all has gone. After an error of the driver's what had gone is
     /// gone, and the heap is suspended if that was anything that was mapped; calling again goes on.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         debug_assert!(self.is_shut(), "or a block could be placed in what goes");
         self.holding.release_orphans(driver);
         let there = self.mapped_pieces();
         let step = |segment: &mut HeapSegment, gone: &mut Vec<(u64, u64)>| {
-            segment.suspend(driver, keeper, gone)
+            segment.suspend(driver, keeper, left, gone)
         };
         let done = self.each_segment(false, step);
         if self.mapped_pieces() < there {
@@ -180,15 +195,16 @@ impl Heap {
         self.segments.iter().flatten().flat_map(HeapSegment::open_pieces).count()
     }
 
-    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `keeper` lets it;
-    /// neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
+    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `left` lets
+    /// it; neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
     /// here; calling again goes on.
     pub(crate) fn resume(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
     ) -> Result<bool, DriverError> {
-        self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
+        self.each_segment(true, |segment, got| segment.resume(driver, keeper, left, got))
     }
 
     /// Everything that a suspended heap still holds: address, size and segment, neighbours of one segment together.

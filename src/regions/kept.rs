@@ -13,7 +13,7 @@ use super::files::{BackupFile, Draft, Loads, Toward, Turn};
 use super::host::{HostMemory, Span};
 use super::Backup;
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
-use crate::engine::{Contents, Engine, Held, Pace, PoolId};
+use crate::engine::{Contents, Engine, Held, PoolId};
 use crate::error::Error;
 use crate::graphs::Event;
 use crate::heap::Keeper;
@@ -278,7 +278,6 @@ pub(super) struct Moving<'a, D: Transfer> {
     copies: &'a mut HostCopies<D>,
     /// In whose name errors are told.
     call: &'static str,
-    pace: Pace,
     /// How many of the copies that are under way the next piece goes after.
     awaited: usize,
     /// Pieces that came, and that nothing was copied to yet.
@@ -292,8 +291,7 @@ impl<'a, D: Transfer> Moving<'a, D> {
         stream: StreamHandle,
         call: &'static str,
     ) -> Self {
-        let (pace, came) = (Pace::default(), Vec::new());
-        Self { engine, pool: None, stream, copies, call, pace, awaited: 0, came }
+        Self { engine, pool: None, stream, copies, call, awaited: 0, came: Vec::new() }
     }
 
     /// Copies what pools hold into files, as the backups beside them say, one file for a region; returns when all is there.
@@ -436,7 +434,6 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     }
 
     fn advance(&mut self) -> Result<(), Error> {
-        self.pace.begin();
         if let Some(last) = std::mem::take(&mut self.awaited).checked_sub(1) {
             self.copies.under_way[last].2.synchronize()?;
             self.copies.under_way.drain(..=last);
@@ -459,10 +456,6 @@ impl<D: Transfer> Contents for Moving<'_, D> {
 }
 
 impl<D: Transfer> Keeper for Moving<'_, D> {
-    fn goes_on(&mut self) -> bool {
-        self.pace.goes_on()
-    }
-
     fn may_leave(&mut self, address: u64, bytes: u64) -> bool {
         let kept = self.pool.and_then(|pool| Some((pool, self.copies.kept.get(&pool)?)));
         let Some((pool, kept)) = kept else { return true };

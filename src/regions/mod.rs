@@ -376,7 +376,7 @@ impl<D: Transfer> Regions<D> {
     /// us a MiB. Calls of the engine go on all the while; calls that have these regions sleep or wake take turns.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`],
+    /// [`Error::Unknown`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::OutOfMemory`],
     /// [`Error::Backup`] where a file cannot be read or no memory of the host can be had for that, or the driver's.
     /// Then all regions of the call sleep, with their contents untouched: the call may be made again, or for fewer
     /// regions.

@@ -229,7 +229,7 @@ fn pages_keep_offsets_and_need_no_more() {
     for seed in 0..24 {
         let streams = [1, 2, 3, 5][seed as usize % 4];
         let (lifetimes, frees) = random(seed, streams, 30 + seed as usize * 2, 4 + seed % 16);
-        let layout = Layout::with_pages(&lifetimes, &frees, Reuse::CrossStream, UNIT);
+        let layout = Layout::searched(&lifetimes, &frees, Reuse::CrossStream, (Some(UNIT), 1));
         let alone = Layout::new(&lifetimes, &frees, Reuse::CrossStream);
         assert_eq!(alone.pages(), None);
         judge(&lifetimes, &frees, &layout, true);

@@ -621,13 +621,14 @@ fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
 fn a_request_that_a_source_is_asked_twice_for_is_granted_once() {
     let h = host("check:True,plan:auto");
     let s = h.stream();
-    h.plugin.learn(0).unwrap();
+    let plans = h.plugin.engine(0).unwrap().plans();
+    plans.learn().unwrap();
     let [first, second] = [16, 16].map(|mebibytes| h.allocate(mebibytes, s));
     h.free(first);
     let third = h.allocate(24, s);
     h.free(second);
     h.free(third);
-    assert_eq!(h.plugin.learned(0).unwrap(), 3);
+    assert_eq!(plans.learned().unwrap(), 3);
     let memory = Memory::new(256 * MIB);
     h.make_from(POOL, &memory);
     h.capture(s, POOL, || {

@@ -195,7 +195,7 @@ fn steps() -> BTreeMap<&'static str, Step> {
         ("record_use in the capture", |h| drop(h.plugin.record_use(h.blocks[0], h.own))),
         ("record_use of eager work", |h| drop(h.plugin.record_use(h.blocks[2], h.second))),
         ("empty_cache", |h| drop(h.plugin.empty_cache())),
-        ("set_memory_fraction", |h| drop(h.plugin.set_memory_fraction(0.9, 0))),
+        ("set_memory_fraction", |h| drop(h.plugin.engine(0).unwrap().set_memory_fraction(0.9))),
         ("another device", |h| drop(h.plugin.allocate(MIB, 1, h.second))),
         ("figures", |h| {
             drop(h.plugin.statistics(0));
@@ -306,9 +306,10 @@ fn steps() -> BTreeMap<&'static str, Step> {
             drop(h.plugin.excess_bytes(0, None));
         }),
         ("learning", |h| {
-            drop(h.plugin.learn(0));
+            let plans = h.plugin.engine(0).unwrap().plans();
+            drop(plans.learn());
             drop(h.plugin.allocate(4 * MIB, 0, h.eager));
-            drop((h.plugin.forget_run(0), h.plugin.learned(0), h.plugin.forget_learned(0)));
+            drop((plans.forget_run(), plans.learned(), plans.forget_learned()));
         }),
         ("the capture fails", |h| drop(h.plugin.capture_failed(0, h.own))),
     ])

@@ -14,7 +14,7 @@ use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{EndedGraph, Error, Filter, PoolKey, FIGURES};
+use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, PoolKey, FIGURES};
 use regraph_sim::{Call, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -607,7 +607,7 @@ fn what_is_never_split_is_counted() {
 }
 
 fn told(h: &Host) -> Vec<(CaptureId, bool)> {
-    h.plugin.captures(0).unwrap().iter().map(|it| (it.capture, it.verified)).collect()
+    h.plugin.captures(0).unwrap().iter().map(|it| (it.report.capture, it.report.verified)).collect()
 }
 
 fn unjudged(h: &Host) -> u64 {
@@ -910,7 +910,8 @@ fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
     assert_eq!((h.held_by(POOL), h.held_by(other)), (0, 4 * MIB));
     h.launch(s);
     h.finish(s, other);
-    assert!(h.plugin.captures(0).unwrap().iter().any(|it| it.capture == second && it.key == other));
+    let told = h.plugin.captures(0).unwrap();
+    assert!(told.iter().any(|it| it.report.capture == second && it.key == other));
 }
 
 /// The filter of a capture that its stream has left is not asked any more once the stream's next
@@ -970,7 +971,7 @@ impl Host {
 fn what_captures_came_to_is_told_when_they_are_over() {
     let h = host();
     let s = h.stream();
-    assert_eq!(h.plugin.captures(0).unwrap(), []);
+    assert!(h.plugin.captures(0).unwrap().is_empty());
     let announced = h.capture(s, POOL, true);
     // Its end is noticed.
     h.begin(s, (2, 0));
@@ -989,8 +990,10 @@ fn what_captures_came_to_is_told_when_they_are_over() {
 
     for _ in 0..2 {
         let all = h.plugin.captures(0).unwrap();
-        let told: Vec<_> =
-            all.iter().map(|it| (it.capture, it.key, it.nodes, it.blocks, it.reserved)).collect();
+        let row = |EndedCapture { key, report: it, .. }: &EndedCapture| {
+            (it.capture, *key, it.nodes, it.blocks, it.reserved)
+        };
+        let told: Vec<_> = all.iter().map(row).collect();
         assert_eq!(
             told,
             [
@@ -1000,8 +1003,8 @@ fn what_captures_came_to_is_told_when_they_are_over() {
             ]
         );
         for it in all {
-            assert!(it.minimum.is_none_or(|bytes| bytes <= it.reserved), "{it:?}");
-            assert_eq!(it.mappings, None);
+            assert!(it.minimum.is_none_or(|bytes| bytes <= it.report.reserved), "{it:?}");
+            assert_eq!(it.report.plan, None);
         }
     }
     assert!(matches!(h.plugin.captures(64), Err(Error::UnknownDevice { device: 64 })));
@@ -1012,7 +1015,7 @@ fn of_many_captures_the_latest_are_told() {
     let h = host();
     let s = h.stream();
     let captures: Vec<_> = (0..40).map(|_| h.capture(s, POOL, true)).collect();
-    let told: Vec<_> = h.plugin.captures(0).unwrap().iter().map(|it| it.capture).collect();
+    let told: Vec<_> = h.plugin.captures(0).unwrap().iter().map(|it| it.report.capture).collect();
     assert_eq!(told, captures[8..]);
 }
 
@@ -1027,7 +1030,7 @@ fn a_capture_that_comes_to_nothing_is_not_told() {
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.driver.end_capture(s).unwrap();
     h.plugin.capture_failed(0, s).unwrap();
-    let told: Vec<_> = h.plugin.captures(0).unwrap().iter().map(|it| it.capture).collect();
+    let told: Vec<_> = h.plugin.captures(0).unwrap().iter().map(|it| it.report.capture).collect();
     assert_eq!(told, [good]);
 }
 
@@ -1042,13 +1045,13 @@ fn captures_beside_others_get_no_plan() {
     assert!(h.plugin.plans_captures());
     let s = h.stream();
     h.capture(s, POOL, false);
-    assert_eq!(h.plugin.captures(0).unwrap()[0].mappings, None);
+    assert_eq!(h.plugin.captures(0).unwrap()[0].report.plan, None);
     // One that is not announced: its end may be told when its graph has run.
     h.begin(s, POOL);
     h.allocate(s);
     h.launch(s);
     h.end(s, POOL);
-    assert_eq!(h.plugin.captures(0).unwrap()[1].mappings, None);
+    assert_eq!(h.plugin.captures(0).unwrap()[1].report.plan, None);
 }
 
 #[test]
@@ -1056,7 +1059,7 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     let h = host_with(exact());
     h.capture(h.stream(), POOL, true);
     let told = h.plugin.captures(0).unwrap();
-    assert!(told[0].mappings.is_some(), "{told:?}");
+    assert!(told[0].report.plan.is_some(), "{told:?}");
 }
 
 #[test]

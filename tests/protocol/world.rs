@@ -325,7 +325,7 @@ fn refusal(error: &Error) -> Answer {
             PoolRefusal::NothingLent { .. } => Answer::NothingLent,
             why => panic!("the model knows no such refusal: {why:?}"),
         },
-        Error::ResumeOutOfMemory(_) => Answer::NoMemory,
+        Error::OutOfMemory(_) => Answer::NoMemory,
         error => panic!("the model knows no such error: {error:?}"),
     }
 }

@@ -43,7 +43,7 @@ fn observers_of_a_region_that_cannot_wake_may_put_another_to_sleep() {
     });
     ends(move || {
         let refused = regions.wake(&["weights"]).unwrap_err();
-        assert!(matches!(refused, Error::ResumeOutOfMemory(_)), "{refused}");
+        assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
         assert_eq!(regions.wake(&["weights"]).unwrap(), 60 * MIB);
     });
     assert_eq!(engine.statistics().unwrap().counts.num_ooms, 1);
@@ -63,7 +63,7 @@ fn observers_of_a_pool_that_cannot_be_resumed_may_call_it() {
         assert!(observed.is_suspended());
     });
     let resumed = pool.clone();
-    ends(move || assert!(matches!(resumed.resume(), Err(Error::ResumeOutOfMemory(_)))));
+    ends(move || assert!(matches!(resumed.resume(), Err(Error::OutOfMemory(_)))));
     drop(big);
     assert_eq!(pool.resume().unwrap(), 60 * MIB);
     assert_eq!(engine.statistics().unwrap().counts.num_ooms, 1);

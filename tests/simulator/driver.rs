@@ -94,8 +94,6 @@ fn forks_and_joins_follow_the_terminals() {
     let d = launch(&sim, s[0]);
     assert_eq!(dependencies(&sim, d), full(&[c, b]));
 
-    assert_eq!(sim.launched(b), Some(s[1]));
-    assert_eq!(sim.launched(d), Some(s[0]));
     assert_eq!(sim.node_kind(d).unwrap(), NodeKind::KERNEL);
     let graph = sim.end_capture(s[0]).unwrap();
     let mut nodes = Vec::new();
@@ -344,13 +342,11 @@ fn modes_decide_what_an_unsafe_call_ruins() {
 #[test]
 fn the_engines_own_calls_ruin_nothing() {
     let (sim, s) = capturing(1);
-    let before = sim.relaxed_calls();
     let address = sim.allocate(MIB).unwrap();
     sim.free(address).unwrap();
     let event = sim.create_event().unwrap();
     assert!(sim.query_event(event).unwrap());
     sim.synchronize_event(event).unwrap();
-    assert_eq!(sim.relaxed_calls() - before, 4);
     let memory = sim.create(2 * MIB).unwrap();
     sim.release(memory).unwrap();
     refused(sim.record_event(event, s[0]), ErrorKind::CaptureUnsupported);
@@ -411,7 +407,6 @@ fn a_body_is_a_capture_and_a_graph_of_its_own() {
     let (conditional, body) = sim.add_conditional(graph, &full(&[a])).unwrap();
     assert_eq!(sim.node_kind(conditional).unwrap(), NodeKind::CONDITIONAL);
     assert_eq!(dependencies(&sim, conditional), full(&[a]));
-    assert_eq!(sim.launched(conditional), None);
 
     sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed).unwrap();
     let inner = active(&sim, s[1]);
@@ -437,7 +432,6 @@ fn edits_show_in_the_dependencies() {
     let a = launch(&sim, s[0]);
     let b = launch(&sim, s[0]);
     let c = sim.add_node(graph, &full(&[a]), Work::default()).unwrap();
-    assert_eq!(sim.launched(c), None);
     assert_eq!(terminals(&sim, s[0]), full(&[b]));
     sim.add_dependency(graph, Dependency::full(b), c).unwrap();
     assert_eq!(dependencies(&sim, c), full(&[a, b]));
@@ -652,13 +646,12 @@ fn waiting_for_an_event_completes_what_it_stands_behind_and_no_more() {
     // A capture neither minds the wait nor is asked about.
     sim.begin_capture(a, CaptureMode::Global).unwrap();
     let inside = sim.record(a).unwrap();
-    let (relaxed, calls) = (sim.relaxed_calls(), sim.calls(Call::SynchronizeEvent));
+    let calls = sim.calls(Call::SynchronizeEvent);
     sim.synchronize_event(events[2]).unwrap();
     assert!(done(events[2]) && !done(events[3]));
     // To ask about an event of a capture ruins it.
     refused(sim.synchronize_event(inside.handle()), ErrorKind::CapturedEvent);
     refused(sim.end_capture(a), ErrorKind::CaptureInvalidated);
-    assert_eq!(sim.relaxed_calls() - relaxed, 4, "two of them queries");
     assert_eq!(sim.calls(Call::SynchronizeEvent) - calls, 2);
 
     sim.fail_nth(Call::SynchronizeEvent, 0, ErrorKind::NotPermitted);
@@ -935,39 +928,6 @@ fn aliases_order_nothing() {
     };
     assert_eq!([wrong(false, false), wrong(false, true), wrong(true, true)], [0; 3]);
     assert!(wrong(true, false) > 50, "a race on aliased memory went unseen");
-}
-
-#[test]
-fn graphs_over_unmapped_addresses_may_be_refused() {
-    let (sim, s) = capturing(1);
-    let address = sim.reserve(4 * MIB).unwrap();
-    let (_, graph) = active(&sim, s[0]);
-    let terminals = terminals(&sim, s[0]);
-    let (conditional, body) = sim.add_conditional(graph, &terminals).unwrap();
-    sim.set_terminals(s[0], &full(&[conditional])).unwrap();
-    let inner = sim.create_stream().unwrap();
-    sim.begin_capture_to_graph(inner, body, CaptureMode::Relaxed).unwrap();
-    // It reaches across two mappings.
-    let across = Tagged { address: address + 2 * MIB - 512, bytes: 1024, tag: 4 };
-    run(&sim, inner, &[], &[across], false);
-    sim.end_capture(inner).unwrap();
-    let graph = sim.end_capture(s[0]).unwrap();
-    sim.instantiate(graph).unwrap();
-
-    sim.refuse_unmapped(true);
-    refused(sim.instantiate(graph), ErrorKind::InvalidValue);
-    let memory = sim.create(2 * MIB).unwrap();
-    sim.map(address, 2 * MIB, memory).unwrap();
-    refused(sim.instantiate(graph), ErrorKind::InvalidValue);
-    sim.map(address + 2 * MIB, 2 * MIB, memory).unwrap();
-    let executable = sim.instantiate(graph).unwrap();
-    sim.set_access(address, 4 * MIB).unwrap();
-    sim.replay(executable, s[0]).unwrap();
-    sim.synchronize().unwrap();
-    // What is instantiated may be mapped otherwise: it holds addresses.
-    sim.unmap(address, 2 * MIB).unwrap();
-    sim.replay(executable, s[0]).unwrap();
-    assert_eq!(sim.synchronize().unwrap_err().code, 700);
 }
 
 /// A wait for the device covers work of streams that are gone, also where another one has the handle.

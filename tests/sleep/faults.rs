@@ -313,7 +313,7 @@ fn without_device_memory_all_sleeps_on() {
     let other = model.engine.create_pool(PoolConfig::default());
     let big = model.engine.allocate(other, 100 * MIB - held + 2 * MIB, model.stream).unwrap();
     let refused = model.regions.wake(Tags::All).unwrap_err();
-    assert!(matches!(refused, Error::ResumeOutOfMemory(_)), "{refused}");
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
     for region in model.regions.report() {
         assert_eq!(region.awake_bytes, 0, "{region:?}");
         assert!(model.regions.is_asleep(&region.tag).unwrap());

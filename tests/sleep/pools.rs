@@ -398,7 +398,7 @@ fn without_memory_a_pool_stays_suspended() {
         let ooms = b.engine.statistics().unwrap().counts.num_ooms;
         for _ in 0..2 {
             match b.engine.host().resume_pool(b.pool) {
-                Err(Error::ResumeOutOfMemory(report)) => {
+                Err(Error::OutOfMemory(report)) => {
                     assert_eq!((report.requested, report.engine_reserved), (held, 40 * MIB));
                     assert_eq!(report.engine_limit, limited.then_some(64 * MIB));
                     assert_eq!(
@@ -488,7 +488,7 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
         Ok(bytes) => assert_eq!(bytes, held),
         Err(Error::Driver(error)) => assert_eq!(error.kind, *kind),
         // There is nothing to give back for it.
-        Err(Error::ResumeOutOfMemory(_)) if resuming && *kind == ErrorKind::OutOfMemory => {}
+        Err(Error::OutOfMemory(_)) if resuming && *kind == ErrorKind::OutOfMemory => {}
         // An event that cannot be had, or asked about.
         Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) if !resuming => {}
         Err(other) => panic!("{other}"),

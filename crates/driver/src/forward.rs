@@ -1,10 +1,16 @@
 //! Drivers that pass every call on to another one: `Arc<D>`, and wrappers that dereference to a
 //! driver.
 
-/// Methods that call the same method of what `self` dereferences to.
+/// Methods that call the same method of what `self` dereferences to; with `own` those of the same name that the type
+/// itself has beside the trait's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward {
+    (own $($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $result {
+            self.$name($($argument),*)
+        })*
+    };
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $kind),*) -> $result {
             (**self).$name($($argument),*)

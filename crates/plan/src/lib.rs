@@ -17,3 +17,4 @@ pub mod lifetimes;
 pub mod minimum;
 mod numbers;
 pub mod plan;
+pub mod random;

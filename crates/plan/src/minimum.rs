@@ -63,14 +63,6 @@ impl Minimum {
             exact: lifetimes.is_exact(),
         }
     }
-
-    /// The least memory in bytes, rounded up to whole pieces of `granularity` bytes.
-    ///
-    /// # Panics
-    /// Panics where `granularity` is zero.
-    pub fn at_granularity(&self, granularity: u64) -> u64 {
-        self.bytes.next_multiple_of(granularity)
-    }
 }
 
 /// Reserved over least memory; `None` where no memory is needed.

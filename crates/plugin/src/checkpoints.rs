@@ -77,10 +77,8 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn live_in_pool(&self, device: u32, key: PoolKey) -> Result<Vec<u64>, Error> {
-        const CALL: &str = "live_in_pool";
         let device = self.device(device)?;
-        let pool = device.pools().private.get(&key).map(|private| private.pool);
-        let pool = pool.ok_or(Error::UnknownPool { call: CALL, key })?;
+        let pool = device.pools().named(key, "live_in_pool")?;
         let live = device.engine.host().live_blocks(pool)?;
         Ok(live.iter().map(|block| block.address).collect())
     }

@@ -70,6 +70,5 @@ fn graph_pools(
         all.sort_unstable();
         return Ok(all);
     };
-    let known = pools.private.get(&key).map(|private| private.pool);
-    Ok(vec![known.ok_or(Error::UnknownPool { call, key })?])
+    Ok(vec![pools.named(key, call)?])
 }

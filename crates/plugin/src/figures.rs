@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{json, Map, Value};
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
+use regraph::engine::{Counts, Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
 use regraph::snapshot::Snapshot;
 use regraph::Metrics;
 
@@ -29,6 +29,17 @@ pub(super) const BY_NAME: [(&str, Of); 9] = [
     ("inactive_split_bytes", |it| it.inactive_split_bytes),
     ("requested_bytes", |it| it.requested_bytes),
 ];
+
+/// What is counted of a device, by PyTorch's names and in its order.
+pub(super) fn counted(counts: &Counts) -> [(&'static str, u64); 5] {
+    [
+        ("num_alloc_retries", counts.num_alloc_retries),
+        ("num_ooms", counts.num_ooms),
+        ("num_sync_all_streams", counts.num_sync_all_streams),
+        ("num_device_alloc", counts.num_device_alloc),
+        ("num_device_free", counts.num_device_free),
+    ]
+}
 
 impl<D: Transfer> Plugin<D> {
     /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Beside them stand memory
@@ -63,14 +74,7 @@ impl<D: Transfer> Plugin<D> {
             all.insert("regions".to_owned(), Value::Object(regions));
         }
         all.insert("unjudged_captures".to_owned(), json!(device.reports.unjudged()));
-        let counts = statistics.counts;
-        for (name, count) in [
-            ("num_alloc_retries", counts.num_alloc_retries),
-            ("num_ooms", counts.num_ooms),
-            ("num_sync_all_streams", counts.num_sync_all_streams),
-            ("num_device_alloc", counts.num_device_alloc),
-            ("num_device_free", counts.num_device_free),
-        ] {
+        for (name, count) in counted(&statistics.counts) {
             all.insert(name.to_owned(), json!(count));
         }
         Ok(Value::Object(all))
@@ -190,10 +194,8 @@ impl<D: Transfer> Plugin<D> {
         key: PoolKey,
         name: Option<&str>,
     ) -> Result<(), Error> {
-        const CALL: &str = "set_pool_name";
         let device = self.device(device)?;
-        let known = device.pools().private.get(&key).map(|private| private.pool);
-        let pool = known.ok_or(Error::UnknownPool { call: CALL, key })?;
+        let pool = device.pools().named(key, "set_pool_name")?;
         Ok(device.engine.set_pool_name(pool, name)?)
     }
 

@@ -5,7 +5,7 @@ use regraph::engine::{Block, Figure, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
 use super::device::{Device, Target};
-use super::figures::BY_NAME;
+use super::figures::{counted, BY_NAME};
 use super::pools::PoolKey;
 use super::watch::{Happening, Watcher};
 use super::{Error, Plugin};
@@ -75,18 +75,11 @@ impl<D: Transfer> Plugin<D> {
     pub fn figures(&self, device: u32) -> Result<[i64; FIGURES], Error> {
         let device = self.device(device)?;
         let statistics = device.engine.statistics()?;
-        let counts = statistics.counts;
         let kinds = [&statistics.all, &statistics.small_pool, &statistics.large_pool];
         let figures =
             BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of)).chain(device.oversize());
         let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
-        let counted = [
-            counts.num_alloc_retries,
-            counts.num_ooms,
-            counts.num_sync_all_streams,
-            counts.num_device_alloc,
-            counts.num_device_free,
-        ];
+        let counted = counted(&statistics.counts).map(|(_, count)| count);
         let mut numbers = [-1; FIGURES];
         let split = self.config.settings.max_split_bytes;
         for (number, part) in numbers.iter_mut().zip(parts.chain(counted).chain(split)) {

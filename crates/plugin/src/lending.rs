@@ -199,8 +199,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn lent_bytes(&self, device: u32, key: PoolKey) -> Result<u64, Error> {
         let device = self.device(device)?;
-        let pool = device.pools().private.get(&key).map(|private| private.pool);
-        let pool = pool.ok_or(Error::UnknownPool { call: "lent_bytes", key })?;
+        let pool = device.pools().named(key, "lent_bytes")?;
         Ok(device.engine.pool_statistics(pool)?.lent)
     }
 

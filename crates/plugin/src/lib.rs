@@ -30,7 +30,6 @@ mod history;
 mod hosts;
 mod launches;
 mod lending;
-mod map;
 mod named;
 mod oversize;
 mod pools;
@@ -53,7 +52,7 @@ pub use hosts::HostLock;
 pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
 pub use regraph::engine::{HandleError, Loan, LoanId, LoanState, TakenLoan};
-pub use reports::CaptureSummary;
+pub use reports::EndedCapture;
 pub use routes::{EndedGraph, Filter};
 pub use settings::{of_hosts, Overlay};
 pub use sharing::{Opened, OpenedId, Shared};
@@ -223,14 +222,6 @@ impl<D: Transfer> Plugin<D> {
         Ok(())
     }
 
-    /// Sets the share of a device's memory that may be held, from 0 to 1.
-    ///
-    /// # Errors
-    /// Those of [`Engine::set_memory_fraction`]; [`Error::Driver`] where the device cannot be had.
-    pub fn set_memory_fraction(&self, fraction: f64, device: u32) -> Result<(), Error> {
-        Ok(self.device(device)?.engine.set_memory_fraction(fraction)?)
-    }
-
     /// The engine of a device; made now, if it was not asked for before. What a call of the engine's own gives back of
     /// memory that a pool's source gave, the source gets when the plug-in's next call ends.
     ///
@@ -254,41 +245,6 @@ impl<D: Transfer> Plugin<D> {
     /// their end: [`PlanChoice::Exact`].
     pub fn plans_captures(&self) -> bool {
         self.plan.is_some()
-    }
-
-    /// Notes from now on what is asked for outside captures of a device:
-    /// [`Plans::learn`](regraph::engine::Plans::learn).
-    ///
-    /// # Errors
-    /// Those of [`Plugin::engine`] and [`Plans::learn`](regraph::engine::Plans::learn).
-    pub fn learn(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.plans().learn()?)
-    }
-
-    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted:
-    /// [`Plans::learned`](regraph::engine::Plans::learned).
-    ///
-    /// # Errors
-    /// Those of [`Plugin::engine`] and [`Plans::learned`](regraph::engine::Plans::learned).
-    pub fn learned(&self, device: u32) -> Result<usize, Error> {
-        Ok(self.engine(device)?.plans().learned()?)
-    }
-
-    /// Ends what [`Plugin::learn`] began, and keeps nothing of it:
-    /// [`Plans::forget_run`](regraph::engine::Plans::forget_run).
-    ///
-    /// # Errors
-    /// Those of [`Plugin::engine`] and [`Plans::forget_run`](regraph::engine::Plans::forget_run).
-    pub fn forget_run(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.plans().forget_run()?)
-    }
-
-    /// Forgets all that was learned on a device: [`Plans::forget_learned`](regraph::engine::Plans::forget_learned).
-    ///
-    /// # Errors
-    /// Those of [`Plugin::engine`] and [`Plans::forget_learned`](regraph::engine::Plans::forget_learned).
-    pub fn forget_learned(&self, device: u32) -> Result<(), Error> {
-        Ok(self.engine(device)?.plans().forget_learned()?)
     }
 
     /// Sets whether captures that are announced as alone from now on have addresses without memory of their

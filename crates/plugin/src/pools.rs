@@ -6,9 +6,10 @@ use std::thread::ThreadId;
 
 use super::executables::KeptExecutables;
 use super::lending::Launches;
-use crate::map::{new_map, Map};
+use super::Error;
 use regraph::driver::{CaptureId, StreamHandle};
 use regraph::engine::{Figure, GraphId, PoolConfig, PoolId, Spare};
+use regraph_record::index::{new_map, Map};
 
 /// A pool's name, as its host gives it.
 pub type PoolKey = (u64, u64);
@@ -131,6 +132,12 @@ impl Pools {
             strays: BTreeMap::new(),
             gone: VecDeque::new(),
         }
+    }
+
+    /// The pool of a name.
+    pub(super) fn named(&self, key: PoolKey, call: &'static str) -> Result<PoolId, Error> {
+        let private = self.private.get(&key).ok_or(Error::UnknownPool { call, key })?;
+        Ok(private.pool)
     }
 
     /// Keeps what a pool held that is gone.

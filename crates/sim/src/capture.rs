@@ -300,7 +300,7 @@ impl State {
                 }
             }
         }
-        let new = NewNode { kind: NodeKind::KERNEL, launched: Some(short(slot)), work, body: None };
+        let new = NewNode { kind: NodeKind::KERNEL, work, body: None };
         let node = self.graphs.add(self.captures[capture].graph, terminals, new);
         terminals.clear();
         terminals.push(Dependency::full(node));

@@ -162,17 +162,11 @@ impl Driver for SimDriver {
     }
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
-        self.call(Call::Allocate, |state| {
-            state.relaxed_calls += 1;
-            state.memory.allocate((self.device, self.reach()), bytes)
-        })
+        self.call(Call::Allocate, |state| state.memory.allocate((self.device, self.reach()), bytes))
     }
 
     fn free(&self, address: u64) -> Result<()> {
-        self.call(Call::Free, |state| {
-            state.relaxed_calls += 1;
-            state.memory.free(address)
-        })
+        self.call(Call::Free, |state| state.memory.free(address))
     }
 
     fn create_event(&self) -> Result<EventHandle> {
@@ -193,17 +187,11 @@ impl Driver for SimDriver {
     }
 
     fn query_event(&self, event: EventHandle) -> Result<bool> {
-        self.call(Call::QueryEvent, |state| {
-            state.relaxed_calls += 1;
-            state.query_event(event)
-        })
+        self.call(Call::QueryEvent, |state| state.query_event(event))
     }
 
     fn synchronize_event(&self, event: EventHandle) -> Result<()> {
-        self.call(Call::SynchronizeEvent, |state| {
-            state.relaxed_calls += 1;
-            state.synchronize_event(event)
-        })
+        self.call(Call::SynchronizeEvent, |state| state.synchronize_event(event))
     }
 
     fn destroy_event(&self, event: EventHandle) -> Result<()> {

@@ -22,8 +22,6 @@ pub(super) struct Executables {
     memory: Vec<(u64, u64)>,
     /// Those that were destroyed while they ran: until when, and on which device they use how much.
     going: Vec<(Step, (u32, u64))>,
-    /// How many updates were done.
-    updates: u64,
     /// How many more updates succeed before one fails.
     fault: Option<(u64, ErrorKind)>,
 }
@@ -63,9 +61,6 @@ impl State {
             return Err(ErrorKind::InvalidValue.into());
         }
         let mut executable = Executable::new(&self.graphs, graph);
-        if self.refuse_unmapped && !executable.is_mapped(&self.graphs, &self.memory) {
-            return Err(ErrorKind::InvalidValue.into());
-        }
         self.let_go();
         let foreseen = self.executables.bytes(self.graphs.nodes(graph).len());
         // Weyl's sequence: by nothing that a program chooses.
@@ -111,7 +106,6 @@ impl State {
         if !found.update(&by) {
             return Err(ErrorKind::UpdateRefused.into());
         }
-        self.executables.updates += 1;
         Ok(())
     }
 
@@ -208,11 +202,6 @@ impl SimDriver {
     /// How many executables there are.
     pub fn executables(&self) -> usize {
         self.lock().executables.slots.iter().flatten().count()
-    }
-
-    /// How many executables were updated.
-    pub fn updates(&self) -> u64 {
-        self.lock().executables.updates
     }
 
     /// Makes one coming update of an executable fail; zero is the very next. One that is refused leaves the

@@ -127,14 +127,6 @@ impl Executable {
             step.work = by.work;
         }
     }
-
-    /// Whether all that it touches is mapped now.
-    pub(super) fn is_mapped(&self, graphs: &Graphs, memory: &Memory) -> bool {
-        self.plan.iter().filter_map(|step| step.work).all(|work| {
-            let (_, kernel) = graphs.kernel(work);
-            kernel.ranges().into_iter().all(|range| memory.is_mapped(range))
-        })
-    }
 }
 
 /// Adds a graph's steps behind step `entry`, and returns the step that ends each node.

@@ -20,8 +20,6 @@ struct Node {
     kind: NodeKind,
     /// `None` once the graph is destroyed.
     graph: Option<u32>,
-    /// The stream whose launch made the node.
-    launched: Option<u32>,
     work: Option<u32>,
     body: Option<u32>,
 }
@@ -50,7 +48,6 @@ struct Work {
 #[derive(Debug)]
 pub(super) struct NewNode {
     pub(super) kind: NodeKind,
-    pub(super) launched: Option<u32>,
     pub(super) work: Option<u32>,
     pub(super) body: Option<u32>,
 }
@@ -117,10 +114,6 @@ impl Graphs {
         Ok(self.node(node)?.kind)
     }
 
-    pub(super) fn launched(&self, node: NodeHandle) -> Option<u32> {
-        self.node(node).ok()?.launched
-    }
-
     pub(super) fn body(&self, node: NodeHandle) -> Fallible<Option<usize>> {
         Ok(self.node(node)?.body.map(|body| body as usize))
     }
@@ -163,7 +156,6 @@ impl Graphs {
             count: short(dependencies.len()),
             kind: new.kind,
             graph: Some(short(graph)),
-            launched: new.launched,
             work: new.work,
             body: new.body,
         });

@@ -49,12 +49,8 @@ impl State {
     ) -> Fallible<NodeHandle> {
         let graph = self.graph(graph)?;
         self.graphs.check_all(graph, dependencies, NodeKind::KERNEL)?;
-        let new = NewNode {
-            kind: NodeKind::KERNEL,
-            launched: None,
-            work: self.graphs.store(device, kernel),
-            body: None,
-        };
+        let new =
+            NewNode { kind: NodeKind::KERNEL, work: self.graphs.store(device, kernel), body: None };
         Ok(self.graphs.add(graph, dependencies, new))
     }
 
@@ -66,12 +62,8 @@ impl State {
         let graph = self.graph(graph)?;
         self.graphs.check_all(graph, dependencies, NodeKind::CONDITIONAL)?;
         let body = self.graphs.create(true);
-        let new = NewNode {
-            kind: NodeKind::CONDITIONAL,
-            launched: None,
-            work: None,
-            body: Some(slots::short(body)),
-        };
+        let new =
+            NewNode { kind: NodeKind::CONDITIONAL, work: None, body: Some(slots::short(body)) };
         let node = self.graphs.add(graph, dependencies, new);
         Ok((node, slots::graph(body)))
     }

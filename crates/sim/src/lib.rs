@@ -11,14 +11,14 @@
 //! capture (refused), memory and host nodes, default streams of devices but the first (their handles
 //! are that one's for all drivers), per-thread default streams of threads but one (the handle is the same
 //! stream in each), and a thread's own capture mode: calls through
-//! [`Driver`](regraph::driver::Driver) that a capture may forbid count as made in relaxed mode, see
-//! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. `synchronize`
+//! [`Driver`](regraph::driver::Driver) that a capture may forbid are made in relaxed mode, and
+//! [`SimDriver::unsafe_call`] is one that is not. `synchronize`
 //! invalidates every capture on its device, as a wait for a device does in any mode. A graph that was
 //! handed to a capture keeps what a failed capture left in it.
 //!
 //! Work that touches memory which is not mapped, or mapped without access, when it runs makes the
-//! next `synchronize` fail, as an illegal access does. Graphs that touch unmapped addresses are refused
-//! before that, when they are instantiated, if [`SimDriver::refuse_unmapped`] says so.
+//! next `synchronize` fail, as an illegal access does. CUDA may refuse a graph that touches unmapped addresses before
+//! that, when it is instantiated.
 //!
 //! Handles of streams, graphs, nodes, events and memory are never used twice.
 //!
@@ -71,7 +71,7 @@ pub use faults::Call;
 pub use kernel::{Kernel, KernelMemory, Launch};
 
 use regraph::driver::{
-    Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, NodeHandle, Result, StreamHandle,
+    Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, Result, StreamHandle,
 };
 use regraph::sync::{Mutex, MutexGuard, Rank};
 
@@ -128,8 +128,6 @@ struct State {
     host: HostMemory,
     execution: Execution,
     executables: Executables,
-    relaxed_calls: u64,
-    refuse_unmapped: bool,
     /// By the call.
     before: BTreeMap<&'static str, Before>,
 }
@@ -214,8 +212,6 @@ impl SimDriver {
             host: HostMemory::default(),
             execution: Execution::new(),
             executables: Executables::default(),
-            relaxed_calls: 0,
-            refuse_unmapped: false,
             before: BTreeMap::new(),
         };
         state.set_all_gates();
@@ -294,12 +290,6 @@ impl SimDriver {
         called.map_err(|refusal| refusal.of("cuMemAlloc"))
     }
 
-    /// How many calls were made for which a real implementation has to switch its thread to the
-    /// relaxed capture mode.
-    pub fn relaxed_calls(&self) -> u64 {
-        self.lock().relaxed_calls
-    }
-
     /// Completes the work of a stream, and what that waits for, and no other.
     ///
     /// # Errors
@@ -327,12 +317,6 @@ impl SimDriver {
     /// and ends when it is completed, not before.
     pub fn set_schedule_seed(&self, seed: u64) {
         self.lock().execution.set_seed(seed);
-    }
-
-    /// Whether a graph is refused at its instantiation if it touches addresses that are not mapped
-    /// then, as CUDA does. At first it is not, and only running it fails.
-    pub fn refuse_unmapped(&self, refuse: bool) {
-        self.lock().refuse_unmapped = refuse;
     }
 
     /// Makes one coming call of a kind fail without effect; zero is the very next.
@@ -417,12 +401,6 @@ impl SimDriver {
     /// Whether the physical memory behind an address was made for other processes to map. No call of the engine's.
     pub fn is_exportable(&self, address: u64) -> bool {
         self.lock().memory.is_exportable(address)
-    }
-
-    /// The stream whose launch made a node; `None` for a node that was added raw.
-    pub fn launched(&self, node: NodeHandle) -> Option<StreamHandle> {
-        let stream = self.lock().graphs.launched(node)?;
-        Some(slots::stream(stream as usize))
     }
 
     /// The nodes that a stream's next node would depend on; none for a stream that does not

@@ -15,7 +15,7 @@ use super::slots::short;
 use super::SimConfig;
 #[cfg(unix)]
 use regraph::driver::Descriptor;
-use regraph::driver::{AllocationName, ErrorKind, MemoryHandle, MemoryInfo, MemorySupport};
+use regraph::driver::{AllocationName, ErrorKind, MemoryHandle, MemoryInfo};
 
 const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
 const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
@@ -144,10 +144,7 @@ impl Memory {
 
     /// Takes in one more device and returns its ordinal.
     pub(super) fn add_device(&mut self, config: SimConfig) -> u32 {
-        let granularity = match config.support {
-            MemorySupport::Mapped { granularity } => Some(granularity),
-            MemorySupport::Allocated => None,
-        };
+        let granularity = config.support.granularity();
         self.stocks.push(Stock { granularity, total: config.total_bytes, used: 0 });
         self.devices() - 1
     }
@@ -435,21 +432,6 @@ impl Memory {
         let there = address - start < mapping.bytes;
         let physical = self.physical.get(mapping.physical).filter(|_| there)?;
         Some((mapping.physical, physical))
-    }
-
-    /// Whether memory of some device lies behind all of a range now, accessible or not.
-    pub(super) fn is_mapped(&self, (address, bytes): (u64, u64)) -> bool {
-        let Some(end) = address.checked_add(bytes) else { return false };
-        let mut address = address;
-        while address < end {
-            match self.mappings.range(..=address).next_back() {
-                Some((start, mapping)) if address - start < mapping.bytes => {
-                    address = start + mapping.bytes;
-                }
-                _ => return false,
-            }
-        }
-        true
     }
 
     /// Refuses what is no multiple of the device's granularity, and returns that.

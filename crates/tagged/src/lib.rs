@@ -12,7 +12,7 @@ mod simulated;
 use std::sync::Arc;
 
 use regraph_driver::{
-    CaptureMode, Dependency, GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
+    forward, CaptureMode, Dependency, GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
 };
 
 #[cfg(feature = "cuda")]
@@ -116,14 +116,6 @@ pub trait Program: HostApi {
     /// # Errors
     /// What the driver answers.
     fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>>;
-}
-
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $result {
-            (**self).$name($($argument),*)
-        })*
-    };
 }
 
 impl<P: Program + ?Sized> Program for Arc<P> {

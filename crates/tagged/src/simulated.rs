@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use regraph_driver::{CaptureMode, Dependency, GraphHandle, NodeHandle, Result, StreamHandle};
+use regraph_driver::{
+    forward, CaptureMode, Dependency, GraphHandle, NodeHandle, Result, StreamHandle,
+};
 use regraph_sim::{Kernel, KernelMemory, Launch, SimDriver};
 
 use super::{Program, Tagged, Work};
@@ -55,21 +57,17 @@ impl Kernel for TaggedKernel {
 
 /// A delay is ignored, and every kernel lets its programmatic successor start at once.
 impl Program for SimDriver {
-    fn begin_capture_to_graph(
-        &self,
-        stream: StreamHandle,
-        graph: GraphHandle,
-        mode: CaptureMode,
-    ) -> Result<()> {
-        self.begin_capture_to_graph(stream, graph, mode)
+    forward! {
+        own
+        begin_capture_to_graph(stream: StreamHandle, graph: GraphHandle, mode: CaptureMode) -> Result<()>;
+        set_terminals(stream: StreamHandle, terminals: &[Dependency]) -> Result<()>;
+        add_conditional(graph: GraphHandle, dependencies: &[Dependency]) -> Result<(NodeHandle, GraphHandle)>;
+        add_dependency(graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()>;
+        remove_dependency(graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()>;
     }
 
     fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()> {
         self.launch_kernel(stream, Launch { kernel: TaggedKernel::of(&work), programmatic })
-    }
-
-    fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
-        self.set_terminals(stream, terminals)
     }
 
     fn add_node(
@@ -79,27 +77,6 @@ impl Program for SimDriver {
         work: Work<'_>,
     ) -> Result<NodeHandle> {
         self.add_kernel_node(graph, dependencies, TaggedKernel::of(&work))
-    }
-
-    fn add_conditional(
-        &self,
-        graph: GraphHandle,
-        dependencies: &[Dependency],
-    ) -> Result<(NodeHandle, GraphHandle)> {
-        self.add_conditional(graph, dependencies)
-    }
-
-    fn add_dependency(&self, graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()> {
-        self.add_dependency(graph, from, to)
-    }
-
-    fn remove_dependency(
-        &self,
-        graph: GraphHandle,
-        from: Dependency,
-        to: NodeHandle,
-    ) -> Result<()> {
-        self.remove_dependency(graph, from, to)
     }
 
     fn take_wrong_tags(&self) -> Result<u64> {

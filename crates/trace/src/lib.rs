@@ -29,7 +29,7 @@ pub use kind::kind;
 pub use labels::{line, own_frame, Labels};
 pub use lines::{Lines, INPUT_LIMIT, LINE_LIMIT};
 pub use members::Members;
-pub use operation::Operation;
+pub use operation::{dependencies, Operation};
 pub use read::{read, ReadError};
 pub use rules::Violation;
 pub use write::write;

@@ -1,5 +1,6 @@
 //! One line of a trace.
 
+use regraph::driver::{Dependency, EdgeData, NodeHandle};
 use serde::{Deserialize, Serialize};
 
 use super::{BlockIndex, NodeIndex, PoolIndex, StreamIndex};
@@ -145,6 +146,20 @@ impl Operation {
         };
         first.into_iter().chain(second)
     }
+}
+
+/// Nodes of a trace as dependencies, by the handles of its nodes; those without a handle are left out.
+pub fn dependencies(
+    handles: &[NodeHandle],
+    nodes: &[NodeIndex],
+    programmatic: &[NodeIndex],
+) -> Vec<Dependency> {
+    let edge = |node| match programmatic.contains(node) {
+        true => EdgeData::PROGRAMMATIC,
+        false => EdgeData::FULL,
+    };
+    let found = nodes.iter().map(|node| (edge(node), handles.get(*node as usize)));
+    found.filter_map(|(edge, node)| Some(Dependency { node: *node?, edge })).collect()
 }
 
 fn is_false(flag: &bool) -> bool {

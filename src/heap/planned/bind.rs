@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
 use crate::heap::segment::{create, Access};
-use crate::heap::suspend::{runs, Keeper, NothingKept, Presence};
+use crate::heap::suspend::{runs, Keeper, NothingKept, Pieces, Presence};
 use crate::journal::{Compaction, Entry, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Held, Plan, Used, User};
 
@@ -287,17 +287,18 @@ impl PlannedHeap {
         open.for_each(|it| keeper.came(it.address, it.bytes));
     }
 
-    /// Gives the memory of all pieces back, as far as `keeper` lets it. Returns whether all has gone. After an error of
+    /// Gives the memory of all pieces back, as far as `keeper` and `left` let it. Returns whether all has gone. After an error of
     /// the driver's the heap is suspended if anything that the device could use was unmapped.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         self.holding.release_orphans(driver);
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.access != Access::Unmapped {
-                if !keeper.goes_on() || !keeper.may_leave(bound.address, bound.bytes) {
+                if !left.take() || !keeper.may_leave(bound.address, bound.bytes) {
                     return Ok(false);
                 }
                 driver.unmap(bound.address, bound.bytes)?;
@@ -308,7 +309,7 @@ impl PlannedHeap {
         }
         for piece in self.pieces.iter_mut().flatten() {
             let Some(memory) = piece.memory else { continue };
-            if !keeper.goes_on() {
+            if !left.take() {
                 return Ok(false);
             }
             driver.release(memory)?;
@@ -319,14 +320,15 @@ impl PlannedHeap {
         Ok(true)
     }
 
-    /// Gets it again, as far as `keeper` lets it. Returns whether all has come.
+    /// Gets it again, as far as `left` lets it. Returns whether all has come.
     pub(crate) fn resume(
         &mut self,
         driver: &impl Driver,
         keeper: &mut dyn Keeper,
+        left: &mut Pieces,
     ) -> Result<bool, DriverError> {
         for piece in self.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
-            if !keeper.goes_on() {
+            if !left.take() {
                 return Ok(false);
             }
             let exportable = piece.fixed.is_some() && self.exportable;
@@ -339,7 +341,7 @@ impl PlannedHeap {
         for bound in self.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             let &mut Bound { address, bytes, piece, access } = bound;
             let Some(memory) = memory(piece).filter(|_| access != Access::Open) else { continue };
-            if !keeper.goes_on() {
+            if !left.take() {
                 return Ok(false);
             }
             if access == Access::Unmapped {
@@ -474,7 +476,7 @@ impl PlannedHeap {
             self.holding.went(bytes, 1);
             self.holding.release(driver, memory);
         }
-        self.resume(driver, &mut NothingKept).map(|_| ())
+        self.resume(driver, &mut NothingKept, &mut Pieces::all()).map(|_| ())
     }
 
     /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the rest.

@@ -126,5 +126,4 @@ fn branches_without_end_leave_the_bound_loose_and_no_block_free() {
     assert!(lifetimes.blocks().iter().all(|block| !block.freed && !block.covered));
     let minimum = Minimum::of(&lifetimes);
     assert_eq!((minimum.bytes, minimum.exact), (50 * 512, false));
-    assert_eq!(minimum.at_granularity(1 << 21), 1 << 21);
 }

@@ -25,11 +25,12 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 fn options(max_mappings: Option<usize>, max_piece_bytes: Option<u64>) -> Options {
-    Options::default().max_mappings(max_mappings).max_piece_bytes(max_piece_bytes)
+    let whole = Options::default().pool_graphs(Some(1));
+    whole.max_mappings(max_mappings).max_piece_bytes(max_piece_bytes)
 }
 
 fn exact(lifetimes: &Lifetimes, page: u64) -> Plan {
-    Plan::new(lifetimes, page, &[], &Options::default())
+    Plan::new(lifetimes, page, &[], &options(None, None))
 }
 
 proptest! {
@@ -59,7 +60,7 @@ proptest! {
         let lifetimes = random::lifetimes(&shape);
         let pages = |count, lasting| vec![Held { bytes: PAGE, lasting }; count];
         let held = [pages(held, false), pages(free, true)].concat();
-        let plan = Plan::new(&lifetimes, PAGE, &held, &Options::default());
+        let plan = Plan::new(&lifetimes, PAGE, &held, &options(None, None));
         valid::check(&plan, &lifetimes, PAGE, &held);
         let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
         let (there, free) = ((held.len() - free) as u64 * PAGE, free as u64 * PAGE);
@@ -105,7 +106,8 @@ proptest! {
         let held: Vec<Held> =
             held.iter().map(|&(pages, lasting)| Held { bytes: pages * PAGE, lasting }).collect();
         let whole = Plan::new(&lifetimes, PAGE, &held, &options(budget, None));
-        let plan = Plan::for_pool(&lifetimes, PAGE, &held, &options(budget, None));
+        let divided = options(budget, None).pool_graphs(None);
+        let plan = Plan::new(&lifetimes, PAGE, &held, &divided);
         valid::check(&plan, &lifetimes, PAGE, &held);
         prop_assert_eq!((plan.bytes(), plan.new_bytes()), (whole.bytes(), whole.new_bytes()));
         let most = budget.unwrap_or(usize::MAX).max(whole.mappings.len());
@@ -181,7 +183,7 @@ fn recorded_captures_need_the_least() {
         eprintln!("{name}: {} pieces, {mappings} mappings of {blocks} blocks", plan.pieces.len());
         assert_eq!(plan.bytes(), plan.minimum_bytes);
         assert_eq!(plan.bytes(), mebibytes << 20, "{name}");
-        let divided = Plan::for_pool(&lifetimes, traces::PAGE, &[], &Options::default());
+        let divided = Plan::new(&lifetimes, traces::PAGE, &[], &Options::default());
         valid::check(&divided, &lifetimes, traces::PAGE, &[]);
         assert_eq!(divided.bytes(), plan.bytes());
         assert!(divided.mappings.len() <= 3 * plan.mappings.len(), "{name}");

@@ -48,7 +48,7 @@ pub struct Comparison {
 ///
 /// Memory that comes at a capture's end needs virtual memory management.
 pub fn possible(support: MemorySupport) -> impl Iterator<Item = Plan> {
-    let maps = matches!(support, MemorySupport::Mapped { .. });
+    let maps = support.granularity().is_some();
     Plan::ALL.iter().copied().filter(move |plan| maps || *plan != Plan::Exact)
 }
 
@@ -89,10 +89,7 @@ pub fn compare(
     Ok(Comparison {
         captures: certificates.len(),
         minimum_bytes: in_units(1),
-        minimum_unit_bytes: match device.support {
-            MemorySupport::Mapped { granularity } => Some(in_units(granularity)),
-            MemorySupport::Allocated => None,
-        },
+        minimum_unit_bytes: device.support.granularity().map(in_units),
         unplanned: outcome(Plan::None)?,
         planned: planned.map(outcome).collect::<Result<_, _>>()?,
     })

@@ -150,10 +150,7 @@ impl Device {
         };
         Self {
             driver: choice.to_string(),
-            granularity: match support {
-                MemorySupport::Mapped { granularity } => Some(granularity),
-                MemorySupport::Allocated => None,
-            },
+            granularity: support.granularity(),
             possible: advice::possible(support).collect(),
             mapping_us,
             mapping_source,

@@ -182,18 +182,8 @@ impl Least {
     /// Of a trace, with what programmatic edges prove.
     pub fn of(trace: &Trace, programmatic: Programmatic) -> Self {
         let certificates = minimum::of_trace(trace, programmatic);
-        let pools = trace.operations().iter().filter_map(|operation| match *operation {
-            Operation::Begin { pool, .. } => Some(pool),
-            _ => None,
-        });
-        let mut most = BTreeMap::new();
-        for (pool, certificate) in pools.zip(&certificates) {
-            let entry = most.entry(pool).or_insert(certificate);
-            if entry.minimum_bytes < certificate.minimum_bytes {
-                *entry = certificate;
-            }
-        }
-        let blocks = most.values().flat_map(|it| &it.antichain).map(|block| block.id).collect();
+        let largest = minimum::largest_of_pools(trace, &certificates);
+        let blocks = largest.flat_map(|it| &it.antichain).map(|block| block.id).collect();
         Self { bytes: minimum::of_pools(trace, &certificates, 1), blocks }
     }
 }

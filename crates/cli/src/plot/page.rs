@@ -10,6 +10,7 @@ use super::layout::{live_at_peak, Life};
 use super::scale::{grouped, Unit};
 use super::{Least, Series};
 use regraph::Size;
+use regraph_plan::minimum;
 use regraph_trace::{Operation, Trace};
 
 /// The colours' names for each scheme, the drawing, and the page around it.
@@ -238,9 +239,7 @@ fn notes(series: &[Series], chart: &Chart<'_>) -> Vec<String> {
 fn table(series: &[Series], least: Option<&Least>, unit: Unit) -> Markup {
     let bytes = |bytes: u64| html! { data value=(bytes) { (unit.text(bytes)) } };
     let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), |r| format!("{r:.2}"));
-    let over = |reserved: u64, least: &Least| {
-        ratio((least.bytes > 0).then(|| reserved as f64 / least.bytes as f64))
-    };
+    let over = |reserved: u64, least: &Least| ratio(minimum::ratio(reserved, least.bytes));
     html! {
         table {
             thead {

@@ -9,15 +9,15 @@ use super::sample::Sampler;
 use super::tags::{self, Touches};
 use super::{Finding, Options, Output, Placement, Plan, ReplayError, Replayed};
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
-    GraphHandle, HostApi, NodeHandle, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, DriverError, ExecutableHandle, GraphHandle, HostApi,
+    NodeHandle, StreamHandle,
 };
 use regraph::engine::{
     self, Attempt, Block, BlockId, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId,
 };
 use regraph::settings::PlanChoice;
 use regraph_tagged::{Program, Tagged, Work};
-use regraph_trace::Members;
+use regraph_trace::{dependencies, Members};
 use regraph_trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 
 /// Tags stand in granules of this size, and blocks are rounded up to it.
@@ -628,21 +628,4 @@ fn tagged(id: BlockIndex, block: &Block, seed: u64) -> Tagged {
         bytes: block.bytes.next_multiple_of(GRANULE),
         tag: tags::tag(id, seed),
     }
-}
-
-/// Nodes by their numbers, as dependencies.
-fn dependencies(
-    handles: &[NodeHandle],
-    nodes: &[NodeIndex],
-    programmatic: &[NodeIndex],
-) -> Vec<Dependency> {
-    nodes
-        .iter()
-        .filter_map(|node| {
-            let edge =
-                if programmatic.contains(node) { EdgeData::PROGRAMMATIC } else { EdgeData::FULL };
-            let node = *handles.get(*node as usize)?;
-            Some(Dependency { node, edge })
-        })
-        .collect()
 }

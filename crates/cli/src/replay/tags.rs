@@ -6,6 +6,7 @@
 
 use super::lifetime::{lifetimes, Lifetime};
 use super::model::Model;
+use regraph_plan::random::Random;
 use regraph_trace::{BlockIndex, NodeIndex, Operation, StreamIndex};
 
 /// The most tags that a node checks, and the most that it writes.
@@ -68,18 +69,15 @@ pub(super) fn tag(block: BlockIndex, seed: u64) -> u64 {
     mix(mix(seed) ^ u64::from(block)) | 1
 }
 
-/// The finalizer of splitmix64.
 /// How long a node waits, in nanoseconds: anything up to `most`, drawn from node and seed.
 pub(super) fn delay(node: u32, seed: u64, most: u32) -> u32 {
     let drawn = mix(seed.wrapping_add(u64::from(node) << 32)) >> 32;
     ((drawn * (u64::from(most) + 1)) >> 32) as u32
 }
 
+/// What a number is mixed to, in which each bit depends on all of its bits.
 fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    Random::new(value).next()
 }
 
 #[cfg(test)]

@@ -235,6 +235,26 @@ impl CudaDriver {
         }
     }
 
+    /// Asks about a stream's capture, a second time with the context current where that is needed: it is while what is
+    /// returned lives.
+    #[inline]
+    fn ask_of_capture(
+        &self,
+        stream: StreamHandle,
+        mut ask: impl FnMut() -> u32,
+    ) -> Result<Option<Current<'_>>> {
+        let mut current = self.bind_for(stream)?;
+        let mut code = ask();
+        if code == raw::INVALID_CONTEXT && current.is_none() {
+            current = Some(self.bind()?);
+            code = ask();
+        }
+        match code {
+            0 => Ok(current),
+            code => Err(failure(&self.symbols, CAPTURE_INFO, code)),
+        }
+    }
+
     /// Makes the context current and the thread relaxed while the guard lives.
     fn enter(&self) -> Result<Entered<'_>> {
         Entered::enter(&self.symbols, self.raw_context())
@@ -270,6 +290,22 @@ impl Drop for CudaDriver {
     }
 }
 
+const CAPTURE_INFO: &str = "cuStreamGetCaptureInfo_v3";
+
+/// What the driver said of a stream's capture.
+#[inline]
+fn decoded(status: u32, id: u64, graph: Pointer) -> Result<CaptureStatus> {
+    match status {
+        raw::CAPTURE_NONE => Ok(CaptureStatus::None),
+        raw::CAPTURE_INVALIDATED => Ok(CaptureStatus::Invalidated),
+        raw::CAPTURE_ACTIVE => Ok(CaptureStatus::Active {
+            capture: CaptureId(id),
+            graph: GraphHandle::from_raw(graph),
+        }),
+        _ => Err(nonsense(CAPTURE_INFO, "unknown capture status")),
+    }
+}
+
 impl Driver for CudaDriver {
     fn device(&self) -> u32 {
         self.context.ordinal() as u32
@@ -285,16 +321,13 @@ impl Driver for CudaDriver {
         stream: StreamHandle,
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus> {
-        const CALL: &str = "cuStreamGetCaptureInfo_v3";
         terminals.clear();
-        let current = self.bind_for(stream)?;
-        let mut status = 0;
-        let mut id = 0;
+        let (mut status, mut id) = (0, 0);
         let mut graph: Pointer = null_mut();
         let mut nodes: *const Pointer = std::ptr::null();
         let mut edges: *const RawEdge = std::ptr::null();
         let mut count = 0;
-        let mut ask = || {
+        let _bound = self.ask_of_capture(stream, || {
             // SAFETY: every out pointer is to a local of the right type.
             unsafe {
                 (self.symbols.capture_info)(
@@ -307,55 +340,37 @@ impl Driver for CudaDriver {
                     &mut count,
                 )
             }
-        };
-        let mut code = ask();
-        let _rebound;
-        if code == raw::INVALID_CONTEXT && current.is_none() {
-            _rebound = self.bind()?;
-            code = ask();
+        })?;
+        let status = decoded(status, id, graph)?;
+        if !matches!(status, CaptureStatus::Active { .. }) || count == 0 {
+            return Ok(status);
         }
-        if code != 0 {
-            return Err(failure(&self.symbols, CALL, code));
+        if nodes.is_null() {
+            return Err(nonsense(CAPTURE_INFO, "terminals without nodes"));
         }
-        match status {
-            raw::CAPTURE_NONE => return Ok(CaptureStatus::None),
-            raw::CAPTURE_INVALIDATED => return Ok(CaptureStatus::Invalidated),
-            raw::CAPTURE_ACTIVE => {}
-            _ => return Err(nonsense(CALL, "unknown capture status")),
+        // SAFETY: the driver gave an array of `count` nodes, valid until the next call on this stream, and no other
+        // thread captures into it meanwhile.
+        let nodes = unsafe { std::slice::from_raw_parts(nodes, count) };
+        if edges.is_null() {
+            // Edge data was asked for and the call succeeded, so there is none but the ordinary: anything else could
+            // not have been left out.
+            terminals
+                .extend(nodes.iter().map(|&node| Dependency::full(NodeHandle::from_raw(node))));
+        } else {
+            // SAFETY: as for the nodes; both arrays have `count` entries.
+            let edges = unsafe { std::slice::from_raw_parts(edges, count) };
+            terminals
+                .extend(nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)));
         }
-        if count > 0 {
-            if nodes.is_null() {
-                return Err(nonsense(CALL, "terminals without nodes"));
-            }
-            // SAFETY: the driver gave an array of `count` nodes, valid until the next call on
-            // this stream, and no other thread captures into it meanwhile.
-            let nodes = unsafe { std::slice::from_raw_parts(nodes, count) };
-            if edges.is_null() {
-                // Edge data was asked for and the call succeeded, so there is none but the
-                // ordinary: anything else could not have been left out.
-                terminals
-                    .extend(nodes.iter().map(|&node| Dependency::full(NodeHandle::from_raw(node))));
-            } else {
-                // SAFETY: as for the nodes; both arrays have `count` entries.
-                let edges = unsafe { std::slice::from_raw_parts(edges, count) };
-                terminals.extend(
-                    nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)),
-                );
-            }
-        }
-        Ok(CaptureStatus::Active { capture: CaptureId(id), graph: GraphHandle::from_raw(graph) })
+        Ok(status)
     }
 
     #[inline]
     fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
-        const CALL: &str = "cuStreamGetCaptureInfo_v3";
-        let current = self.bind_for(stream)?;
-        let mut status = 0;
-        let mut id = 0;
+        let (mut status, mut id) = (0, 0);
         let mut graph: Pointer = null_mut();
-        let mut ask = || {
-            // SAFETY: every out pointer is null, for what is optional, or to a local of the right
-            // type.
+        let _bound = self.ask_of_capture(stream, || {
+            // SAFETY: every out pointer is null, for what is optional, or to a local of the right type.
             unsafe {
                 (self.symbols.capture_info)(
                     stream.as_raw(),
@@ -367,36 +382,16 @@ impl Driver for CudaDriver {
                     null_mut(),
                 )
             }
-        };
-        let mut code = ask();
-        let _rebound;
-        if code == raw::INVALID_CONTEXT && current.is_none() {
-            _rebound = self.bind()?;
-            code = ask();
-        }
-        if code != 0 {
-            return Err(failure(&self.symbols, CALL, code));
-        }
-        match status {
-            raw::CAPTURE_NONE => Ok(CaptureStatus::None),
-            raw::CAPTURE_INVALIDATED => Ok(CaptureStatus::Invalidated),
-            raw::CAPTURE_ACTIVE => Ok(CaptureStatus::Active {
-                capture: CaptureId(id),
-                graph: GraphHandle::from_raw(graph),
-            }),
-            _ => Err(nonsense(CALL, "unknown capture status")),
-        }
+        })?;
+        decoded(status, id, graph)
     }
 
     #[inline]
     fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        const CALL: &str = "cuStreamGetCaptureInfo_v3";
-        let current = self.bind_for(stream)?;
         let mut status = 0;
-        let mut ask = || {
-            // SAFETY: writes one enum of the size of an unsigned int; all other outputs are
-            // optional. Asked for more, the driver reads what another thread's capture may change:
-            // that was seen to crash.
+        let _bound = self.ask_of_capture(stream, || {
+            // SAFETY: writes one enum of the size of an unsigned int; all other outputs are optional. Asked for more, the
+            // driver reads what another thread's capture may change: that was seen to crash.
             unsafe {
                 (self.symbols.capture_info)(
                     stream.as_raw(),
@@ -408,16 +403,7 @@ impl Driver for CudaDriver {
                     null_mut(),
                 )
             }
-        };
-        let mut code = ask();
-        let _rebound;
-        if code == raw::INVALID_CONTEXT && current.is_none() {
-            _rebound = self.bind()?;
-            code = ask();
-        }
-        if code != 0 {
-            return Err(failure(&self.symbols, CALL, code));
-        }
+        })?;
         Ok(status != raw::CAPTURE_NONE)
     }
 
@@ -497,12 +483,7 @@ impl Driver for CudaDriver {
     }
 
     fn create(&self, bytes: u64) -> Result<MemoryHandle> {
-        let prop = AllocationProp::pinned(self.device);
-        let mut handle = 0;
-        let _relaxed = self.enter()?;
-        // SAFETY: reads the properties and writes one handle.
-        unsafe { self.symbols.memory_create(&mut handle, bytes as usize, &prop, 0) }?;
-        Ok(MemoryHandle(handle))
+        self.create_with(bytes, &AllocationProp::pinned(self.device))
     }
 
     fn create_exportable(&self, bytes: u64) -> Result<MemoryHandle> {
@@ -577,20 +558,14 @@ impl Driver for CudaDriver {
     }
 
     fn create_event(&self) -> Result<EventHandle> {
-        let mut event: Pointer = null_mut();
-        let _relaxed = self.enter()?;
-        // SAFETY: writes one handle.
-        unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
-        Ok(EventHandle::from_raw(event))
+        self.create_event_on(self.device())
     }
 
     fn create_event_on(&self, device: u32) -> Result<EventHandle> {
-        if device == self.device() {
-            return self.create_event();
-        }
         let mut event: Pointer = null_mut();
         let _relaxed = self.enter()?;
-        let _current = self.enter_neighbour(device)?;
+        let elsewhere = (device != self.device()).then(|| self.enter_neighbour(device));
+        let _current = elsewhere.transpose()?;
         // SAFETY: writes one handle.
         unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
         Ok(EventHandle::from_raw(event))

@@ -34,7 +34,7 @@ impl Sharing {
 }
 
 impl CudaDriver {
-    fn create_with(&self, bytes: u64, prop: &AllocationProp) -> Result<MemoryHandle> {
+    pub(super) fn create_with(&self, bytes: u64, prop: &AllocationProp) -> Result<MemoryHandle> {
         let mut handle = 0;
         let _relaxed = self.enter()?;
         // SAFETY: reads the properties and writes one handle.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Shape, Sizes, Workload};
-use crate::random::Random;
-use regraph::driver::MemorySupport;
+use crate::random::log_uniform;
 use regraph::settings::Programmatic;
 use regraph_cli::replay::{replay, Options, Plan, ReplayError};
+use regraph_plan::random::Random;
 use regraph_tagged::Program;
 use regraph_trace::{minimum, BlockIndex, InvalidTrace, Operation, StreamIndex, Trace};
 
@@ -43,7 +43,7 @@ fn any_workload(random: &mut Random) -> Workload {
     let probability = |random: &mut Random| [0.1, 0.3, 0.6][random.below(3) as usize];
     Workload {
         streams: 1 + random.below(STREAMS) as StreamIndex,
-        operations: random.log_uniform(STEPS.0, STEPS.1) as u32,
+        operations: log_uniform(random, STEPS.0, STEPS.1) as u32,
         alloc: probability(random),
         free: probability(random),
         join: probability(random),
@@ -79,10 +79,7 @@ pub fn ways() -> Vec<(String, Options)> {
 /// # Errors
 /// The first replay that fails.
 pub fn compare<P: Program>(driver: &Arc<P>, trace: &Trace) -> Result<(u64, Vec<u64>), ReplayError> {
-    let unit = match driver.memory_support() {
-        MemorySupport::Mapped { granularity } => granularity,
-        MemorySupport::Allocated => 1,
-    };
+    let unit = driver.memory_support().granularity().unwrap_or(1);
     let certificates = minimum::of_trace(trace, Programmatic::default());
     let reserved = |(_, options)| Ok(replay(driver, trace, &options)?.reserved_bytes);
     let reserved = ways().into_iter().map(reserved).collect::<Result<_, _>>()?;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use regraph::driver::MemorySupport;
 use regraph::engine::PlanReport;
 use regraph_cli::replay::{replay, Options, Plan, ReplayError};
 use regraph_tagged::Program;
@@ -39,7 +38,7 @@ impl Planned {
         minimum_bytes: u64,
         plan: Plan,
     ) -> Result<Option<Self>, ReplayError> {
-        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+        let Some(granularity) = driver.memory_support().granularity() else {
             return Ok(None);
         };
         let options = Options { launches, plan, ..Options::default() };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::workload::{kernel, Sizes, Workload};
-use crate::random::Random;
+use regraph_plan::random::Random;
 use regraph_trace::{BlockIndex, InvalidTrace, Operation, StreamIndex, Trace};
 
 /// Steps of a capture that is not of single steps.

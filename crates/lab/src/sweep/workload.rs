@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::random::Random;
+use crate::random::log_uniform;
+use regraph_plan::random::Random;
 use regraph_trace::{BlockIndex, InvalidTrace, Operation, StreamIndex, Trace};
 
 const KIB: u64 = 1 << 10;
@@ -23,7 +24,7 @@ impl Sizes {
     pub(super) fn draw(self, random: &mut Random) -> u64 {
         match self {
             Self::Fixed => 4 * MIB,
-            Self::Mixed => random.log_uniform(KIB, 24 * MIB),
+            Self::Mixed => log_uniform(random, KIB, 24 * MIB),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A step's batch, and the sizes that follow from it.
 
 use super::model::{Model, VOCABULARY};
-use crate::random::Random;
+use crate::random::log_uniform;
+use regraph_plan::random::Random;
 
 /// Bytes of an element in the passes, and in updates, statistics and losses.
 pub(super) const HALF: u64 = 2;
@@ -29,7 +30,7 @@ pub(super) struct Batch {
 impl Batch {
     /// Sequences of one random length, half as many as the tokens allow or more.
     pub(super) fn draw(random: &mut Random, tokens: u32) -> Self {
-        let length = random.log_uniform(128, 1024);
+        let length = log_uniform(random, 128, 1024);
         let most = (tokens / length as u32).max(1);
         let sequences = most - random.below(most / 2 + 1);
         Self { sequences: u64::from(sequences).max(1), length }

@@ -5,7 +5,8 @@ use super::model::Model;
 use super::operation::Operation;
 use super::sequence::{Sequence, Tensor, COMPUTE};
 use super::workload::Workload;
-use crate::random::Random;
+use crate::random::log_uniform;
+use regraph_plan::random::Random;
 use regraph_trace::StreamIndex;
 
 const KIB: u64 = 1 << 10;
@@ -130,18 +131,18 @@ impl Trainer {
     pub(super) fn workspace(&mut self) {
         if self.step < AUTOTUNED {
             for _ in 0..3 {
-                let bytes = self.random.log_uniform(MIB, 256 * MIB);
+                let bytes = log_uniform(&mut self.random, MIB, 256 * MIB);
                 self.sequence.temporary(bytes);
             }
         } else if self.random.chance(0.4) {
-            let bytes = self.random.log_uniform(64 * KIB, 24 * MIB);
+            let bytes = log_uniform(&mut self.random, 64 * KIB, 24 * MIB);
             self.sequence.temporary(bytes);
         }
     }
 
     /// A small result that the host reads at the end of the step.
     pub(super) fn metric(&mut self) {
-        let bytes = self.random.log_uniform(512, 8 * KIB);
+        let bytes = log_uniform(&mut self.random, 512, 8 * KIB);
         let metric = self.sequence.compute(bytes);
         self.metrics.push(metric);
     }

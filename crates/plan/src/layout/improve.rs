@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use super::order::{Conflicts, Order};
 use super::pack::{Fit, Packed, Packer};
+use crate::random::Random;
 
 /// The most placed blocks that are looked at for the sake of something better.
 const STEPS: u64 = 100_000_000;
@@ -179,30 +180,4 @@ fn change(
         changed.insert(to, block);
     }
     changed
-}
-
-/// A generator of random numbers (splitmix64), so that a layout is the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    /// From 0 to below `limit`, which is not 0.
-    fn below(&mut self, limit: u32) -> u32 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u32
-    }
-
-    /// True with this probability.
-    fn chance(&mut self, probability: f64) -> bool {
-        ((self.next() >> 11) as f64 / (1u64 << 53) as f64) < probability
-    }
 }

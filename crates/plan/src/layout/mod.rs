@@ -78,25 +78,16 @@ impl Layout {
     /// # Panics
     /// Panics unless `frees` has an entry for each block.
     pub fn new(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse) -> Self {
-        Self::make(lifetimes, frees, reuse, (None, 1))
+        Self::searched(lifetimes, frees, reuse, (None, 1))
     }
 
-    /// Lays the blocks of a capture out as [`Layout::new`] does, for memory that is mapped in pages of `unit` bytes:
-    /// with [`Layout::pages`], unless there are more than some thousand blocks. Searches longer where the pages need
-    /// more than the least.
+    /// Lays the blocks of a capture out as [`Layout::new`] does, searching `times` as long where the least is not found at
+    /// once. For memory that is mapped in pages of a `unit` in bytes it has [`Layout::pages`], unless there are more than
+    /// some thousand blocks, and is searched for longer where the pages need more than the least.
     ///
     /// # Panics
     /// Panics unless `frees` has an entry for each block, and if `unit` is 0.
-    pub fn with_pages(
-        lifetimes: &Lifetimes,
-        frees: &[Option<u32>],
-        reuse: Reuse,
-        unit: u64,
-    ) -> Self {
-        Self::make(lifetimes, frees, reuse, (Some(unit), 1))
-    }
-
-    fn make(
+    pub fn searched(
         lifetimes: &Lifetimes,
         frees: &[Option<u32>],
         reuse: Reuse,

@@ -75,13 +75,12 @@ impl Outline {
         Layout::quick(&self.lifetimes, &self.frees, self.reuse, unit)
     }
 
-    /// A layout for them, searched for `times` as long as by [`Layout::new`] where the least is not found at once; with
-    /// a `unit` in bytes by [`Layout::with_pages`].
+    /// A layout for them, as [`Layout::searched`] lays them out.
     ///
     /// # Panics
     /// Panics if the unit is 0.
     pub fn layout(&self, unit: Option<u64>, times: usize) -> Layout {
-        Layout::make(&self.lifetimes, &self.frees, self.reuse, (unit, times as u64))
+        Layout::searched(&self.lifetimes, &self.frees, self.reuse, (unit, times as u64))
     }
 }
 

@@ -97,7 +97,8 @@ impl Pages {
             ranges.share(bytes);
         }
         let (offsets, span) = ranges.addresses();
-        let plan = Plan::new(&placed(lifetimes, &offsets), unit, &[], &Options::default());
+        let whole = Options::default().pool_graphs(Some(1));
+        let plan = Plan::new(&placed(lifetimes, &offsets), unit, &[], &whole);
         Self { offsets, span, bytes, mappings: plan.mappings.len() }
     }
 }

@@ -91,10 +91,10 @@ impl Options {
         self
     }
 
-    /// These options for a capture that took `time`: the share of time that mappings may take becomes a limit of
-    /// their number.
+    /// These options for a capture that took `time`, into a pool that has so many graphs: the share of time that mappings
+    /// may take becomes a limit of their number, and the number of the pool's graphs that of those to come.
     #[must_use]
-    pub fn after(&self, time: Duration) -> Self {
+    pub fn after(&self, time: Duration, graphs: usize) -> Self {
         let most = self.max_share_percent.map(|percent| {
             let costs = Costs::default();
             let share = time.as_nanos() * u128::from(percent) / 100;
@@ -102,7 +102,8 @@ impl Options {
             usize::try_from(share / each).unwrap_or(usize::MAX)
         });
         let max_mappings = most.into_iter().chain(self.max_mappings).min();
-        Self { max_mappings, max_share_percent: None, ..self.clone() }
+        let pool_graphs = self.pool_graphs.map(|all| all.saturating_sub(graphs));
+        Self { max_mappings, max_share_percent: None, pool_graphs, ..self.clone() }
     }
 }
 
@@ -162,35 +163,15 @@ impl Plan {
     /// sizes are no multiple of the granularity are not used. The same input always leads to the same
     /// plan.
     ///
-    /// # Panics
-    /// Panics if the granularity is 0.
-    pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
-        Self::made(lifetimes, granularity, held, options, false)
-    }
-
-    /// Plans for a capture's blocks as [`Plan::new`] does, with new pieces cut into ever smaller ones, each a quarter
-    /// or third of what is left, as far as the options allow so many mappings. Later graphs whose blocks have other
-    /// sizes can use them, since sums of them come to every size up to the whole.
+    /// New pieces are cut into ever smaller ones, each a quarter or third of what is left, as far as the options allow so
+    /// many mappings, unless [`Options::pool_graphs`] is one. Later graphs whose blocks have other sizes can use them,
+    /// since sums of them come to every size up to the whole.
     ///
     /// # Panics
     /// Panics if the granularity is 0.
-    pub fn for_pool(
-        lifetimes: &Lifetimes,
-        granularity: u64,
-        held: &[Held],
-        options: &Options,
-    ) -> Self {
-        Self::made(lifetimes, granularity, held, options, true)
-    }
-
-    fn made(
-        lifetimes: &Lifetimes,
-        granularity: u64,
-        held: &[Held],
-        options: &Options,
-        for_pool: bool,
-    ) -> Self {
+    pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
         let budget = options.max_mappings.unwrap_or(usize::MAX);
+        let divides = options.pool_graphs.is_none_or(|graphs| graphs > 1);
         let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
         let runs = Runs::new(lifetimes, granularity);
         let lasting = runs.lasting();
@@ -203,7 +184,7 @@ impl Plan {
         };
         let held = HeldPages { lasting: pages(for_any), others: pages(others) };
         let spare = budget.saturating_sub(layout.mappings.len());
-        let parts = held::fit(&layout, &held, spare, for_pool);
+        let parts = held::fit(&layout, &held, spare, divides);
         let (layout, held_by) = layout.parted(&parts, &runs);
 
         let piece = |(&(pages, lasting), &held): (&(u64, bool), &Option<u32>)| Piece {

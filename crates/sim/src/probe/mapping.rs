@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use regraph::driver::{Driver, MemorySupport, Result};
+use regraph::driver::{Driver, Result};
 
 /// How many mappings are timed. Each takes some 20 microseconds, so all take less than a millisecond.
 const TIMED: u64 = 16;
@@ -30,7 +30,7 @@ impl Mapping {
     /// The first call of the driver that fails. Whatever was made is given back as far as the driver
     /// lets it.
     pub fn measure<D: Driver + ?Sized>(device: &D) -> Result<Option<Self>> {
-        let MemorySupport::Mapped { granularity } = device.memory_support() else {
+        let Some(granularity) = device.memory_support().granularity() else {
             return Ok(None);
         };
         let start = device.reserve(TIMED * granularity)?;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{Launch, SimDriver};
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, GraphHandle,
-    HostApi, NodeHandle, StreamHandle,
+    CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, HostApi, NodeHandle,
+    StreamHandle,
 };
 use regraph::graphs::{Capture, Error, Graph, Memory};
-use regraph_trace::{BlockIndex, Members, NodeIndex, Operation, StreamIndex, Trace};
+use regraph_trace::{dependencies, BlockIndex, Members, Operation, StreamIndex, Trace};
 
 use super::Probe;
 
@@ -161,18 +161,4 @@ impl Probe {
 
 fn not_capturing() -> Error {
     DriverError::new("cuStreamGetCaptureInfo", 0, ErrorKind::CaptureInvalidated).into()
-}
-
-/// Nodes by their numbers, with full or programmatic edges.
-fn dependencies(
-    handles: &[NodeHandle],
-    nodes: &[NodeIndex],
-    programmatic: &[NodeIndex],
-) -> Vec<Dependency> {
-    let edge = |node| match programmatic.contains(node) {
-        true => EdgeData::PROGRAMMATIC,
-        false => EdgeData::FULL,
-    };
-    let found = nodes.iter().map(|node| (edge(node), handles.get(*node as usize)));
-    found.filter_map(|(edge, node)| Some(Dependency { node: *node?, edge })).collect()
 }

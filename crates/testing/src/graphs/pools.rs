@@ -118,7 +118,7 @@ impl<P: Program> World<'_, P> {
                 }
                 let lend = pool.lend(stream.handle);
                 assert!(lend.is_err(), "a suspended pool lends");
-                if matches!(pool.resume(), Err(Error::ResumeOutOfMemory(_))) {
+                if matches!(pool.resume(), Err(Error::OutOfMemory(_))) {
                     // What another process has borrowed of it is on the device besides.
                     assert!(self.has_loan(home), "there is room for it");
                     let mine = |row: &usize| self.loans[*row].home == home;

@@ -35,16 +35,28 @@ pub fn lifetimes(trace: &Trace, policy: Programmatic) -> Vec<Lifetimes> {
 /// # Panics
 /// Panics if the unit is 0.
 pub fn of_pools(trace: &Trace, certificates: &[Certificate], unit: u64) -> u64 {
+    let largest = largest_of_pools(trace, certificates);
+    largest.map(|it| it.minimum_bytes.next_multiple_of(unit)).sum()
+}
+
+/// Of each pool the certificate of the capture that needs most, the first of several. `certificates` are the trace's,
+/// one for each capture.
+pub fn largest_of_pools<'a>(
+    trace: &Trace,
+    certificates: &'a [Certificate],
+) -> impl Iterator<Item = &'a Certificate> {
     let begins = trace.operations().iter().filter_map(|operation| match *operation {
         Operation::Begin { pool, .. } => Some(pool),
         _ => None,
     });
-    let mut pools: BTreeMap<PoolIndex, u64> = BTreeMap::new();
+    let mut pools: BTreeMap<PoolIndex, &Certificate> = BTreeMap::new();
     for (pool, certificate) in begins.zip(certificates) {
-        let most = pools.entry(pool).or_default();
-        *most = certificate.minimum_bytes.max(*most);
+        let most = pools.entry(pool).or_insert(certificate);
+        if most.minimum_bytes < certificate.minimum_bytes {
+            *most = certificate;
+        }
     }
-    pools.values().map(|bytes| bytes.next_multiple_of(unit)).sum()
+    pools.into_values()
 }
 
 fn certificate(index: usize, capture: &Recorded, policy: Programmatic) -> Certificate {

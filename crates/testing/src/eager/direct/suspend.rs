@@ -74,7 +74,7 @@ impl World<Direct> {
                     self.judge_mapped(block);
                 }
             }
-            Err(Error::ResumeOutOfMemory(report)) => {
+            Err(Error::OutOfMemory(report)) => {
                 let bytes = report.requested;
                 assert!(self.host.suspended[pool]);
                 assert!(bytes == missing || self.faulted);

@@ -68,7 +68,7 @@ impl World<Named> {
         for _ in 0..2 {
             match self.host.plugin.wake(None) {
                 Ok(_) => return self.judge_device(),
-                Err(Error::Engine(engine::Error::ResumeOutOfMemory(_))) => assert!(self.faulted),
+                Err(Error::Engine(engine::Error::OutOfMemory(_))) => assert!(self.faulted),
                 Err(error) => self.excuse(&error),
             }
             self.driver.forget_failures();

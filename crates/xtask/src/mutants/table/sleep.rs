@@ -84,8 +84,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A compaction that could not map all again maps it when the error is told.",
         file: "src/engine/suspend.rs",
         edits: &[(
-            "planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok()",
-            "planned.is_whole()",
+            "|| planned.resume(self.driver, &mut NothingKept, &mut Pieces::all()).is_ok()",
+            "",
         )],
         test: "plans::compact::a_pool_waits_for_its_graphs",
     },
@@ -94,9 +94,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "All pieces of a segment go to sleep.",
         file: "src/heap/suspend.rs",
         edits: &[(
-            "segment.suspend(driver, keeper, gone)",
+            "segment.suspend(driver, keeper, left, gone)",
             "{
-            let _ = (segment, driver, &keeper, gone);
+            let _ = (segment, driver, &keeper, &left, gone);
             Ok(true)
         }",
         )],
