@@ -7,7 +7,6 @@ mod given;
 mod graphs;
 mod named;
 mod readers;
-mod renamed;
 pub mod rows;
 mod traces;
 mod weights;
@@ -19,7 +18,6 @@ pub use readers::{
     certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
     snapshot_reader, texts,
 };
-pub use renamed::Renamed;
 pub use traces::{trace_reader, trace_text};
 
 use regraph::driver::Driver;
