@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{DriverError, ExecutableHandle, HostApi, StreamHandle};
-use regraph::engine::{FreeRange, Refusal};
+use regraph::engine::{self, FreeRange, Refusal, StreamRefusal};
 use regraph_plugin::{Error, PoolKey};
 use regraph_sim::{Call, SimDriver, SimEvent};
 use regraph_tagged::{Program, Tagged, Work};
@@ -287,8 +287,15 @@ impl World {
             return;
         }
         self.tell(format_args!("stream {row} retires"));
-        if let Err(error) = self.host.plugin.retire_stream(name) {
-            return self.excuse(&error);
+        match self.host.plugin.retire_stream(name) {
+            Ok(()) => {}
+            // For all that the plug-in knows a capture goes on there.
+            Err(Error::Engine(engine::Error::Stream { why: StreamRefusal::InUse, .. }))
+                if self.host.strays =>
+            {
+                return
+            }
+            Err(error) => return self.excuse(&error),
         }
         must(self.driver.destroy_stream(name));
         self.streams.remove(stream);
@@ -301,6 +308,12 @@ impl World {
     /// Whether some stream captures.
     pub(super) fn captures_now(&self) -> bool {
         self.streams.iter().any(|stream| stream.capture.is_some())
+    }
+
+    /// Whether a call that failed has left a pool short of memory.
+    fn is_short(&self) -> bool {
+        let all = self.host.engine().statistics().expect("the engine is sound").all;
+        self.faulted && all.suspended_bytes.current > 0
     }
 
     /// Whether some stream captures and the plug-in was not told of it.
@@ -331,7 +344,8 @@ impl World {
     pub(super) fn judge_mapped(&self, block: usize) {
         let block = &self.blocks[block];
         for address in [block.address, block.end() - 512] {
-            assert!(self.driver.read_tags(address, 512).is_ok(), "{address:#x} is not mapped");
+            let mapped = self.driver.read_tags(address, 512).is_ok();
+            assert!(mapped || self.is_short(), "{address:#x} is not mapped");
         }
     }
 
@@ -483,7 +497,13 @@ impl World {
             }
         }
         let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
-        must(self.driver.launch(name, work, false));
+        let launched = self.driver.launch(name, work, false);
+        if let (Err(_), Some(number)) = (&launched, capture) {
+            // The plug-in has waited for the device, and could not know of this capture.
+            assert!(self.captures[number].pool.is_none(), "a capture is ruined");
+            return self.end_graph(stream, true);
+        }
+        must(launched);
         match capture {
             Some(capture) => self.captures[capture].latest = self.now,
             None => self.push_operation(stream),
@@ -541,7 +561,9 @@ impl World {
         let kept = || {
             let reports = self.host.plugin.pools(0).expect("the device is there");
             // What captures had mapped beforehand and did not need goes.
-            let keeps = |it: &Pool| it.keeps && it.objects > 0 && it.others == 0;
+            let captured = |pool| self.blocks.iter().any(|it| it.home.is_some() && it.pool == pool);
+            let captured = |it: &Pool| it.others > 0 || captured(super::number(it.key));
+            let keeps = |it: &Pool| it.keeps && it.objects > 0 && !captured(it);
             let keeps = |key| self.host.pools.iter().any(|it| it.key == key && keeps(it));
             let kept = reports.into_iter().filter(|it| keeps(it.key));
             kept.map(|it| (it.key, it.reserved)).collect::<Vec<_>>()
