@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
-    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, StreamRefusal,
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, StreamRefusal,
 };
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
-use regraph_testing::Renamed;
 
 const MAPPED: MemorySupport = MemorySupport::Mapped { granularity: 2 * MIB };
 
@@ -371,77 +371,67 @@ fn emptying_gives_back_what_is_complete_and_waits_for_nothing() {
     b.driver.synchronize().unwrap();
 }
 
-/// A driver where the test names streams, so that names can be used again.
-fn named() -> (Arc<SimDriver>, Arc<Renamed>, Engine<Arc<Renamed>>) {
-    let sim = Arc::new(SimDriver::new(SimConfig::default()));
-    let renamed = Arc::new(Renamed::new(sim.clone()));
-    let engine = Engine::new(renamed.clone(), Config::default());
-    (sim, renamed, engine)
+/// A driver where streams get handles again that others had, an engine, and one of its pools.
+fn renewing() -> (Arc<SimDriver>, Engine<Arc<SimDriver>>, PoolId) {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    driver.give_streams_again();
+    let engine = Engine::new(driver.clone(), Config::default());
+    let pool = engine.create_pool(PoolConfig::default());
+    (driver, engine, pool)
+}
+
+/// Destroys a stream, and makes another one with its handle.
+fn renew(driver: &SimDriver, engine: &Engine<Arc<SimDriver>>, stream: StreamHandle) {
+    engine.retire_stream(stream).unwrap();
+    driver.destroy_stream(stream).unwrap();
+    assert_eq!(driver.create_stream().unwrap(), stream);
 }
 
 #[test]
 fn a_retired_streams_handle_can_be_another_streams() {
-    let (sim, renamed, engine) = named();
-    let pool = engine.create_pool(PoolConfig::default());
-    let name = StreamHandle::from_bits(0x1000);
-    let launch = |stream| sim.launch(stream, Work::default(), false).unwrap();
-    let old = sim.create_stream().unwrap();
-    renamed.name(name, Some(old));
-    let given_back = engine.allocate(pool, 4 * MIB, name).unwrap();
-    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
-    launch(old);
+    let (driver, engine, pool) = renewing();
+    let stream = driver.create_stream().unwrap();
+    let given_back = engine.allocate(pool, 4 * MIB, stream).unwrap();
+    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
+    driver.launch(stream, Work::default(), false).unwrap();
     engine.free(given_back.id).unwrap();
-    engine.retire_stream(name).unwrap();
-    sim.destroy_stream(old).unwrap();
-    let new = sim.create_stream().unwrap();
-    renamed.name(name, Some(new));
+    renew(&driver, &engine, stream);
     // The old stream's work is still running.
     engine.free(live.id).unwrap();
-    let early = engine.allocate(pool, 4 * MIB, name).unwrap();
+    let early = engine.allocate(pool, 4 * MIB, stream).unwrap();
     assert!(early.address != given_back.address && early.address != live.address);
-    sim.complete_all();
-    let mut late = [(); 2].map(|()| engine.allocate(pool, 4 * MIB, name).unwrap().address);
+    driver.complete_all();
+    let mut late = [(); 2].map(|()| engine.allocate(pool, 4 * MIB, stream).unwrap().address);
     late.sort_unstable();
     assert_eq!(late, [given_back.address, live.address]);
 }
 
 #[test]
 fn a_retired_streams_block_can_be_used_by_the_next_of_that_name() {
-    let (sim, renamed, engine) = named();
-    let pool = engine.create_pool(PoolConfig::default());
-    let name = StreamHandle::from_bits(0x1000);
-    let old = sim.create_stream().unwrap();
-    renamed.name(name, Some(old));
-    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
-    engine.retire_stream(name).unwrap();
-    sim.destroy_stream(old).unwrap();
-    let new = sim.create_stream().unwrap();
-    renamed.name(name, Some(new));
-    sim.launch(new, Work::default(), false).unwrap();
-    engine.record_stream(live.id, name).unwrap();
+    let (driver, engine, pool) = renewing();
+    let stream = driver.create_stream().unwrap();
+    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
+    renew(&driver, &engine, stream);
+    driver.launch(stream, Work::default(), false).unwrap();
+    engine.record_stream(live.id, stream).unwrap();
     engine.free(live.id).unwrap();
-    let beside = sim.create_stream().unwrap();
-    renamed.name(StreamHandle::from_bits(0x2000), Some(beside));
-    let other = engine.allocate(pool, 4 * MIB, StreamHandle::from_bits(0x2000)).unwrap();
+    let other = engine.allocate(pool, 4 * MIB, driver.create_stream().unwrap()).unwrap();
     assert_ne!(other.address, live.address, "the new stream's work is still running");
 }
 
 /// Found by random programs: the engine asked about a stream that was gone.
 #[test]
 fn a_block_outlives_its_stream() {
-    let (sim, renamed, engine) = named();
-    let pool = engine.create_pool(PoolConfig::default());
-    let name = StreamHandle::from_bits(0x1000);
-    let old = sim.create_stream().unwrap();
-    renamed.name(name, Some(old));
-    let live = engine.allocate(pool, 4 * MIB, name).unwrap();
-    engine.retire_stream(name).unwrap();
-    sim.destroy_stream(old).unwrap();
-    renamed.name(name, None);
+    let (driver, engine, pool) = renewing();
+    let stream = driver.create_stream().unwrap();
+    let live = engine.allocate(pool, 4 * MIB, stream).unwrap();
+    engine.retire_stream(stream).unwrap();
+    driver.destroy_stream(stream).unwrap();
+    let asked = driver.calls(Call::CaptureStatus);
     assert_eq!(engine.leaks().unwrap().len(), 1);
     engine.free(live.id).unwrap();
     engine.destroy_pool(pool).unwrap();
-    assert_eq!(sim.used_bytes(), 0);
+    assert_eq!((driver.used_bytes(), driver.calls(Call::CaptureStatus)), (0, asked));
 }
 
 #[test]
@@ -692,12 +682,8 @@ fn what_is_never_split_has_no_address_within_it() {
 #[test]
 fn an_event_that_a_capture_overtook_is_not_asked_about() {
     let sim = Arc::new(SimDriver::new(SimConfig::default()));
-    let driver = Arc::new(Renamed::new(sim.clone()));
-    let [s, t] = [0x51, 0x52].map(StreamHandle::from_bits);
-    let streams = [(); 2].map(|()| sim.create_stream().unwrap());
-    driver.name(StreamHandle::from_bits(0), Some(StreamHandle::from_bits(0)));
-    driver.name(s, Some(streams[0]));
-    driver.name(t, Some(streams[1]));
+    let driver = Arc::new(Overtaken::new(sim.clone()));
+    let [s, t] = [(); 2].map(|()| sim.create_stream().unwrap());
     let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
     let pool = engine.create_pool(PoolConfig::default());
     let block = engine.allocate(pool, 64 * MIB, s).unwrap();
@@ -708,5 +694,5 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
     for _ in 0..3 {
         engine.allocate(pool, 64 * MIB, s).unwrap();
     }
-    sim.end_capture(streams[1]).expect("the capture was not ruined");
+    sim.end_capture(t).expect("the capture was not ruined");
 }

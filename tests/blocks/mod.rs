@@ -4,3 +4,4 @@ mod basics;
 mod eager;
 mod growth;
 mod mapping_times;
+mod overtaken;

@@ -21,7 +21,7 @@ fn bytes() -> impl FnMut() -> u8 {
 fn a_search_finds_every_flaw_outside_captures() {
     let mut next = bytes();
     for flaw in [Flaw::StreamOrder, Flaw::Events, Flaw::Lending] {
-        let found = (0..200).find(|_| {
+        let found = (0..400).find(|_| {
             let program: Vec<u8> = (0..600).map(|_| next()).collect();
             let found = regraph_testing::flawed_eager(&program, flaw);
             if found {

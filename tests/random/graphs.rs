@@ -75,6 +75,18 @@ fn what_is_lent_is_no_one_elses_in_longer_programs() {
 }
 
 #[test]
+fn eager_work_goes_on_beside_graphs_while_calls_fail() {
+    let often = [
+        ("plain blocks", 1_500),
+        ("loans", 100),
+        ("requests that calls of the driver failed", 100),
+        ("checkpoints gone back to", 50),
+        ("handles that streams had before", 100),
+    ];
+    longer(60, Features::EAGER, &often);
+}
+
+#[test]
 fn what_a_process_borrows_is_no_one_elses_in_longer_programs() {
     let often = [
         ("loans to processes", 250),

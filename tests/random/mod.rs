@@ -1,7 +1,6 @@
 //! Random programs against the definition of safe reuse, for seconds each.
 
 mod attempts;
-mod eager_programs;
 mod fuzz_smoke;
 mod graphs;
 mod named_pools;

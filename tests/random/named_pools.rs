@@ -1,9 +1,19 @@
-//! Random programs of a host with named pools, against the model of `crates/testing/src/eager`; in some of them the host
-//! looks after the engine behind the plug-in as well: it trims, marks, learns and looks for leaks.
+//! Random programs of a host of the plug-in's, against the model of `crates/testing/src/named`: of eager work on several
+//! streams, of named pools, and of a host that looks after the engine behind the plug-in as well: it trims, marks, learns
+//! and looks for leaks.
 
 use proptest::prelude::*;
 
-use crate::cases::{case, cases};
+use crate::cases::cases;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn eager_work_keeps_to_the_model(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        regraph_testing::eager(&data);
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
@@ -24,6 +34,14 @@ proptest! {
 }
 
 #[test]
+fn eager_work_keeps_to_the_model_in_longer_programs() {
+    cases(100, 256..=4_096, |u| {
+        regraph_testing::eager(u.bytes(u.len())?);
+        Ok(())
+    });
+}
+
+#[test]
 fn the_plug_in_keeps_to_the_model_in_longer_programs() {
     cases(60, 256..=4_096, |u| {
         regraph_testing::named(u.bytes(u.len())?);
@@ -37,16 +55,4 @@ fn upkeep_takes_nothing_that_is_needed_in_longer_programs() {
         regraph_testing::named_with_upkeep(u.bytes(u.len())?);
         Ok(())
     });
-}
-
-/// A pool that a failed call of the driver has left short of memory for good, in which no capture begins any more; a
-/// pool that keeps its region awake, since eager work borrowed from it while it lent.
-#[test]
-fn pools_refuse_what_they_cannot_do() {
-    for seed in [0x04aa_295e_0000_1000, 0xbf44_acae_0000_1000] {
-        case(seed, |u| {
-            regraph_testing::named(u.bytes(u.len())?);
-            Ok(())
-        });
-    }
 }

@@ -2,18 +2,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types, reason = "locks of one program")]
 
-mod eager;
 mod engine;
 mod given;
 mod graphs;
+mod named;
 mod readers;
 pub mod rows;
 mod traces;
 mod weights;
 
-pub use eager::{eager, eager_with_checkpoints, flawed_eager, named, named_with_upkeep, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
 pub use graphs::{graphs, run_lending, Counts, Features};
+pub use named::{eager, flawed_eager, named, named_with_upkeep};
 pub use readers::{
     certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
     snapshot_reader, texts,

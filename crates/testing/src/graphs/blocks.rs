@@ -57,9 +57,9 @@ impl Borrowed {
 impl<P: Program> World<'_, P> {
     pub(super) fn borrow(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (home, slot) = (u.choose_index(POOLS)?, self.free_stream(u)?);
-        let lent = match u.int_in_range(0..=15)? {
-            0..=2 => None,
-            3 | 4 => Some(Lent::AllFree),
+        let lent = match u.int_in_range(0..=15u8)?.checked_sub(self.features.plain) {
+            None => None,
+            Some(0 | 1) => Some(Lent::AllFree),
             _ => Some(Lent::Temporary),
         };
         self.borrow_as(home, slot, lent, u)
@@ -92,6 +92,7 @@ impl<P: Program> World<'_, P> {
             Ok(None) => return Ok(()),
             Err(error) => {
                 assert!(failed || is_short(&error), "borrow: {error}");
+                self.count("requests that calls of the driver failed", u64::from(failed));
                 return Ok(());
             }
         };
@@ -104,6 +105,7 @@ impl<P: Program> World<'_, P> {
         );
         let kind = lent.filter(|_| lies).map_or(Kind::Plain, Kind::Lent);
         self.count("loans", u64::from(kind != Kind::Plain));
+        self.count("plain blocks", u64::from(lent.is_none()));
         self.work(stream, &[], &[place]);
         self.blocks.push(Borrowed {
             id: block.id,

@@ -49,8 +49,15 @@ pub(super) enum Step {
     ReleaseExecutables,
     /// What is wholly free goes back to the driver.
     Trim,
+    /// What has been unused longest goes back, until so much is held.
+    TrimTo,
     /// A capture that is closed gets its verdict.
     Hear,
+    /// A stream waits for another one.
+    Order,
+    Mark,
+    /// The engine learns from what is asked for from now on, or has learned.
+    Learn,
 }
 
 /// What happened in a program, and how often.
@@ -68,6 +75,10 @@ pub struct Features {
     pub(super) follows: bool,
     /// Whether some captures get their verdict later than they are closed, from a thread of their own in some programs.
     pub(super) verdicts: bool,
+    /// How many of 16 requests outside captures take nothing of graphs.
+    pub(super) plain: u8,
+    /// Whether any call of the driver may fail in what the engine does for the host.
+    pub(super) faults: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
     /// Whether memory is made so that other processes can map it.
@@ -104,6 +115,8 @@ impl Features {
         second: 4,
         follows: false,
         verdicts: false,
+        plain: 3,
+        faults: false,
         scarce: true,
         processes: false,
         executables: false,
@@ -115,6 +128,22 @@ impl Features {
         history: 0,
         most: 6,
         longest: 160,
+    };
+
+    /// Work outside captures on several streams, some of it borrowed from graphs, while calls of the driver fail.
+    #[rustfmt::skip]
+    pub const EAGER: Self = Self {
+        steps: Weights(&[
+            (Begin, 2), (GoOn, 2), (Launch, 3), (Borrow, 18), (Share, 9), (GiveBack, 13), (Order, 4),
+            (Progress, 6), (Retire, 2), (Trim, 1), (TrimTo, 1), (Mark, 1), (Learn, 1), (Suspend, 1),
+            (Save, 1), (Restore, 1), (Replace, 1), (DropOutputs, 1), (Release, 1),
+        ]),
+        plain: 12,
+        faults: true,
+        streams: 5,
+        most: 14,
+        longest: 300,
+        ..Self::LOANS
     };
 
     /// Another process borrows beside all that [`Features::LOANS`] does.
@@ -141,6 +170,8 @@ impl Features {
         second: u8::MAX,
         follows: false,
         verdicts: false,
+        plain: 3,
+        faults: false,
         scarce: false,
         processes: false,
         executables: false,
@@ -202,6 +233,8 @@ impl Features {
         second: 2,
         follows: true,
         verdicts: true,
+        plain: 3,
+        faults: false,
         scarce: true,
         processes: true,
         executables: true,

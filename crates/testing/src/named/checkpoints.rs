@@ -2,7 +2,7 @@
 
 use regraph::engine::Checkpoint;
 
-use super::world::{Block, Host, World, Writer};
+use super::world::{Block, World, Writer};
 
 /// Checkpoints of one program, at most.
 const MOST: usize = 8;
@@ -14,16 +14,10 @@ pub(super) struct Saved {
     blocks: Vec<usize>,
 }
 
-/// What a restoration has ended and brought back, by addresses in their order.
-pub(super) struct Restored<I> {
-    pub freed: Vec<u64>,
-    pub live: Vec<(u64, I)>,
-}
-
-impl<H: Host> World<H> {
+impl World {
     /// The live blocks that a checkpoint of a pool has: not those that others have borrowed.
     fn own_live(&self, pool: usize) -> Vec<usize> {
-        let addresses = H::live_in(self, pool);
+        let addresses = self.host.live_in(pool);
         let is = |it: &usize| {
             let block = &self.blocks[*it];
             block.pool == pool && addresses.contains(&block.address)
@@ -37,7 +31,7 @@ impl<H: Host> World<H> {
         if self.saved.len() == MOST {
             return;
         }
-        if let Some(checkpoint) = H::checkpoint(self, pool) {
+        if let Some(checkpoint) = self.checkpoint(pool) {
             let blocks = self.own_live(pool);
             self.tell(format_args!("checkpoint {} of {pool}: {blocks:?}", self.saved.len()));
             self.saved.push(Saved { pool, checkpoint, blocks });
@@ -65,16 +59,15 @@ impl<H: Host> World<H> {
             }
         }
         let before = self.own_live(pool);
-        let Some(restored) = H::restore(self, pool, &self.saved[saved].checkpoint) else { return };
+        let Some(restored) = self.go_back(pool, &self.saved[saved].checkpoint) else { return };
         self.tell(format_args!("back to checkpoint {saved} of {pool}"));
         let mut freed: Vec<u64> = before.iter().map(|&it| self.blocks[it].address).collect();
         freed.sort_unstable();
         assert_eq!(restored.freed, freed, "what was live");
         let graphs = self.graphs_of(pool);
         for number in before {
-            H::note_gone(self, number);
-            let block = &mut self.blocks[number];
-            block.live = false;
+            self.note_gone(number);
+            let block = &self.blocks[number];
             for bytes in self.ranges.between(block.address, block.end()) {
                 bytes.live = None;
                 bytes.graphs.extend(&graphs);
@@ -85,11 +78,9 @@ impl<H: Host> World<H> {
         let mut back = self.saved[saved].blocks.clone();
         back.sort_unstable_by_key(|&number| self.blocks[number].address);
         let addresses: Vec<u64> = back.iter().map(|&number| self.blocks[number].address).collect();
-        let live: Vec<u64> = restored.live.iter().map(|it| it.0).collect();
-        assert_eq!(live, addresses, "what is live");
-        for (number, (_, id)) in back.into_iter().zip(restored.live) {
+        assert_eq!(restored.live, addresses, "what is live");
+        for number in back {
             let block = Block {
-                id,
                 users: vec![self.blocks[number].users[0]],
                 counts: self.order.counts(),
                 home: None,
@@ -104,7 +95,6 @@ impl<H: Host> World<H> {
                 bytes.by_word.clone_from(&bytes.uses);
             }
             self.enter(block);
-            H::note_back(self, self.blocks.len() - 1);
         }
     }
 

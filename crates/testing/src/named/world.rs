@@ -1,96 +1,29 @@
-//! What is known of the device by any host: streams, blocks, captures, and who has used which byte.
+//! What is known of the device: streams, blocks, captures, and who has used which byte.
 
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use regraph::driver::{Driver, DriverError, ExecutableHandle, HostApi, StreamHandle};
-use regraph::engine::{Checkpoint, Engine};
+use regraph::driver::{DriverError, ExecutableHandle, HostApi, StreamHandle};
+use regraph::engine::{self, FreeRange, Refusal, StreamRefusal};
+use regraph_plugin::{Error, PoolKey};
 use regraph_sim::{Call, SimDriver, SimEvent};
 use regraph_tagged::{Program, Tagged, Work};
 
-use super::checkpoints::{Restored, Saved};
+use super::checkpoints::Saved;
 use super::features::Step;
+use super::figures::Model;
 use super::order::{Ranges, Streams};
+use super::pools::Pool;
+use super::Host;
 use crate::given::Given;
 use crate::weights::Weights;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// A host, by what it asks: the engine itself, or the plug-in.
-pub(super) trait Host: Sized {
-    /// How it names a block.
-    type Id: Copy;
-    /// What it knows of a capture besides.
-    type Detail;
-    /// Why it gets nothing.
-    type Error: std::fmt::Display;
-    type Driver: Driver;
-
-    fn allocate(world: &mut World<Self>, u: &mut Unstructured<'_>, stream: usize) -> Result<()>;
-    /// Gives a block back, perhaps in the order of another stream.
-    fn give_back(world: &mut World<Self>, block: usize, from: Option<StreamHandle>);
-    /// Names a stream as a user of a block, perhaps for the last time.
-    fn record(
-        world: &World<Self>,
-        block: usize,
-        stream: StreamHandle,
-        last: bool,
-    ) -> std::result::Result<(), Self::Error>;
-    /// An error that is due to a call that was made to fail, and to nothing else.
-    fn excuse(world: &World<Self>, error: &Self::Error);
-    fn engine(&self) -> &Engine<Self::Driver>;
-    /// Where the blocks of a pool lie that a checkpoint of it has now.
-    fn live_in(world: &World<Self>, pool: usize) -> Vec<u64>;
-    /// None where there is none to be had.
-    fn checkpoint(world: &World<Self>, pool: usize) -> Option<Checkpoint>;
-    fn restore(
-        world: &World<Self>,
-        pool: usize,
-        checkpoint: &Checkpoint,
-    ) -> Option<Restored<Self::Id>>;
-    /// A restoration has ended a block, or brought one back.
-    fn note_gone(_: &mut World<Self>, _block: usize) {}
-    fn note_back(_: &mut World<Self>, _block: usize) {}
-    /// What pools hold that keep it, in bytes.
-    fn kept(_: &World<Self>) -> Vec<u64> {
-        Vec::new()
-    }
-    /// Whether what becomes free stays with its pool until it is given back.
-    fn keeps_free(&self) -> bool {
-        true
-    }
-    /// A step that not every host takes.
-    fn step(
-        world: &mut World<Self>,
-        step: Step,
-        stream: usize,
-        u: &mut Unstructured<'_>,
-    ) -> Result<()>;
-    /// Judges what it can after each step.
-    fn judge(world: &mut World<Self>);
-    /// Ends what a call of the host's own would, where its engine was asked to give memory back behind it.
-    fn end_call(_: &World<Self>) {}
-    /// Chooses what else a step of any kind is about.
-    fn choose(&mut self, _: &mut Unstructured<'_>) -> Result<()> {
-        Ok(())
-    }
-    /// Whether a capture uses a pool that a checkpoint has brought blocks back in.
-    fn is_graph_of(_capture: &Self::Detail, _pool: usize) -> bool {
-        false
-    }
-    /// Whether blocks of a pool have no memory for now.
-    fn sleeps(&self, _pool: usize) -> bool {
-        false
-    }
-}
-
 /// A stream that lives.
 #[derive(Clone, Copy)]
 pub(super) struct Stream {
-    /// The host's name of it.
     pub name: StreamHandle,
-    /// The simulated driver's.
-    pub real: StreamHandle,
     /// The model's.
     pub row: usize,
     /// The capture that it captures.
@@ -108,8 +41,7 @@ pub(super) enum Writer {
 }
 
 #[derive(Clone)]
-pub(super) struct Block<I> {
-    pub id: I,
+pub(super) struct Block {
     pub pool: usize,
     pub address: u64,
     pub bytes: u64,
@@ -127,13 +59,11 @@ pub(super) struct Block<I> {
     pub live: bool,
     /// Whether it lies among large blocks.
     pub large: bool,
-    /// Whether it was lent by a pool that was not asked.
-    pub borrowed: bool,
     pub tag: u64,
     pub writer: Writer,
 }
 
-impl<I> Block<I> {
+impl Block {
     pub(super) fn end(&self) -> u64 {
         self.address + self.bytes
     }
@@ -147,17 +77,20 @@ pub(super) enum Fate {
     Gone,
 }
 
-pub(super) struct Capture<T> {
+pub(super) struct Capture {
     pub fate: Fate,
     /// When it got its latest node.
     pub latest: u64,
     pub executable: Option<ExecutableHandle>,
-    pub detail: T,
+    /// Where its memory comes from, and the model's number of that pool; none where the plug-in was not told of it.
+    pub pool: Option<(PoolKey, usize)>,
+    /// How many routes the thread had when it began.
+    pub route: usize,
 }
 
 /// Everything that a program has made so far.
-pub(super) struct World<H: Host> {
-    pub host: H,
+pub(super) struct World {
+    pub host: Host,
     pub driver: Arc<SimDriver>,
     /// Where pools with a source get their memory.
     pub given: Arc<Given>,
@@ -165,11 +98,12 @@ pub(super) struct World<H: Host> {
     pub streams: Vec<Stream>,
     pub order: Streams,
     pub ranges: Ranges,
-    pub blocks: Vec<Block<H::Id>>,
-    pub captures: Vec<Capture<H::Detail>>,
+    pub blocks: Vec<Block>,
+    pub captures: Vec<Capture>,
     /// Operations that are launches of graphs, and which: graphs of one pool never run at once.
     pub replays: Vec<((usize, usize), usize)>,
     pub saved: Vec<Saved>,
+    pub figures: Model,
     /// Whether the engine lacks one of its safety rules, and whether that has shown.
     pub flawed: bool,
     pub caught: bool,
@@ -177,7 +111,6 @@ pub(super) struct World<H: Host> {
     pub faulted: bool,
     pub now: u64,
     pub told: bool,
-    pub addresses: Vec<u64>,
 }
 
 /// What a driver call gave that a legal program makes.
@@ -185,9 +118,9 @@ pub(super) fn must<T>(result: std::result::Result<T, DriverError>) -> T {
     result.expect("a legal call on the simulated driver succeeds")
 }
 
-impl<H: Host> World<H> {
+impl World {
     pub(super) fn new(
-        host: H,
+        host: Host,
         driver: Arc<SimDriver>,
         given: Arc<Given>,
         steps: Weights<Step>,
@@ -204,12 +137,12 @@ impl<H: Host> World<H> {
             captures: Vec::new(),
             replays: Vec::new(),
             saved: Vec::new(),
+            figures: Model::default(),
             flawed: false,
             caught: false,
             faulted: false,
             now: 0,
             told: std::env::var_os("REGRAPH_FUZZING_TOLD").is_some(),
-            addresses: Vec::new(),
         }
     }
 
@@ -217,10 +150,28 @@ impl<H: Host> World<H> {
         self.now += 1;
         let step = self.steps.draw(u)?;
         let stream = u.choose_index(self.streams.len())?;
-        self.host.choose(u)?;
+        let pool = u.choose_index(self.host.pools.len())?;
         match step {
             Step::Launch => self.launch(stream),
-            Step::Allocate => H::allocate(self, u, stream)?,
+            Step::Allocate => self.allocate(u, stream)?,
+            Step::Free => {
+                let from = u.ratio(1, 6)?.then_some(stream);
+                if let Some(block) = self.any_block(u)? {
+                    // What a capture allocated is used and freed in its own order here.
+                    let from = from.filter(|_| self.blocks[block].home.is_none());
+                    if let Some(stream) = from {
+                        self.share(block, stream);
+                    }
+                    let named =
+                        |&it: &usize| self.blocks[block].users.contains(&self.streams[it].row);
+                    self.free(block, from.filter(named));
+                }
+            }
+            Step::Share => {
+                if let Some(block) = self.any_block(u)? {
+                    self.share(block, stream);
+                }
+            }
             Step::Wait => {
                 let on = u.choose_index(self.streams.len())?;
                 self.wait(stream, on);
@@ -234,9 +185,60 @@ impl<H: Host> World<H> {
             }
             Step::Learn => self.learn(u.arbitrary()?),
             Step::Mark => self.mark(stream),
-            step => H::step(self, step, stream, u)?,
+            Step::Replace => self.replace_stream(stream),
+            Step::Limit => {
+                let step = u.arbitrary::<u8>()?;
+                let limits = !step.is_multiple_of(3) && !self.host.strays;
+                self.limit(limits.then_some(u64::from(step) * MIB));
+            }
+            Step::Reset => self.reset(u.arbitrary()?),
+            Step::MakeObject => self.make_object(pool, u)?,
+            Step::DropObject => self.drop_object(pool),
+            Step::BeginRoute => self.begin_route(pool),
+            Step::EndRoute => self.end_route(),
+            Step::UseOnOom => self.use_on_oom(pool, u.arbitrary()?),
+            Step::EmptyPool => self.empty_pool(pool),
+            Step::EmptyCache => self.empty_cache(),
+            Step::Caching => {
+                self.host.caches = u.arbitrary()?;
+                self.host.uncached |= !self.host.caches;
+                self.host.plugin.set_caching(self.host.caches);
+            }
+            Step::Begin => self.begin_graph(pool, stream, u)?,
+            Step::End => self.end_graph(stream, u.ratio(1, 6)?),
+            Step::Replay if !self.captures.is_empty() => {
+                let graph = u.choose_index(self.captures.len())?;
+                self.replay(graph, stream);
+            }
+            Step::Release if !self.captures.is_empty() => {
+                let graph = u.choose_index(self.captures.len())?;
+                self.release_graph(graph);
+            }
+            Step::Save => self.save(pool),
+            Step::Restore if !self.saved.is_empty() => {
+                let saved = u.choose_index(self.saved.len())?;
+                self.restore(saved);
+            }
+            Step::Open => {
+                if let Some(block) = self.any_block(u)? {
+                    self.open(block);
+                }
+            }
+            Step::Close if !self.host.opened.is_empty() => {
+                let opened = u.choose_index(self.host.opened.len())?;
+                self.close(opened);
+            }
+            Step::Judge => {
+                self.judge_leaks();
+                self.explain(stream);
+                self.misuse(stream);
+            }
+            Step::Inject => self.inject(u)?,
+            Step::Nap | Step::Replay | Step::Release | Step::Restore | Step::Close => self.nap(),
         }
-        H::judge(self);
+        if !self.caught {
+            self.judge_figures();
+        }
         Ok(())
     }
 
@@ -264,11 +266,43 @@ impl<H: Host> World<H> {
         self.streams.iter().copied().find(|stream| stream.row == row)
     }
 
-    /// Enters a stream.
-    pub(super) fn add_stream(&mut self, name: StreamHandle, real: StreamHandle) {
-        let row = self.order.add();
+    /// A new stream, perhaps with the handle of one that is gone.
+    pub(super) fn create_stream(&mut self) {
+        let (name, row) = (must(self.driver.create_stream()), self.order.add());
         self.tell(format_args!("stream {row} is {name:?}"));
-        self.streams.push(Stream { name, real, row, capture: None });
+        self.streams.push(Stream { name, row, capture: None });
+    }
+
+    /// Destroys a stream that only its own blocks name, and makes another.
+    fn replace_stream(&mut self, stream: usize) {
+        let Stream { name, row, capture } = self.streams[stream];
+        let foreign = |block: &usize| self.blocks[*block].users[1..].contains(&row);
+        if capture.is_some() || self.live().iter().any(foreign) {
+            return;
+        }
+        // A host that goes back to checkpoints promises that what uses a pool later comes after all that has used it: that
+        // goes for a stream that is new as well. It can wait for no stream that captures or is gone.
+        let promises = !self.saved.is_empty();
+        if promises && self.captures_now() {
+            return;
+        }
+        self.tell(format_args!("stream {row} retires"));
+        match self.host.plugin.retire_stream(name) {
+            Ok(()) => {}
+            // For all that the plug-in knows a capture goes on there.
+            Err(Error::Engine(engine::Error::Stream { why: StreamRefusal::InUse, .. }))
+                if self.host.strays =>
+            {
+                return
+            }
+            Err(error) => return self.excuse(&error),
+        }
+        must(self.driver.destroy_stream(name));
+        self.streams.remove(stream);
+        if promises {
+            self.judge_device();
+        }
+        self.create_stream();
     }
 
     /// Whether some stream captures.
@@ -276,24 +310,42 @@ impl<H: Host> World<H> {
         self.streams.iter().any(|stream| stream.capture.is_some())
     }
 
+    /// Whether a call that failed has left a pool short of memory.
+    fn is_short(&self) -> bool {
+        let all = self.host.engine().statistics().expect("the engine is sound").all;
+        self.faulted && all.suspended_bytes.current > 0
+    }
+
+    /// Whether some stream captures and the plug-in was not told of it.
+    pub(super) fn captures_untold(&self) -> bool {
+        let mut captures = self.streams.iter().filter_map(|it| it.capture);
+        captures.any(|it| self.captures[it].pool.is_none())
+    }
+
     /// Enters a block that was handed out, or brought back to life.
-    pub(super) fn enter(&mut self, block: Block<H::Id>) {
+    pub(super) fn enter(&mut self, block: Block) {
         let number = self.blocks.len();
         for bytes in self.ranges.between(block.address, block.end()) {
             assert_eq!(bytes.live, None, "two live blocks at {:#x}", block.address);
             bytes.live = Some(number);
         }
+        self.figures.add(block.large, block.bytes, block.requested);
         self.blocks.push(block);
         self.judge_mapped(number);
     }
 
+    /// A block is no more.
+    pub(super) fn note_gone(&mut self, number: usize) {
+        let block = &mut self.blocks[number];
+        block.live = false;
+        self.figures.remove(block.large, block.bytes, block.requested);
+    }
+
     pub(super) fn judge_mapped(&self, block: usize) {
         let block = &self.blocks[block];
-        if self.host.sleeps(block.pool) {
-            return;
-        }
         for address in [block.address, block.end() - 512] {
-            assert!(self.driver.read_tags(address, 512).is_ok(), "{address:#x} is not mapped");
+            let mapped = self.driver.read_tags(address, 512).is_ok();
+            assert!(mapped || self.is_short(), "{address:#x} is not mapped");
         }
     }
 
@@ -340,11 +392,16 @@ impl<H: Host> World<H> {
     pub(super) fn free(&mut self, number: usize, from: Option<usize>) {
         let from = from.map(|stream| self.streams[stream]);
         self.tell(format_args!("free of {number} from {:?}", from.map(|stream| stream.row)));
-        H::give_back(self, number, from.map(|stream| stream.name));
+        let (address, plugin) = (self.blocks[number].address, &self.host.plugin);
+        let freed = match from {
+            Some(stream) => plugin.free_on((), address, Some(stream.name)),
+            None => plugin.free(address, 0),
+        };
+        freed.expect("the block is live");
         if let Some(stream) = from {
             self.name_user(number, stream.row);
         }
-        self.blocks[number].live = false;
+        self.note_gone(number);
         let Block { address, bytes, pool, home, born, restored, .. } = self.blocks[number];
         let mut uses: Vec<(usize, usize)> = Vec::new();
         let mut graphs: Vec<usize> = home.into_iter().collect();
@@ -375,15 +432,16 @@ impl<H: Host> World<H> {
     /// The graphs of a pool that may run again.
     pub(super) fn graphs_of(&self, pool: usize) -> Vec<usize> {
         let graphs = self.captures.iter().enumerate();
-        let graphs =
-            graphs.filter(|(_, it)| it.fate != Fate::Gone && H::is_graph_of(&it.detail, pool));
+        let graphs = graphs.filter(|(_, it)| {
+            it.fate != Fate::Gone && it.pool.is_some_and(|it| super::number(it.0) == pool)
+        });
         graphs.map(|it| it.0).collect()
     }
 
     /// Uses a block on another stream, ordered after its allocation.
-    pub(super) fn share(&mut self, block: usize, stream: usize, last: bool) {
+    pub(super) fn share(&mut self, block: usize, stream: usize) {
         let owner = self.blocks[block].users[0];
-        let Stream { name, row, capture, .. } = self.streams[stream];
+        let Stream { name, row, capture } = self.streams[stream];
         if self.blocks[block].home.is_some() {
             return;
         }
@@ -394,9 +452,9 @@ impl<H: Host> World<H> {
             }
         }
         self.tell(format_args!("use of {block} by {row}"));
-        match H::record(self, block, name, last) {
+        match self.host.plugin.record_stream(self.blocks[block].address, name) {
             Ok(()) => self.name_user(block, row),
-            Err(error) => H::excuse(self, &error),
+            Err(error) => self.excuse(&error),
         }
     }
 
@@ -409,11 +467,11 @@ impl<H: Host> World<H> {
 
     /// Launches a kernel that writes what its stream has yet to write and reads what it may read.
     pub(super) fn launch(&mut self, stream: usize) {
-        let Stream { real, row, capture, .. } = self.streams[stream];
+        let Stream { name, row, capture } = self.streams[stream];
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for number in self.live() {
             let block = &mut self.blocks[number];
-            if !block.users.contains(&row) || self.host.sleeps(block.pool) {
+            if !block.users.contains(&row) {
                 continue;
             }
             let range = Tagged { address: block.address, bytes: block.bytes, tag: block.tag };
@@ -439,7 +497,13 @@ impl<H: Host> World<H> {
             }
         }
         let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
-        must(self.driver.launch(real, work, false));
+        let launched = self.driver.launch(name, work, false);
+        if let (Err(_), Some(number)) = (&launched, capture) {
+            // The plug-in has waited for the device, and could not know of this capture.
+            assert!(self.captures[number].pool.is_none(), "a capture is ruined");
+            return self.end_graph(stream, true);
+        }
+        must(launched);
         match capture {
             Some(capture) => self.captures[capture].latest = self.now,
             None => self.push_operation(stream),
@@ -448,8 +512,8 @@ impl<H: Host> World<H> {
 
     /// Notes that a stream has got one more operation.
     pub(super) fn push_operation(&mut self, stream: usize) {
-        let Stream { real, row, .. } = self.streams[stream];
-        let event: SimEvent = must(self.driver.record(real));
+        let Stream { name, row, .. } = self.streams[stream];
+        let event: SimEvent = must(self.driver.record(name));
         self.order.push(row, event);
         self.tell(format_args!("operation {} of {row}", self.order.count(row)));
     }
@@ -461,14 +525,14 @@ impl<H: Host> World<H> {
             return false;
         }
         self.tell(format_args!("wait of {} on {}", stream.row, on.row));
-        must(self.driver.wait(stream.real, on.real));
+        must(self.driver.wait(stream.name, on.name));
         self.order.wait(stream.row, on.row);
         true
     }
 
     pub(super) fn complete(&mut self, stream: usize) {
         self.tell(format_args!("{} completes", self.streams[stream].row));
-        must(self.driver.complete(self.streams[stream].real));
+        must(self.driver.complete(self.streams[stream].name));
     }
 
     /// Has the engine learn from what is asked for from now on, or lets it have learned.
@@ -479,9 +543,10 @@ impl<H: Host> World<H> {
         done.expect("the engine is sound");
     }
 
-    pub(super) fn mark(&mut self, stream: usize) {
+    fn mark(&mut self, stream: usize) {
         self.tell(format_args!("mark of {}", self.streams[stream].row));
-        self.host.engine().mark_stream(self.streams[stream].name).expect("a stream of its own");
+        let marked = self.host.engine().mark_stream(self.streams[stream].name);
+        marked.expect("a stream of its own");
     }
 
     /// Gives memory back, until `keep` bytes are held.
@@ -493,7 +558,17 @@ impl<H: Host> World<H> {
             let all = engine.statistics().expect("the engine is sound").all;
             all.reserved_bytes.current
         };
-        let (before, kept) = (reserved(), H::kept(self));
+        let kept = || {
+            let reports = self.host.plugin.pools(0).expect("the device is there");
+            // What captures had mapped beforehand and did not need goes.
+            let captured = |pool| self.blocks.iter().any(|it| it.home.is_some() && it.pool == pool);
+            let captured = |it: &Pool| it.others > 0 || captured(super::number(it.key));
+            let keeps = |it: &Pool| it.keeps && it.objects > 0 && !captured(it);
+            let keeps = |key| self.host.pools.iter().any(|it| it.key == key && keeps(it));
+            let kept = reports.into_iter().filter(|it| keeps(it.key));
+            kept.map(|it| (it.key, it.reserved)).collect::<Vec<_>>()
+        };
+        let (before, held) = (reserved(), kept());
         let emptied = match keep {
             Some(keep) => engine.trim(keep),
             None => engine.empty_cache(),
@@ -502,14 +577,31 @@ impl<H: Host> World<H> {
         let waited = self.driver.calls(Call::SynchronizeEvent) - waits;
         assert_eq!(waited, 0, "giving memory back waits for nothing");
         assert_eq!(emptied.reserved, reserved());
-        // In a heap that caches nothing, what has become free goes at once, and not by this.
-        if self.host.keeps_free() {
+        // What is not cached goes at once when it has become free, and not by this.
+        if !self.host.uncached {
             assert_eq!(emptied.released, before - reserved());
         }
-        assert_eq!(kept, H::kept(self), "a pool lost what it keeps");
-        H::end_call(self);
+        assert!(held == kept() || self.flawed, "a pool lost what it keeps");
+        // No pool has this name: the call only ends, which is when sources take back what was theirs.
+        self.host.plugin.empty_pool(super::EAGER_POOL).expect("nothing happens to an unknown pool");
         for block in self.live() {
             self.judge_mapped(block);
+        }
+    }
+
+    pub(super) fn limit(&mut self, bytes: Option<u64>) {
+        self.tell(format_args!("limit {bytes:?}"));
+        self.host.limit = bytes;
+        self.host.engine().set_memory_limit(bytes).expect("the engine is sound");
+    }
+
+    fn reset(&mut self, peaks: bool) {
+        if peaks {
+            self.host.engine().reset_peaks().expect("the engine is sound");
+            self.figures.reset_peaks();
+        } else {
+            self.host.engine().reset_accumulated().expect("the engine is sound");
+            self.figures.reset_accumulated();
         }
     }
 
@@ -521,6 +613,35 @@ impl<H: Host> World<H> {
         let mut expected: Vec<_> = live.map(|block| (block.address, block.requested)).collect();
         expected.sort_unstable();
         assert_eq!(found, expected);
+    }
+
+    /// What the engine says of free memory adds up with its figures.
+    fn explain(&self, stream: usize) {
+        let engine = self.host.engine();
+        for pool in engine.pools().expect("the engine is sound") {
+            let ranges = match engine.explain(pool.id, self.streams[stream].name) {
+                Ok(ranges) => ranges,
+                Err(error) => return self.excuse(&error.into()),
+            };
+            let figures = engine.statistics_of(pool.id).expect("the pool exists").all;
+            let (waiting, free): (Vec<_>, Vec<_>) =
+                ranges.iter().partition(|it| matches!(it.refusal, Some(Refusal::Waiting(_))));
+            let sum = |ranges: Vec<&FreeRange>| ranges.iter().map(|it| it.bytes).sum::<u64>();
+            let (active, allocated) = (figures.active_bytes, figures.allocated_bytes.current);
+            assert_eq!(active.current, allocated + sum(waiting), "active = allocated + waiting");
+            assert_eq!(figures.inactive_split_bytes.current, sum(free), "inactive = free");
+        }
+    }
+
+    /// Calls that must be refused, and change nothing.
+    fn misuse(&self, stream: usize) {
+        let dead = self.blocks.iter().rfind(|it| !it.live).map(|it| it.address);
+        let lives = |address| self.blocks.iter().any(|it| it.live && it.address == address);
+        let Some(address) = dead.filter(|&it| !lives(it)) else { return };
+        let (plugin, name) = (&self.host.plugin, self.streams[stream].name);
+        for refused in [plugin.free(address, 0), plugin.record_stream(address, name)] {
+            assert!(matches!(refused, Err(Error::UnknownAddress { .. })), "{refused:?}");
+        }
     }
 
     /// Nothing has gone wrong on the device so far.

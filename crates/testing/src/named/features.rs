@@ -14,16 +14,12 @@ pub(super) enum Step {
     Wait,
     Complete,
     JudgeDevice,
-    Suspend,
-    Resume,
     Trim,
     TrimTo,
     Learn,
     Mark,
-    /// Pools lend and keep, or are marked as the streams are.
-    VaryOrMark,
+    /// A stream is destroyed, and another one takes its part.
     Replace,
-    VaryOrReplace,
     Limit,
     Reset,
     Begin,
@@ -31,9 +27,7 @@ pub(super) enum Step {
     /// A graph is launched.
     Replay,
     Release,
-    ReplayOrRelease,
     Judge,
-    Misuse,
     /// A coming call of the driver fails.
     Inject,
     MakeObject,
@@ -51,25 +45,17 @@ pub(super) enum Step {
     Nap,
 }
 
-/// A host that asks the engine itself, under settings and with pools of all kinds.
+/// A host of eager work on several streams, with a graph now and then.
 #[rustfmt::skip]
 pub(super) const EAGER: Weights<Step> = Weights(&[
-    (Launch, 18), (Suspend, 1), (Resume, 1), (Allocate, 23), (Free, 16), (Share, 8), (Wait, 5),
-    (Complete, 6), (JudgeDevice, 1), (Trim, 1), (Learn, 1), (TrimTo, 1), (VaryOrMark, 1),
-    (Mark, 1), (VaryOrReplace, 1), (Replace, 1), (Limit, 1), (Reset, 1), (Begin, 2), (End, 2),
-    (ReplayOrRelease, 3), (Judge, 1), (Misuse, 1), (Inject, 3),
+    (Launch, 18), (Allocate, 23), (Free, 16), (Share, 8), (Wait, 5), (Complete, 6),
+    (JudgeDevice, 1), (Trim, 1), (TrimTo, 1), (Learn, 1), (Mark, 1), (Replace, 2), (Limit, 1),
+    (Reset, 1), (Begin, 2), (End, 2), (Replay, 2), (Release, 1), (Judge, 1), (Caching, 1),
+    (MakeObject, 3), (DropObject, 3), (BeginRoute, 2), (EndRoute, 2), (UseOnOom, 3), (Save, 1),
+    (Restore, 1), (Inject, 1), (Nap, 1),
 ]);
 
-/// Such a host that goes back to checkpoints as well.
-#[rustfmt::skip]
-pub(super) const EAGER_WITH_CHECKPOINTS: Weights<Step> = Weights(&[
-    (Launch, 18), (Suspend, 2), (Resume, 2), (Allocate, 21), (Free, 12), (Share, 6), (Wait, 4),
-    (Complete, 6), (Save, 5), (Restore, 10), (Trim, 1), (Learn, 1), (TrimTo, 1), (VaryOrMark, 3),
-    (VaryOrReplace, 2), (Limit, 1), (Begin, 2), (End, 4), (ReplayOrRelease, 3), (Judge, 1),
-    (Inject, 3),
-]);
-
-/// A host that asks the plug-in, and names its pools.
+/// A host that names its pools.
 #[rustfmt::skip]
 pub(super) const NAMED: Weights<Step> = Weights(&[
     (Launch, 18), (Allocate, 22), (Free, 13), (Share, 4), (Wait, 4), (Complete, 4),

@@ -1,43 +1,88 @@
 //! Graphs in named pools.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::super::world::{must, Capture, Fate, World, Writer};
-use super::{Made, Named};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
+use super::world::{must, Capture, Fate, World, Writer};
+use arbitrary::{Result, Unstructured};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
+use regraph_plugin::PoolKey;
+use regraph_sim::SimDriver;
 
 /// Graphs of one program, at most.
 const MOST: usize = 8;
 
-impl World<Named> {
-    pub(super) fn begin_graph(&mut self, pool: usize, row: usize, alone: bool) {
-        let key = self.host.pools[pool].key;
-        let under_way = |graph: &Capture<Made>| graph.fate == Fate::UnderWay;
-        if self.captures.len() == MOST || self.captures.iter().any(under_way) {
-            return;
+/// The number of the capture that a stream is in. The host asks again where a call was made to fail.
+fn capture_on(driver: &SimDriver, stream: StreamHandle) -> Option<u64> {
+    loop {
+        match driver.capture_of(stream) {
+            Ok(CaptureStatus::Active { capture, .. }) => return Some(capture.0),
+            Ok(_) => return None,
+            Err(_) => {}
         }
+    }
+}
+
+impl World {
+    pub(super) fn begin_graph(
+        &mut self,
+        pool: usize,
+        row: usize,
+        u: &mut Unstructured<'_>,
+    ) -> Result<()> {
+        let (alone, told) = (u.arbitrary()?, !self.host.strays || u.ratio(1, 2)?);
+        let modes = [CaptureMode::Relaxed, CaptureMode::Global, CaptureMode::ThreadLocal];
+        // Memory that the driver allocates and frees would ruin others, which the plug-in does not know of.
+        let mode = *u.choose(if told { &modes } else { &modes[..1] })?;
+        let under_way = |graph: &Capture| graph.fate == Fate::UnderWay;
+        if self.captures.len() == MOST || self.captures.iter().any(under_way) {
+            return Ok(());
+        }
+        let (key, name) = (self.host.pools[pool].key, self.streams[row].name);
+        if !told {
+            must(self.driver.begin_capture(name, mode));
+        } else if !self.announce((pool, key), name, (mode, alone)) {
+            return Ok(());
+        }
+        let number = self.captures.len();
+        self.tell(format_args!("graph {number} begins on {row} in {key:?}, {mode:?}, told {told}"));
+        self.figures.share();
+        self.streams[row].capture = Some(number);
+        self.captures.push(Capture {
+            fate: Fate::UnderWay,
+            latest: 0,
+            executable: None,
+            pool: told.then_some((key, pool)),
+            route: self.host.routes.len(),
+        });
+        if told {
+            self.host.pools[pool].others += 1;
+            self.judge_users(pool);
+        }
+        Ok(())
+    }
+
+    /// Begins a capture of which the plug-in is told. False where that fails.
+    fn announce(
+        &mut self,
+        (pool, key): (usize, PoolKey),
+        name: StreamHandle,
+        (mode, alone): (CaptureMode, bool),
+    ) -> bool {
         let reports = self.host.plugin.pools(0).expect("the device is there");
         if !reports.iter().any(|report| report.key == key) {
             self.host.pools[pool] = self.new_pool(key);
         }
-        let name = self.streams[row].name;
-        let (driver, known) = (Arc::clone(&self.driver), Arc::new(AtomicUsize::new(0)));
+        let (driver, known) = (Arc::clone(&self.driver), Arc::new(AtomicU64::new(0)));
         let wanted = Arc::clone(&known);
-        let filter = Arc::new(move |stream| match driver.capture_of(stream) {
-            Ok(CaptureStatus::Active { capture, .. }) => {
-                capture.0 as usize == wanted.load(Ordering::Relaxed)
-            }
-            _ => false,
+        let filter = Arc::new(move |stream| {
+            capture_on(&driver, stream) == Some(wanted.load(Ordering::Relaxed))
         });
         let begun = self.in_its_region(key, || self.host.plugin.begin_pool(0, key, filter));
         let route = begun.expect("the device is there");
-        must(self.driver.begin_capture(name, CaptureMode::Relaxed));
-        let status = must(self.driver.capture_of(name));
-        let CaptureStatus::Active { capture: id, .. } = status else {
-            panic!("the stream captures")
-        };
-        known.store(id.0 as usize, Ordering::Relaxed);
+        must(self.driver.begin_capture(name, mode));
+        let capture = capture_on(&self.driver, name).expect("the stream captures");
+        known.store(capture, Ordering::Relaxed);
         if let Err(error) = self.host.plugin.capture_begun(0, name, route, alone) {
             // Its pool is short of memory: the capture comes to nothing.
             self.excuse(&error);
@@ -45,21 +90,22 @@ impl World<Named> {
             self.host.plugin.end_pool(0, key).expect("the route stands");
             self.host.plugin.release_pool(0, key).expect("the device is there");
             self.judge_users(pool);
-            return;
+            return false;
         }
-        self.host.pools[pool].others += 1;
-        let number = self.captures.len();
-        self.tell(format_args!("graph {number} begins on {row} in {key:?}, alone {alone}"));
-        self.streams[row].capture = Some(number);
-        let detail = Made { key, pool, route: self.host.routes.len() };
-        self.captures.push(Capture { fate: Fate::UnderWay, latest: 0, executable: None, detail });
-        self.judge_users(pool);
+        true
     }
 
     /// Ends the capture of a stream. One that fails comes to nothing.
     pub(super) fn end_graph(&mut self, row: usize, fails: bool) {
         let Some(number) = self.streams[row].capture else { return };
-        let (name, Made { key, pool, .. }) = (self.streams[row].name, self.captures[number].detail);
+        let name = self.streams[row].name;
+        let Some((key, pool)) = self.captures[number].pool else {
+            // The host launches no such graph once what it uses is gone; one that was ruined there is not.
+            drop(self.driver.end_capture(name));
+            self.captures[number].fate = Fate::Gone;
+            self.streams[row].capture = None;
+            return;
+        };
         let fails = fails
             || self.host.plugin.capture_ending(0, name, |_, _| {}).is_err_and(|error| {
                 self.excuse(&error);
@@ -112,8 +158,8 @@ impl World<Named> {
     }
 
     pub(super) fn release_graph(&mut self, number: usize) {
+        let Some((key, pool)) = self.captures[number].pool else { return };
         let Some(executable) = self.captures[number].executable.take() else { return };
-        let Made { key, pool, .. } = self.captures[number].detail;
         self.tell(format_args!("graph {number} goes"));
         self.captures[number].fate = Fate::Gone;
         must(self.driver.destroy_executable(executable));

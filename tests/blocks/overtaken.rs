@@ -1,5 +1,4 @@
-//! A simulated driver whose streams have names that the host chooses, so that a new stream can get
-//! the name of one that is gone, as CUDA's do.
+//! A simulated driver where a capture begins between the engine's question about a stream and the event that it records.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,14 +9,10 @@ use regraph::driver::{
 };
 use regraph_sim::SimDriver;
 
-/// The driver, and what each name stands for now.
-///
-/// A question about a name that stands for nothing panics: on a real driver it would be about a
-/// stream that was destroyed.
+/// The driver.
 #[derive(Debug)]
-pub struct Renamed {
+pub struct Overtaken {
     sim: Arc<SimDriver>,
-    names: Mutex<Vec<(StreamHandle, Option<StreamHandle>)>>,
     /// A stream that is captured on just before the next event is recorded there.
     overtaken: Mutex<Option<StreamHandle>>,
     /// An event that became a part of that capture, and what it is to the simulated driver, whose
@@ -25,33 +20,15 @@ pub struct Renamed {
     captured: Mutex<Option<(EventHandle, EventHandle)>>,
 }
 
-impl Renamed {
-    /// A driver where no stream has a name yet.
+impl Overtaken {
     pub fn new(sim: Arc<SimDriver>) -> Self {
-        let names = Mutex::default();
-        Self { sim, names, overtaken: Mutex::default(), captured: Mutex::default() }
-    }
-
-    /// Lets a name stand for a stream, or for none.
-    pub fn name(&self, name: StreamHandle, stream: Option<StreamHandle>) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.retain(|known| known.0 != name);
-        names.push((name, stream));
+        Self { sim, overtaken: Mutex::default(), captured: Mutex::default() }
     }
 
     /// Begins a capture on a stream between the engine's next question about it and the event that
     /// it records there, as another thread may.
-    pub fn overtake(&self, name: StreamHandle) {
-        let stream = self.stream(name);
+    pub fn overtake(&self, stream: StreamHandle) {
         *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-    }
-
-    fn stream(&self, name: StreamHandle) -> StreamHandle {
-        let found = {
-            let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-            names.iter().find(|known| known.0 == name).and_then(|known| known.1)
-        };
-        found.unwrap_or_else(|| panic!("{name:?} was destroyed, and the engine asks about it"))
     }
 }
 
@@ -63,25 +40,8 @@ macro_rules! forward {
     };
 }
 
-impl Driver for Renamed {
-    fn capture_status(
-        &self,
-        stream: StreamHandle,
-        terminals: &mut Vec<Dependency>,
-    ) -> Result<CaptureStatus> {
-        self.sim.capture_status(self.stream(stream), terminals)
-    }
-
-    fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
-        self.sim.capture_of(self.stream(stream))
-    }
-
-    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        self.sim.is_capturing(self.stream(stream))
-    }
-
+impl Driver for Overtaken {
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
-        let stream = self.stream(stream);
         let mut overtaken = self.overtaken.lock().unwrap_or_else(PoisonError::into_inner);
         if overtaken.take_if(|overtaken| *overtaken == stream).is_some() {
             self.sim.begin_capture(stream, CaptureMode::Relaxed)?;
@@ -100,6 +60,9 @@ impl Driver for Renamed {
     }
 
     forward! {
+        capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
+        capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
+        is_capturing(stream: StreamHandle) -> Result<bool>;
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;

@@ -1,8 +1,7 @@
 //! A region that sleeps and wakes at once: everything that lives is as before.
 
-use super::super::world::{Fate, World};
 use super::pools::Pool;
-use super::Named;
+use super::world::{Fate, World};
 use regraph::driver::Transfer;
 use regraph::engine;
 use regraph::regions::Backup;
@@ -19,7 +18,7 @@ pub(super) fn keep_in_files<D: Transfer>(plugin: &Plugin<D>) {
     plugin.set_region_backup(REGION, Backup::File(std::env::temp_dir().into()));
 }
 
-impl World<Named> {
+impl World {
     /// Runs a call of a thread that is in the region.
     pub(super) fn in_region<R>(&self, call: impl FnOnce() -> R) -> R {
         let entered = self.host.plugin.enter_region(Some(REGION));
@@ -43,8 +42,9 @@ impl World<Named> {
 
     /// All regions go and come again.
     pub(super) fn nap(&mut self) {
-        if !self.host.sleeps || !self.host.opened.is_empty() || self.host.lingers {
-            // Who has memory open keeps it.
+        let open = !self.host.opened.is_empty() || self.host.lingers;
+        if !self.host.sleeps || open || self.captures_untold() {
+            // Who has memory open keeps it; and a capture that the plug-in does not know of is the host's to mind.
             return;
         }
         self.tell(format_args!("a nap"));
@@ -62,16 +62,22 @@ impl World<Named> {
             Err(Error::Engine(engine::Error::Pool {
                 why: engine::PoolRefusal::HasBlocks { .. },
                 ..
-            })) => assert!(pool.has_lent),
+            })) => {
+                self.tell(format_args!("the region keeps awake"));
+                assert!(pool.has_lent);
+            }
             Err(error) => self.excuse(&error),
         }
         for _ in 0..2 {
             match self.host.plugin.wake(None) {
                 Ok(_) => return self.judge_device(),
-                Err(Error::Engine(engine::Error::OutOfMemory(_))) => assert!(self.faulted),
+                Err(Error::Engine(engine::Error::OutOfMemory(_))) => {
+                    assert!(self.faulted || self.host.limit.is_some());
+                }
                 Err(error) => self.excuse(&error),
             }
             self.driver.forget_failures();
+            self.limit(None);
         }
         panic!("nothing fails any more, and the region sleeps on");
     }

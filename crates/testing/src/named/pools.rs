@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 
-use super::super::world::{Stream, World};
-use super::{Named, EAGER};
+use super::world::{Stream, World};
+use super::EAGER_POOL;
 use regraph::driver::Source;
 use regraph::engine;
 use regraph_plugin::{Error, PoolKey};
+
+/// Routes of one thread, at most.
+pub(super) const MOST_ROUTES: usize = 3;
 
 /// A name, and what the host has made of it.
 pub(super) struct Pool {
@@ -18,6 +21,8 @@ pub(super) struct Pool {
     /// Its graphs and routes.
     pub others: usize,
     pub on_oom: bool,
+    /// Whether what is free in it stays with it while it has users.
+    pub keeps: bool,
     /// Whether eager work has ever got something in it.
     pub has_lent: bool,
     pub no_split: bool,
@@ -28,8 +33,8 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(key: PoolKey, sleeps: bool) -> Self {
-        let (on_oom, has_lent, no_split, given) = (false, false, false, false);
-        Self { key, objects: 0, others: 0, on_oom, has_lent, no_split, given, sleeps }
+        let (on_oom, keeps, has_lent, no_split, given) = (false, false, false, false, false);
+        Self { key, objects: 0, others: 0, on_oom, keeps, has_lent, no_split, given, sleeps }
     }
 
     pub(super) fn users(&self) -> usize {
@@ -45,7 +50,7 @@ impl Pool {
     }
 }
 
-impl World<Named> {
+impl World {
     pub(super) fn judge_users(&self, pool: usize) {
         let Pool { key, .. } = self.host.pools[pool];
         let users = self.host.plugin.pool_use_count(0, key).expect("the device is there");
@@ -83,6 +88,7 @@ impl World<Named> {
             self.host.pools[pool] = self.new_pool(key);
         }
         self.host.pools[pool].objects += 1;
+        self.host.pools[pool].keeps |= !existed;
         if whole {
             match self.host.plugin.set_no_split(0, key) {
                 Ok(()) => self.host.pools[pool].no_split = true,
@@ -99,7 +105,8 @@ impl World<Named> {
     }
 
     pub(super) fn drop_object(&mut self, pool: usize) {
-        if self.host.pools[pool].objects == 0 {
+        // It waits for the device.
+        if self.host.pools[pool].objects == 0 || self.captures_untold() {
             return;
         }
         let key = self.host.pools[pool].key;
@@ -114,7 +121,7 @@ impl World<Named> {
 
     pub(super) fn begin_route(&mut self, pool: usize) {
         let key = self.host.pools[pool].key;
-        if self.host.routes.len() == 3 {
+        if self.host.routes.len() == MOST_ROUTES {
             return;
         }
         if !self.exists(key) {
@@ -132,9 +139,7 @@ impl World<Named> {
     pub(super) fn end_route(&mut self) {
         // In the order in which routes of filters began too.
         let inside = |stream: &Stream| {
-            stream
-                .capture
-                .is_some_and(|graph| self.captures[graph].detail.route == self.host.routes.len())
+            stream.capture.is_some_and(|graph| self.captures[graph].route == self.host.routes.len())
         };
         if self.streams.iter().any(inside) {
             return;
@@ -142,7 +147,11 @@ impl World<Named> {
         let Some(pool) = self.host.routes.pop() else { return };
         let key = self.host.pools[pool].key;
         self.tell(format_args!("the route to {key:?} ends"));
-        self.host.plugin.end_pool(0, key).expect("the route stands");
+        if let Err(error) = self.host.plugin.end_pool(0, key) {
+            // A capture that was sent there and of which nothing was told is judged by now, when its stream has gone on.
+            let refused = matches!(error, Error::Engine(engine::Error::SetBack { .. }));
+            assert!(self.host.strays && refused, "{error}");
+        }
         self.host.plugin.release_pool(0, key).expect("the device is there");
         self.host.pools[pool].others -= 1;
         self.judge_users(pool);
@@ -151,11 +160,11 @@ impl World<Named> {
     /// The pool that a request belongs to, of a stream that captures a graph or none, on a thread whose
     /// latest route is to `route`.
     pub(super) fn route_of(&self, graph: Option<usize>, route: Option<PoolKey>) -> PoolKey {
-        let captured = graph.map(|graph| self.captures[graph].detail);
+        let captured = graph.map(|graph| &self.captures[graph]).filter(|it| it.pool.is_some());
         // The later one, where there are both.
         let own =
             route.filter(|_| captured.is_none_or(|graph| self.host.routes.len() > graph.route));
-        own.or(captured.map(|graph| graph.key)).unwrap_or(EAGER)
+        own.or(captured.and_then(|it| it.pool).map(|it| it.0)).unwrap_or(EAGER_POOL)
     }
 
     pub(super) fn use_on_oom(&mut self, pool: usize, on: bool) {
@@ -166,9 +175,14 @@ impl World<Named> {
         self.tell(format_args!("pool {key:?}: on_oom {on}"));
         self.host.plugin.set_use_on_oom(0, key, on).expect("the device is there");
         self.host.pools[pool].on_oom = on;
+        self.host.pools[pool].keeps = true;
     }
 
     pub(super) fn empty_pool(&mut self, pool: usize) {
+        if self.captures_untold() {
+            // It waits for the device.
+            return;
+        }
         let key = self.host.pools[pool].key;
         self.tell(format_args!("pool {key:?} is emptied"));
         if let Err(error) = self.host.plugin.empty_pool(key) {
@@ -177,9 +191,12 @@ impl World<Named> {
     }
 
     pub(super) fn empty_cache(&mut self) {
+        if self.captures_untold() {
+            return;
+        }
         self.tell(format_args!("the cache is emptied"));
         match self.host.plugin.empty_cache() {
-            Ok(()) => self.host.lingers &= self.captures_now(),
+            Ok(()) => self.host.lingers &= self.captures_now() || self.host.strays,
             Err(error) => self.excuse(&error),
         }
     }

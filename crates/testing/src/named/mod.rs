@@ -1,0 +1,495 @@
+//! Random programs of a host that knows memory by its address, names its pools, and asks the plug-in, against a model of
+//! who used each byte and when: eager work on several streams, with captures now and then.
+//!
+//! * [`order`]: the model: streams as sequences of operations, and who used each byte.
+//! * [`world`]: what is known of the device, and what the host does with it; [`features`]: how often.
+//! * [`pools`]: pools by name, their users, and where requests go; [`graphs`]: what is captured there;
+//!   [`checkpoints`]: going back.
+//! * [`shared`]: blocks that are opened by their handles; [`sleep`]: a region that sleeps and wakes.
+//! * [`figures`]: what the engine's figures must say, to the byte.
+//!
+//! Calls of the driver may be made to fail: each call of the plug-in must then end in success or in a clean error, with
+//! its promises kept.
+
+mod checkpoints;
+mod features;
+mod figures;
+mod graphs;
+mod order;
+mod pools;
+mod shared;
+mod sleep;
+mod world;
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+
+use crate::given::Given;
+use crate::weights::Weights;
+use features::{Step, EAGER, NAMED, NAMED_WITH_UPKEEP};
+use pools::Pool;
+use regraph::driver::{ErrorKind, MemorySupport};
+use regraph::engine::{self, Checkpoint, CheckpointRefusal, Config, Engine, Flaw, Statistics};
+use regraph::settings::{Rounding, Settings};
+use regraph_plugin::{Error, OpenedId, Plugin, PoolKey, Restored, Watched};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use world::{Block, Fate, Stream, World, Writer, MIB};
+
+/// The name of eager work's own pool.
+const EAGER_POOL: PoolKey = (0, 0);
+
+/// What calls fail with that were made to.
+const INJECTED: &str = "as asked for";
+
+/// Calls after whose failure the device holds more than the engine.
+const GIVING_BACK: [Call; 5] =
+    [Call::Release, Call::Unmap, Call::Unreserve, Call::Free, Call::CloseAllocation];
+
+/// Calls after whose failure a pool may be short of memory for good, as this host resumes none.
+const MAPPING: [Call; 2] = [Call::Map, Call::SetAccess];
+
+/// Runs the program of a host of eager work that the bytes spell and checks everything that it shows.
+///
+/// # Panics
+/// Where the plug-in or the engine is wrong.
+pub fn eager(data: &[u8]) {
+    run_twice(data, EAGER);
+}
+
+/// Runs such a program on an engine without one of its safety rules; whether the model noticed.
+///
+/// # Panics
+/// Where the plug-in or the engine is wrong in other ways.
+pub fn flawed_eager(data: &[u8], flaw: Flaw) -> bool {
+    run(data, EAGER, Some(flaw)).caught
+}
+
+/// Runs the program of a host of named pools that the bytes spell and checks everything that it shows.
+///
+/// # Panics
+/// Where the plug-in or the engine is wrong.
+pub fn named(data: &[u8]) {
+    run_twice(data, NAMED);
+}
+
+/// Runs the program of such a host that looks after the engine behind the plug-in as well.
+///
+/// # Panics
+/// Where the plug-in or the engine is wrong.
+pub fn named_with_upkeep(data: &[u8]) {
+    run_twice(data, NAMED_WITH_UPKEEP);
+}
+
+fn run_twice(data: &[u8], steps: Weights<Step>) {
+    let first = run(data, steps, None);
+    // Every program twice would cost as much as twice the programs.
+    if data.first().is_some_and(|byte| byte.is_multiple_of(4)) {
+        let second = run(data, steps, None);
+        assert_eq!(first.addresses(), second.addresses(), "the same program got other addresses");
+    }
+}
+
+/// Takes steps until the bytes end, at most so many.
+fn run(data: &[u8], steps: Weights<Step>, flaw: Option<Flaw>) -> World {
+    const LONGEST: u64 = 450;
+    let mut bytes = Unstructured::new(data);
+    let mut world = World::named(&mut bytes, steps, flaw);
+    // The bytes never run dry with an error: what is missing reads as zero.
+    while !bytes.is_empty() && world.now < LONGEST && !world.caught {
+        world.step(&mut bytes).expect("missing bytes read as zeroes");
+        if flaw.is_none() {
+            world.host.plugin.engines().for_each(crate::judge_tables);
+        }
+    }
+    if !world.caught {
+        world.finish();
+    }
+    world
+}
+
+/// The model's number of a pool: its place among those with names, and one behind them for eager work's own.
+fn number(key: PoolKey) -> usize {
+    key.1.checked_sub(1).map_or(3, |number| number as usize)
+}
+
+/// The host.
+struct Host {
+    plugin: Plugin<Arc<SimDriver>>,
+    pools: Vec<Pool>,
+    /// Pools that the thread's requests are sent to, the latest last.
+    routes: Vec<usize>,
+    /// Whether blocks of eager work are cached now, and whether some were not.
+    caches: bool,
+    uncached: bool,
+    settings: Settings,
+    /// What the device has, and the most that is to be held of it, in bytes.
+    total: u64,
+    limit: Option<u64>,
+    /// Whether there is a region.
+    sleeps: bool,
+    opened: Vec<Opened>,
+    /// Whether memory may be mapped still that was closed while something captured.
+    lingers: bool,
+    /// Whether a call was made to fail that gives memory back.
+    lossy: bool,
+    /// Whether it may have failed to learn whether a stream captures: what is freed there then is a graph's for good.
+    unasked: bool,
+    /// Whether the plug-in is not told of some captures, whose end it does not know of. It waits for the device where
+    /// memory is short, which would ruin them: here it never is.
+    strays: bool,
+}
+
+impl Host {
+    fn engine(&self) -> &Engine<Watched<Arc<SimDriver>>> {
+        self.plugin.engine(0).expect("the device is there")
+    }
+
+    /// Where the blocks of a pool lie that a checkpoint of it has now.
+    fn live_in(&self, pool: usize) -> Vec<u64> {
+        self.plugin.live_in_pool(0, self.pools[pool].key).unwrap_or_default()
+    }
+}
+
+/// Memory that was opened, and the block behind it.
+struct Opened {
+    id: OpenedId,
+    address: u64,
+    block: usize,
+}
+
+/// What a program asks for.
+fn size(u: &mut Unstructured<'_>) -> Result<u64> {
+    Ok(match u.int_in_range(0..=9u8)? {
+        0 => u.int_in_range(1..=2048)?,
+        1 | 2 => 512 * u.int_in_range(1..=8)?,
+        3 => u.int_in_range(1..=MIB + 1)?,
+        4..=6 => 2 * MIB * u.int_in_range(1..=3)?,
+        7 | 8 => MIB * u.int_in_range(1..=12)?,
+        _ => u.int_in_range(1..=30 * MIB)?,
+    })
+}
+
+/// Settings of all kinds.
+fn settings(mut next: impl FnMut() -> u8, total: u64) -> Settings {
+    let mut settings = Settings::default()
+        .expandable_segments(!next().is_multiple_of(3))
+        .exportable(next().is_multiple_of(2))
+        .max_split_bytes(next().is_multiple_of(4).then_some(20 * MIB))
+        .max_non_split_rounding_bytes(u64::from(next() % 3) * 2 * MIB);
+    let strict = next();
+    if strict.is_multiple_of(3) {
+        settings.memory_limit_bytes = Some(total / 2 + u64::from(strict) * MIB / 8);
+        let threshold = 0.2 + f64::from(next()) / 400.0;
+        settings.garbage_collection_threshold = strict.is_multiple_of(2).then_some(threshold);
+    }
+    let divisions = next();
+    if divisions.is_multiple_of(3) {
+        let rounding = Rounding::uniform(1 << (divisions / 3 % 4));
+        settings.rounding = rounding.expect("a power of two");
+    }
+    settings.history = if next().is_multiple_of(4) { 64 } else { 0 };
+    settings
+}
+
+impl World {
+    fn named(u: &mut Unstructured<'_>, steps: Weights<Step>, flaw: Option<Flaw>) -> Self {
+        let mut next = || u.arbitrary::<u8>().unwrap_or_default();
+        let device = next();
+        let support = match device % 4 {
+            0 => MemorySupport::Allocated,
+            1 => MemorySupport::Mapped { granularity: 512 << 10 },
+            _ => MemorySupport::Mapped { granularity: 2 << 20 },
+        };
+        let total = match device / 4 % 4 {
+            0 => 8 << 30,
+            tight => u64::from(tight) * 32 * MIB,
+        };
+        let (shape, backup) = (next(), next());
+        let settings = settings(next, total);
+        let roomy = total > 1 << 30 && settings.memory_limit_bytes.is_none();
+        let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total, support }));
+        driver.give_streams_again();
+        let config = Config::default().settings(settings.clone()).flaw(flaw).report_leaks(false);
+        let connected = Arc::clone(&driver);
+        let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&connected)));
+        if backup.is_multiple_of(2) {
+            sleep::keep_in_files(&plugin);
+        }
+        let host = Host {
+            plugin,
+            pools: (1..=3).map(|number| Pool::new((0, number), false)).collect(),
+            routes: Vec::new(),
+            caches: true,
+            uncached: false,
+            total,
+            limit: settings.memory_limit_bytes,
+            settings,
+            sleeps: (shape / 5).is_multiple_of(2),
+            opened: Vec::new(),
+            lingers: false,
+            lossy: false,
+            unasked: false,
+            strays: (shape / 10).is_multiple_of(2) && roomy,
+        };
+        let given = Arc::new(Given::new(Arc::clone(&driver)));
+        let mut world = Self::new(host, driver, given, steps);
+        world.flawed = flaw.is_some();
+        for _ in 0..2 + usize::from(shape) % 4 {
+            world.create_stream();
+        }
+        world.tell(format_args!("{} on {total} bytes, {support:?}", world.host.settings));
+        world
+    }
+
+    /// Where all blocks lay, in the order of their allocation.
+    fn addresses(&self) -> Vec<u64> {
+        self.blocks.iter().map(|it| it.address).collect()
+    }
+
+    fn checkpoint(&self, pool: usize) -> Option<Checkpoint> {
+        match self.host.plugin.checkpoint(0, self.host.pools[pool].key) {
+            Ok(checkpoint) => return Some(checkpoint),
+            Err(Error::UnknownPool { .. }) => {}
+            Err(Error::Engine(engine::Error::Checkpoint {
+                why: CheckpointRefusal::Captures { .. },
+                ..
+            })) => {
+                // A route that began later has the capture use another pool than its own.
+                assert!(self.captures_now(), "nothing captures into the pool");
+            }
+            Err(error) => self.excuse(&error),
+        }
+        None
+    }
+
+    fn go_back(&self, pool: usize, checkpoint: &Checkpoint) -> Option<Restored> {
+        match self.host.plugin.restore(0, self.host.pools[pool].key, checkpoint) {
+            Ok(restored) => return Some(restored),
+            Err(
+                Error::UnknownPool { .. }
+                | Error::Engine(engine::Error::Checkpoint {
+                    why: CheckpointRefusal::Gone { .. } | CheckpointRefusal::OtherPool { .. },
+                    ..
+                }),
+            ) => {}
+            Err(error) => self.excuse(&error),
+        }
+        None
+    }
+
+    /// Asks for a block, perhaps of a pool that no other request is sent to.
+    fn allocate(&mut self, u: &mut Unstructured<'_>, row: usize) -> Result<()> {
+        let elsewhere = u.ratio(1, 8)?;
+        let aside = u.ratio(1, 8)? && self.host.routes.len() < pools::MOST_ROUTES;
+        if aside {
+            self.begin_route(u.choose_index(self.host.pools.len())?);
+        }
+        self.ask(u, row, elsewhere)?;
+        if aside {
+            self.end_route();
+        }
+        Ok(())
+    }
+
+    /// Asks for a block, perhaps on another thread or in the region.
+    fn ask(&mut self, u: &mut Unstructured<'_>, row: usize, elsewhere: bool) -> Result<()> {
+        let requested = size(u)?;
+        let in_region = self.host.sleeps && !elsewhere && u.ratio(1, 6)?;
+        let stream = self.streams[row];
+        let Stream { name, capture: graph, .. } = stream;
+        let ask = || match in_region {
+            true => self.in_region(|| self.host.plugin.allocate(requested, 0, name)),
+            false => self.host.plugin.allocate(requested, 0, name),
+        };
+        let given = if elsewhere {
+            std::thread::scope(|scope| scope.spawn(ask).join().expect("no thread panics"))
+        } else {
+            ask()
+        };
+        let address = match given {
+            Ok(address) => address,
+            Err(error) if error.out_of_memory().is_some() => {
+                assert!(!self.must_fit(requested), "nothing is in use, and {error}");
+                return Ok(());
+            }
+            Err(error) => {
+                self.excuse(&error);
+                return Ok(());
+            }
+        };
+        let report = self.host.plugin.live_block(address).expect("the block is live");
+        self.tell(format_args!(
+            "block {} on {row}: {address:#x}+{:#x}, {:?}, graph {graph:?}, elsewhere {elsewhere}",
+            self.blocks.len(),
+            report.bytes,
+            report.key
+        ));
+        assert_eq!((report.requested, report.stream), (requested, name));
+        assert!(report.bytes >= requested && address.is_multiple_of(512));
+        let route = self
+            .host
+            .routes
+            .last()
+            .filter(|_| !elsewhere && !in_region)
+            .map(|&pool| self.host.pools[pool].key);
+        let asked = self.route_of(graph, route);
+        let lends = |key| self.host.pools.iter().any(|pool| pool.key == key && pool.lends());
+        let borrowed = asked == EAGER_POOL && self.host.caches && !in_region && lends(report.key);
+        assert!(report.key == asked || borrowed, "{asked:?} was asked, {:?} gave", report.key);
+        for pool in self.host.pools.iter_mut().filter(|pool| borrowed && pool.key == report.key) {
+            pool.has_lent = true;
+        }
+        let around = self.host.plugin.surroundings_of(address).expect("the block is live");
+        let whole = |key| self.host.pools.iter().any(|pool| pool.key == key && pool.no_split);
+        let sole = around == (address, report.bytes);
+        assert!(!whole(report.key) || sole, "a whole block was split");
+        let apart = in_region || graph.is_some() || report.key != EAGER_POOL;
+        let rounded = match self.host.caches || apart {
+            true => self.host.settings.rounding.round(requested),
+            false => requested.next_multiple_of(512),
+        };
+        // Or, where large ranges are not split, a little larger; where none is, all of its segment.
+        let slack = self.host.settings.max_non_split_rounding_bytes;
+        let unsplit = self.host.settings.max_split_bytes.is_some_and(|most| rounded >= most);
+        let most = if unsplit { rounded + slack } else { rounded };
+        let right = whole(report.key) || (rounded..=most).contains(&report.bytes);
+        assert!(right, "{} given for {rounded}", report.bytes);
+        if !self.judge_place(number(report.key), (address, address + report.bytes), stream) {
+            self.caught = true;
+        }
+        self.enter(Block {
+            pool: number(report.key),
+            address,
+            bytes: report.bytes,
+            requested,
+            users: vec![stream.row],
+            home: graph,
+            born: self.now,
+            restored: false,
+            counts: self.order.counts(),
+            live: true,
+            large: rounded > MIB,
+            tag: self.blocks.len() as u64 + 1,
+            writer: Writer::NotWritten,
+        });
+        Ok(())
+    }
+
+    /// Whether nothing is in use that could stand in the way of so many bytes.
+    fn must_fit(&self, bytes: u64) -> bool {
+        let idle = self.live().is_empty()
+            && self.host.opened.is_empty()
+            && !self.host.lingers
+            && !self.faulted
+            && !self.host.strays
+            && self.host.pools.iter().all(|it| it.users() == 0)
+            && self.captures.iter().all(|it| it.fate == Fate::Gone);
+        let limits = [self.host.limit, Some(self.host.total)];
+        let least = self.host.settings.rounding.round(bytes).next_multiple_of(2 * MIB);
+        idle && limits.into_iter().flatten().all(|limit| least <= limit)
+    }
+
+    /// Makes a coming call of the driver fail, or has a source give an address that no block can have.
+    fn inject(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let n = u64::from(u.arbitrary::<u8>()? % 12);
+        let kind = match u.ratio(1, 3)? && !self.host.strays {
+            true => ErrorKind::OutOfMemory,
+            false => ErrorKind::Other(INJECTED.to_owned()),
+        };
+        if u.ratio(1, 8)? {
+            self.faulted = true;
+            self.given.misplace();
+            return Ok(());
+        }
+        let call = *u.choose(Call::ALL)?;
+        if MAPPING.contains(&call) {
+            return Ok(());
+        }
+        self.tell(format_args!("call {n} of {call:?} will fail: {kind:?}"));
+        self.faulted = true;
+        self.host.unasked |= call == Call::CaptureStatus;
+        self.host.lossy |= GIVING_BACK.contains(&call);
+        self.driver.fail_nth(call, n, kind);
+        Ok(())
+    }
+
+    /// An error of the plug-in's that is due to a call that was made to fail, and to nothing else.
+    fn excuse(&self, error: &Error) {
+        let failed = match error {
+            Error::Driver(error) | Error::Engine(engine::Error::Driver(error)) => {
+                let misplaced = error.to_string().contains("is not an address that blocks");
+                let injected = error.kind == ErrorKind::Other(INJECTED.to_owned());
+                error.is_out_of_memory() || injected || misplaced
+            }
+            // A capture that nothing was told of may be ruined by a wait for the device.
+            Error::Engine(engine::Error::CaptureInvalidated { .. }) if self.host.strays => return,
+            _ => true,
+        };
+        assert!(self.flawed || self.faulted && failed, "an error without a cause: {error}");
+    }
+
+    /// The figures of every pool, and of all of them, are right to the byte.
+    fn judge_figures(&self) {
+        let reports = self.host.plugin.pools(0).expect("the device is there");
+        for key in self.host.pools.iter().map(|pool| pool.key).chain([EAGER_POOL]) {
+            let reported = reports.iter().filter(|report| report.key == key);
+            let reported: u64 = reported.map(|report| report.allocated).sum();
+            let live = self.blocks.iter().filter(|block| block.live && block.pool == number(key));
+            assert_eq!(reported, live.map(|block| block.bytes).sum::<u64>(), "pool {key:?}");
+        }
+        let held: u64 = reports.iter().map(|report| report.reserved).sum();
+        let used = self.driver.used_bytes();
+        match self.host.opened.is_empty() && !self.host.lingers && !self.host.lossy {
+            true => assert_eq!(held, used, "held = in use on the device"),
+            // What is mapped a second time stays with the device when it is given back.
+            false => assert!(held <= used, "{held} held, {used} in use"),
+        }
+        let engine = self.host.engine();
+        let all = engine.statistics().expect("the engine is sound");
+        let pools = engine.pools().expect("the engine is sound").into_iter();
+        let pools = pools.map(|it| engine.statistics_of(it.id).expect("the pool exists"));
+        self.figures.judge(&all, &pools.collect::<Vec<Statistics>>());
+    }
+
+    /// Ends everything, frees everything and looks for what is missing.
+    fn finish(&mut self) {
+        self.driver.forget_failures();
+        if !self.flawed {
+            crate::judge_snapshot(self.host.engine());
+        }
+        for stream in 0..self.streams.len() {
+            self.end_graph(stream, false);
+        }
+        while !self.host.routes.is_empty() {
+            self.end_route();
+        }
+        for graph in 0..self.captures.len() {
+            self.replay(graph, 0);
+        }
+        for block in self.live() {
+            self.free(block, None);
+        }
+        for graph in 0..self.captures.len() {
+            self.release_graph(graph);
+        }
+        while !self.host.opened.is_empty() {
+            self.close(0);
+        }
+        for pool in 0..self.host.pools.len() {
+            while self.host.pools[pool].objects > 0 {
+                self.drop_object(pool);
+            }
+        }
+        self.judge_device();
+        if self.caught {
+            return;
+        }
+        self.judge_figures();
+        self.host.plugin.empty_cache().expect("nothing fails any more");
+        if !self.host.lossy && !self.host.unasked && !self.host.strays {
+            assert_eq!(self.driver.used_bytes(), 0, "device memory was lost");
+            self.given.judge_balance();
+        }
+    }
+}
