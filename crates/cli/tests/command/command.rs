@@ -299,17 +299,17 @@ fn an_unread_output_is_no_panic() {
     assert!(output.stderr.is_empty(), "{}", stderr(&output));
 }
 
-/// The pipeline's layout is found in the usual time only with more memory.
+/// The layout of the mixture's training step is found in the usual time only with more memory.
 #[test]
 fn a_layout_may_be_searched_for_longer() {
     let planned = |times: &str| {
-        let file = trace("pipeline_s5");
+        let file = trace("moe_train_s6");
         let output = replay_sim(&[&file, "--json", "--plan", "learned", "--plan-search", times]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
         row["reserved_bytes"].as_u64().unwrap()
     };
-    assert!(planned("6") < planned("1"));
+    assert!(planned("2") < planned("1"));
     let none = replay_sim(&[&trace("pipeline_s5"), "--plan-search", "0"]);
     assert_eq!(none.status.code(), Some(2));
 }

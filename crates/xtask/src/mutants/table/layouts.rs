@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "heard-weights",
         rule: "What mostly stays in use is no run.",
         file: "crates/plan/src/layout/period.rs",
-        edits: &[("2 * freed > sizes", "u64::MAX > sizes")],
+        edits: &[("2 * freed > self.sizes", "u64::MAX > self.sizes")],
         test: "plans::heard::what_mostly_stays_in_use_is_no_run",
     },
     Mutant {
