@@ -64,7 +64,9 @@ def eager_work_borrows(folder):
         _is_right(*graphs[1])
         streams[1].synchronize()
         assert int(wrong) == 0
-    assert torch.cuda.memory_reserved() <= before + 24 * MIB
+    # Masks of up to 2 MiB, four at a time on each stream, twice where a stream is not done with the first ones.
+    # What was lent would take up to 64 MiB.
+    assert torch.cuda.memory_reserved() <= before + 32 * MIB
 
 
 def inputs_and_outputs_are_not_lent(folder):
