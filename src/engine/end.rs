@@ -678,8 +678,10 @@ impl<D: Driver> Engine<D> {
                 Ok(()) => locked.state.adopt_lent(report.graph, end),
                 Err(_) => locked.release_graph(report.graph)?,
             }
-            verdict.map(|()| *report)
+            verdict
         })
+        // The record, which may be large, is dropped without the lock.
+        .map(|()| *report)
     }
 
     /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host that captures

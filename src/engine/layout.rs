@@ -723,11 +723,7 @@ impl<D: Driver> Engine<D> {
 
     /// A lesson from a run outside captures. What its streams knew of each other is guessed from their blocks; `None`
     /// where these do not show it.
-    fn lesson_of(
-        &self,
-        run: &Requests,
-        from: impl FnOnce(Outline) -> LearnedFrom,
-    ) -> Option<Arc<Lesson>> {
+    fn lesson_of(&self, run: &Requests, from: fn(Outline) -> LearnedFrom) -> Option<Arc<Lesson>> {
         let outline = run.shows_waits().then(|| run.outline(self.config.settings.reuse))?;
         Some(Lesson::new(outline.pattern(), from(outline)))
     }

@@ -595,8 +595,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(true)
     }
 
-    /// Gives the memory of a shut pool back to the driver, as far as `contents` and `left` let it; says whether
-    /// all has gone.
+    /// Gives a shut pool's memory back to the driver, as far as `contents` and `left` let it; says whether all has gone.
     fn give_away(
         &mut self,
         pool: PoolId,

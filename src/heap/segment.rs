@@ -486,8 +486,8 @@ impl HeapSegment {
         self.pieces.values().any(|piece| piece.stays)
     }
 
-    /// Gives the memory of every piece back, from the lowest until the driver refuses, `keeper` has it wait or none is `left`;
-    /// enters what went into `gone`. Returns whether all has gone.
+    /// Gives the memory of every piece back, from the lowest until the driver refuses, `keeper` has it wait or none is
+    /// `left`; enters what went into `gone`. Returns whether all has gone.
     pub(super) fn suspend(
         &mut self,
         driver: &impl Driver,

@@ -134,8 +134,8 @@ impl Pieces {
     }
 }
 
-/// Keeps what pieces of memory hold while they are away. A piece is an address and a size in bytes. It is asked and told
-/// with the engine's lock held, and so waits for nothing.
+/// Keeps what pieces of memory hold while they are away. A piece is an address and a size in bytes. It is asked and
+/// told with the engine's lock held, and so waits for nothing.
 pub(crate) trait Keeper {
     /// Whether all that the piece holds and that is to be kept has been read: it is unmapped then. Where not, the call
     /// ends, and another call goes on.
@@ -164,8 +164,8 @@ impl Heap {
     }
 
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses, as far as `keeper` and
-    /// `left` let it. No block of it may be in use. Returns whether all has gone. After an error of the driver's what had gone is
-    /// gone, and the heap is suspended if that was anything that was mapped; calling again goes on.
+    /// `left` let it. No block of it may be in use. Returns whether all has gone. After an error of the driver's what
+    /// had gone is gone, and the heap is suspended if that was anything that was mapped; calling again goes on.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,
@@ -195,8 +195,8 @@ impl Heap {
         self.segments.iter().flatten().flat_map(HeapSegment::open_pieces).count()
     }
 
-    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `left` lets
-    /// it; neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
+    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses, as far as `left` lets it;
+    /// neighbours may come as one piece. Returns whether all has come. After an error of the driver's what had come is
     /// here; calling again goes on.
     pub(crate) fn resume(
         &mut self,

@@ -98,7 +98,7 @@ impl OtherProcesses {
 
     #[cfg(not(all(feature = "processes", target_os = "linux")))]
     pub(crate) fn offer(&self, _: &[SharedPiece]) -> Result<SentPieces, Error> {
-        let why = "memory that is mapped is shared on Linux with regraph's feature `processes`; set caching:False".to_owned();
+        let why = "mapped memory is shared on Linux, with regraph's feature `processes`; set caching:False".to_owned();
         Err(Error::Sharing { call: "share", why: SharingRefusal::NotOffered { why } })
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated driver where a capture begins between the engine's question about a stream and the event that it records.
+//! A simulated driver where a capture begins between the engine's question about a stream and the event it records.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

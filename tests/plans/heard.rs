@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::learned::{blocks, capture, learning, leave};
+use super::learned::{self, blocks, capture, learning, leave};
 use super::twice::{device, followed, perform, program, Step, SUPPORTS};
+use crate::common::Draw;
 use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::StreamHandle;
 use regraph::engine::{CaptureReport, Config, PoolConfig};
@@ -226,9 +227,7 @@ fn requests_of_streams_are_heard_in_the_order_of_the_calls() {
         steps.extend((1..4).contains(&block).then(|| Step::Use(block - 1, stream)));
         steps.extend((block >= 4).then(|| Step::Free(block - 4)));
     }
-    bench.engine.plans().learn().unwrap();
-    warm_up(&bench, &streams, &steps, 1);
-    assert_eq!(bench.engine.plans().learned().unwrap(), blocks(&steps));
+    assert_eq!(learned::warm_up(&bench, &streams, &steps), blocks(&steps));
     let report = capture(&bench, &streams, &steps);
     let layout = followed(&report);
     assert!(layout.is_whole(), "{layout}");
@@ -433,13 +432,10 @@ fn many_runs_in_a_row_are_one() {
     for seed in 0..6 {
         let run = closed(program(seed, 1 + seed % 3, 1_600, false));
         assert!((301..600).contains(&blocks(&run)), "{} blocks", blocks(&run));
-        let first = first_of(&run);
-        let mut heard = Heard::default();
-        for times in 1..=11 {
+        let (first, mut heard) = (first_of(&run), Heard::default());
+        hear(&mut heard, &run, 1);
+        for times in 2..=11 {
             hear(&mut heard, &run, times);
-            if times < 2 {
-                continue;
-            }
             let found = heard.last_run(first.0, first.1).unwrap();
             assert_eq!(found.blocks(), blocks(&run), "seed {seed}, {times} runs");
             // What PyTorch asks for before a capture belongs to none.
@@ -451,6 +447,24 @@ fn many_runs_in_a_row_are_one() {
                 "seed {seed}, {times} runs"
             );
         }
+    }
+}
+
+#[test]
+fn any_requests_are_searched_for_a_run() {
+    for seed in 0..20_000 {
+        let (mut draw, mut heard, mut steps) = (Draw(seed), Heard::default(), Vec::new());
+        for _ in 0..2 + draw.below(12) {
+            let part: Vec<u64> = (0..=draw.below(10)).map(|_| 512 * (1 + draw.below(2))).collect();
+            for &bytes in part.iter().cycle().take(part.len() * (1 + draw.below(4) as usize)) {
+                let block = steps.len();
+                steps.push(Step::Allocate(block, bytes, 0));
+                steps.extend((draw.below(9) < seed % 10).then_some(Step::Free(block)));
+            }
+        }
+        hear(&mut heard, &steps, 0);
+        let first = heard.last_run(512, stream(0)).map(|run| run.sizes().next());
+        assert!(first.is_none_or(|first| first == Some(512)), "seed {seed}");
     }
 }
 
@@ -621,16 +635,13 @@ fn captures_follow_runs_on_several_streams_whose_blocks_show_that_they_wait() {
         // Of a run that the host marks too.
         let bench = bench_on(device(SUPPORTS[0]), unlearning());
         let streams: [StreamHandle; 2] = bench.streams();
-        bench.engine.plans().learn().unwrap();
-        warm_up(&bench, &streams, &steps, 1);
-        assert_eq!(bench.engine.plans().learned().unwrap(), blocks(&steps));
+        assert_eq!(learned::warm_up(&bench, &streams, &steps), blocks(&steps));
         let marked = capture(&bench, &streams, &steps);
         if turns == 1 || shown.is_some_and(|turn| turn < 2) {
             assert!(with.0 < without.0, "{} bytes, {} without", with.0, without.0);
             assert!(followed(&with.1).is_whole() && followed(&marked).is_whole());
         } else {
-            assert_eq!((with.0, with.1.layout), (without.0, None));
-            assert_eq!(marked.layout, None);
+            assert_eq!((with.0, with.1.layout, &marked.layout), (without.0, None, &None));
         }
         leave(&bench, [marked]);
     }

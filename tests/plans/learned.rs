@@ -23,7 +23,7 @@ pub(super) fn learning() -> Config {
 }
 
 /// Asks for what the steps do outside captures, from a pool of their own.
-fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> usize {
+pub(super) fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> usize {
     let Bench { driver, engine, .. } = bench;
     let own = engine.create_pool(PoolConfig::default());
     engine.plans().learn().unwrap();

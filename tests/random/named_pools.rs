@@ -1,6 +1,6 @@
-//! Random programs of a host of the plug-in's, against the model of `crates/testing/src/named`: of eager work on several
-//! streams, of named pools, and of a host that looks after the engine behind the plug-in as well: it trims, marks, learns
-//! and looks for leaks.
+//! Random programs of a host of the plug-in's, against the model of `crates/testing/src/named`: of eager work on
+//! several streams, of named pools, and of a host that looks after the engine behind the plug-in as well: it trims,
+//! marks, learns and looks for leaks.
 
 use proptest::prelude::*;
 

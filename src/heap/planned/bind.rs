@@ -287,8 +287,8 @@ impl PlannedHeap {
         open.for_each(|it| keeper.came(it.address, it.bytes));
     }
 
-    /// Gives the memory of all pieces back, as far as `keeper` and `left` let it. Returns whether all has gone. After an error of
-    /// the driver's the heap is suspended if anything that the device could use was unmapped.
+    /// Gives the memory of all pieces back, as far as `keeper` and `left` let it. Returns whether all has gone. After
+    /// an error of the driver's the heap is suspended if anything that the device could use was unmapped.
     pub(crate) fn suspend(
         &mut self,
         driver: &impl Driver,

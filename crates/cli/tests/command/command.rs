@@ -238,7 +238,6 @@ fn real_traces_keep_their_tags_under_every_policy() {
 }
 
 #[test]
-
 fn placements_are_a_line_a_block() {
     let path = scratch("placements.jsonl", "");
     let output = replay_sim(&[&trace("pipeline_s5"), "--placements", path.to_str().unwrap()]);
@@ -285,7 +284,6 @@ fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_captured_again() {
 }
 
 #[test]
-
 fn an_unread_output_is_no_panic() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_regraph"))
         .args(["replay", &trace("decoder_s1"), "--driver", "sim"])

@@ -12,8 +12,8 @@ const STEPS: u64 = 100_000_000;
 const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
 /// The most placed blocks that are looked at for each pair of blocks, so that a small capture is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
-/// The most placed blocks that one search looks at, however long the host has it searched: about five seconds' worth, and
-/// a layout takes two searches at most.
+/// The most placed blocks that one search looks at, however long the host has it searched: about five seconds' worth,
+/// and a layout takes two searches at most.
 const MOST_STEPS: u64 = 2_000_000_000;
 /// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
 /// waits for it.
@@ -117,8 +117,8 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> 
     offsets
 }
 
-/// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first. The
-/// ones that are the best most often come first: a short search may not come to the others.
+/// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first.
+/// The ones that are the best most often come first: a short search may not come to the others.
 fn orders<'a>(
     blocks: &'a Order<'_>,
     conflicts: &Conflicts,

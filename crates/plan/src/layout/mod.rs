@@ -81,9 +81,9 @@ impl Layout {
         Self::searched(lifetimes, frees, reuse, (None, 1))
     }
 
-    /// Lays the blocks of a capture out as [`Layout::new`] does, searching `times` as long where the least is not found at
-    /// once. For memory that is mapped in pages of a `unit` in bytes it has [`Layout::pages`], unless there are more than
-    /// some thousand blocks, and is searched for longer where the pages need more than the least.
+    /// Lays the blocks of a capture out as [`Layout::new`] does, searching `times` as long where the least is not found
+    /// at once. For memory that is mapped in pages of a `unit` in bytes it has [`Layout::pages`], unless there are more
+    /// than some thousand blocks, and is searched for longer where the pages need more than the least.
     ///
     /// # Panics
     /// Panics unless `frees` has an entry for each block, and if `unit` is 0.

@@ -9,9 +9,9 @@
 //!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
 //!   run a layer passes its result on to the next.
 //!
-//! The first is taken, unless it comes twice within the second: then it may be a layer of the work, and the second may be
-//! several runs. Where that is the first again and again, it is cut to a few hundred blocks, or to one of these. Requests
-//! of which half the bytes or more stay in use are a model's weights, and no run.
+//! The first is taken, unless it comes twice within the second: then it may be a layer of the work, or the second may
+//! be several runs. Where the second is the first again and again, it is cut to a few hundred blocks, or to one of
+//! these parts. Requests of which half the bytes or more stay in use are a model's weights, and no run.
 //!
 //! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
 //! tried.
@@ -46,10 +46,8 @@ impl Requests {
     /// has ever asked for so many. Costs a look at each block, and some milliseconds at most where runs differ.
     pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
         let begins = |on: Option<usize>| -> Vec<usize> {
-            let begins =
-                |block: &Asked| block.bytes == bytes && on.is_none_or(|on| on == block.stream);
-            let blocks = self.asked().iter().enumerate();
-            blocks.filter(|(_, block)| begins(block)).map(|(number, _)| number).collect()
+            let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
+            all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
         };
         let mut starts = begins(stream);
         if starts.is_empty() {
@@ -65,8 +63,7 @@ impl Requests {
             (Some(twice), Some(alike)) if 2 * twice.len() <= alike.len() => self.cut(alike, twice),
             (twice, alike) => twice.or(alike)?,
         };
-        let blocks = self.blocks_in(&run);
-        let fits = (2..=MOST_BLOCKS).contains(&blocks);
+        let fits = (2..=MOST_BLOCKS).contains(&self.blocks_in(&run));
         Some(run).filter(|_| fits).map(|run| self.part(run)).filter(Self::frees_most)
     }
 
@@ -78,12 +75,14 @@ impl Requests {
         let (mut best, mut least) = (None, (true, usize::MAX));
         for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
             let run = &asked[start..];
+            let first = &run[..EQUAL_FIRST];
+            let begins = |it: &[Asked]| it.iter().zip(first).all(|(it, first)| it.is_like(first));
             // The run before may have asked for more, which stayed in use.
             let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
             let all = starts[from..].iter().take_while(|&&it| it + fewest <= start);
-            let mut all = all.filter(|&&it| same(&asked[it..], &run[..EQUAL_FIRST])).peekable();
+            let mut all = all.filter(|&&it| begins(&asked[it..])).peekable();
             if all.peek().is_none() {
                 continue;
             }
@@ -122,11 +121,11 @@ impl Requests {
     /// [`ENOUGH_BLOCKS`], or to one: the part may be all of the work, or a layer of it.
     fn cut(&self, run: Range<usize>, part: Range<usize>) -> Range<usize> {
         let (requests, blocks) = (part.len(), self.blocks_in(&part));
-        if !self.repeats(run.start..part.end, (requests, blocks), &mut run.len()) {
+        let most = part.end.saturating_sub(run.start) / requests;
+        if most < 2 || !self.repeats(run.start..part.end, (requests, blocks), &mut run.len()) {
             return run;
         }
-        let most = (part.end - run.start) / requests;
-        let parts = (ENOUGH_BLOCKS / blocks.max(1)).min(most).max(1);
+        let parts = (ENOUGH_BLOCKS / blocks.max(1)).clamp(1, most);
         part.end - parts * requests..part.end
     }
 
@@ -192,11 +191,6 @@ impl Request {
             _ => self == other,
         }
     }
-}
-
-/// Whether blocks begin with those of such sizes, on such streams.
-fn same(blocks: &[Asked], first: &[Asked]) -> bool {
-    blocks.len() >= first.len() && blocks.iter().zip(first).all(|(a, b)| a.is_like(b))
 }
 
 impl Asked {

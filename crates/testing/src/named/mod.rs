@@ -1,5 +1,5 @@
-//! Random programs of a host that knows memory by its address, names its pools, and asks the plug-in, against a model of
-//! who used each byte and when: eager work on several streams, with captures now and then.
+//! Random programs of a host that knows memory by its address, names its pools, and asks the plug-in, against a model
+//! of who used each byte and when: eager work on several streams, with captures now and then.
 //!
 //! * [`order`]: the model: streams as sequences of operations, and who used each byte.
 //! * [`world`]: what is known of the device, and what the host does with it; [`features`]: how often.
