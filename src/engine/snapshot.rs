@@ -371,11 +371,10 @@ impl<D: Driver> Locked<'_, D> {
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
                     }
                     RangeState::StreamOrdered { timeline, users } => match asks {
-                        Some(Requester::Outside { timeline: own })
-                            if own == Some(timeline) && users == Users::Eager =>
-                        {
-                            None
+                        Some(Requester::Outside { .. }) if users == Users::Lent => {
+                            Some(Refusal::UsedByGraph)
                         }
+                        Some(Requester::Outside { timeline: own }) if own == Some(timeline) => None,
                         _ => kept_by(),
                     },
                     RangeState::Pending { capture: of, owner: of_stream, .. } => match asks {

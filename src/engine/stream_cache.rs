@@ -178,8 +178,8 @@ impl StreamCache {
         let number = self.bucket(Key { stream, pool: pool.name(), bytes })?;
         let bucket = &mut self.buckets[number as usize];
         let slot = *bucket.cached.last()?;
-        if bucket.thread != this_thread() {
-            // The engine is to learn that the stream has passed to another thread.
+        if bucket.thread != this_thread() || bucket.pool != pool {
+            // The engine is to learn that the stream has passed to another thread, and refuses a name that is none.
             return None;
         }
         let class = bucket.class;

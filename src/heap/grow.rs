@@ -320,8 +320,9 @@ impl Heap {
     }
 
     /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of
-    /// `step` bytes of the arena, so that a later place finds it there, and no more than `limit`. Says whether anything
-    /// came. Costs a look at each hole. After an error of the driver's what came before is there.
+    /// `step` bytes of the arena, and as far as whole units of the device reach beyond them, so that a later place finds
+    /// it there, and no more than `limit`. Says whether anything came. Costs a look at each hole. After an error of the
+    /// driver's what came before is there.
     pub(crate) fn fill(
         &mut self,
         driver: &impl Driver,
@@ -339,10 +340,13 @@ impl Heap {
             hole.address < address + bytes && address < hole.end()
         };
         let holes: Vec<RangeId> = self.holes.iter().copied().filter(here).collect();
-        let mut came = false;
+        let (unit, mut came) = (unit(driver.memory_support()), false);
         for hole in holes {
+            // An arena may begin anywhere, and a hole is whole units.
             let whole = &self.ranges[hole];
             let (start, end) = (whole.address.max(from), whole.end().min(to));
+            let start = start - (start - whole.address) % unit;
+            let end = start + (end - start).next_multiple_of(unit);
             if end - start > limit {
                 return Ok(came);
             }

@@ -33,6 +33,16 @@ impl Kept {
         self.0.insert(start, end);
     }
 
+    /// No graph uses an address any more, or ever did: what a capture frees as an input is none's where the capture is
+    /// rolled back, or had launched nothing by then.
+    pub(super) fn remove(&mut self, (start, end): (u64, u64)) {
+        while let Some((&low, &high)) = self.0.range(..end).next_back().filter(|it| *it.1 > start) {
+            self.0.remove(&low);
+            self.0.extend((low < start).then_some((low, start)));
+            self.0.extend((high > end).then_some((end, high)));
+        }
+    }
+
     /// Whether an address is kept, and where that changes.
     pub(super) fn at(&self, address: u64) -> (bool, u64) {
         match self.0.range(..=address).next_back() {
@@ -264,6 +274,13 @@ mod tests {
         assert_eq!(kept.at(12), (true, 25));
         kept.insert((5, 60));
         assert_eq!((kept.at(5), kept.0.len()), ((true, 60), 1));
+        kept.remove((60, 70));
+        kept.remove((20, 30));
+        assert_eq!((kept.at(5), kept.at(20), kept.at(30)), ((true, 20), (false, 30), (true, 60)));
+        kept.remove((10, 40));
+        assert_eq!((kept.at(5), kept.at(10), kept.at(40)), ((true, 10), (false, 40), (true, 60)));
+        kept.remove((0, 60));
+        assert_eq!(kept.0.len(), 0);
     }
 }
 

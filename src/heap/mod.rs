@@ -485,8 +485,10 @@ impl Heap {
     fn settle_as(&mut self, id: RangeId, users: Users, closed: bool) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
-        let Range { address, .. } = self.ranges[id];
-        if users.are_graphs() && self.is_kept((address, self.ranges[id].end())) {
+        let place = (self.ranges[id].address, self.ranges[id].end());
+        if !users.are_graphs() {
+            self.kept.remove(place);
+        } else if self.is_kept(place) {
             return self.settle_cut(id, closed);
         }
         self.ranges.set_state(id, idle(users, closed));

@@ -245,7 +245,7 @@ impl Heap {
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
             let takes = self.takes_outside(range, timeline, true) == Some(true);
-            takes && range.bytes >= bytes && range.bytes < bytes + slack
+            takes && range.bytes.checked_sub(bytes).is_some_and(|over| over < slack)
         })
     }
 

@@ -95,8 +95,9 @@ impl Heap {
     }
 
     /// By state: what is idle or a stream's has no markers, what a capture gave back has some; of graphs' memory it is
-    /// known whether they keep it; without `has_closed` nothing is closed. Holes are listed once, have no hole beside
-    /// them, and lie where memory can come and go. The segment that grows is one that can.
+    /// known whether they keep it, and of other idle memory they keep none; without `has_closed` nothing is closed. Holes
+    /// are listed once, have no hole beside them, and lie where memory can come and go. The segment that grows is one
+    /// that can.
     fn ranges_are_what_they_say(&self) -> Verdict {
         let mut holes = self.holes.clone();
         holes.sort_unstable();
@@ -111,8 +112,7 @@ impl Heap {
                 RangeState::Idle { users } | RangeState::Closed { users } => {
                     let (kept, until) = self.kept.at(range.address);
                     let known = match users {
-                        Users::Eager => true,
-                        Users::Graphs => !kept && until >= range.end(),
+                        Users::Eager | Users::Graphs => !kept && until >= range.end(),
                         Users::Kept => kept && until >= range.end(),
                         Users::Lent => false,
                     };

@@ -140,7 +140,8 @@ impl SentPieces {
         };
         let add = |sum: u64, piece: &SentPiece| sum.checked_add(piece.bytes);
         let whole = memory.pieces.iter().try_fold(0, add);
-        if whole.is_none() || loan[1].checked_add(loan[2]) > whole {
+        let end = loan[1].checked_add(loan[2]);
+        if end.zip(whole).is_none_or(|(end, whole)| end > whole) {
             return Err(HandleError::Damaged("a loan that lies beyond its memory"));
         }
         Ok((loan, memory))

@@ -78,9 +78,10 @@ impl PoolContents {
 
     /// Whether all of a range is kept.
     fn has(&self, (address, bytes): (u64, u64)) -> bool {
+        let Some(end) = address.checked_add(bytes) else { return false };
         let mut parts = self.within(address, bytes);
         let follows = |next, part: KeptPart| (part.address == next).then(|| part.end());
-        parts.try_fold(address, follows) == Some(address + bytes)
+        parts.try_fold(address, follows) == Some(end)
     }
 
     /// How much is in memory of the host, and how much in a file, in bytes.

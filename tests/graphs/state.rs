@@ -176,6 +176,38 @@ fn sleep_with_contents() {
     assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
 }
 
+/// An input is no graph's where its capture is rolled back, and where that had launched nothing by then. Its memory goes
+/// back to the driver, and a sleep reads none there.
+#[test]
+fn sleep_after_inputs_that_no_graph_has() {
+    for rolled_back in [false, true] {
+        let h = Host::new(Settings::default());
+        let _graph = h.overwrite(1);
+        let input = h.pool.allocate(BYTES, h.stream).unwrap();
+        let (address, input) = (input.address(), Cell::new(Some(input)));
+        h.engine.host().expect_capture(h.stream).unwrap();
+        let body = |_: &Capture<Sim>| {
+            if rolled_back {
+                h.read(address);
+            }
+            drop(input.take());
+            if rolled_back {
+                Err(Error::ZeroBytes { call: "body" })
+            } else {
+                Ok(())
+            }
+        };
+        let other = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body);
+        assert_eq!(other.is_err(), rolled_back);
+        assert_eq!(h.engine.empty_cache().unwrap().released, BYTES);
+        let regions = Regions::new(&h.engine);
+        assert_eq!(regions.sleep(Tags::All).unwrap(), BYTES);
+        let slept = regions.report()[0].slept.map(|it| it.copied_bytes);
+        assert_eq!(slept, Some(0), "{rolled_back}");
+        regions.wake(Tags::All).unwrap();
+    }
+}
+
 /// A later graph's live block lies within a freed output: what is beside it there is kept as well.
 #[test]
 fn sleep_with_a_block_within_an_output() {

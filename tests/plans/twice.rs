@@ -12,7 +12,8 @@ use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{
-    BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, PoolId, Unknown, Why,
+    Block, BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, PoolId, Unknown,
+    Why,
 };
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
@@ -352,6 +353,49 @@ fn several_captures_share_one_pool() {
         }
         assert_eq!(bench.reserved(), most.next_multiple_of(2 * MIB));
     }
+}
+
+/// The arena begins behind an output, within a unit of the device's memory. What of it has gone back to the driver comes
+/// again for the next capture.
+#[test]
+fn an_arena_that_begins_within_a_unit_gets_its_memory_again() {
+    let bench = bench_on(SimConfig::default(), Config::default());
+    let [stream] = bench.streams();
+    let allocate = |bytes| bench.engine.allocate(bench.pool, bytes, stream).unwrap();
+    let free = |block: Block| bench.engine.free(block.id).unwrap();
+    let capture = bench.begin(stream);
+    let low = allocate(2 * MIB + 512);
+    let between = [(); 4].map(|()| allocate(2 * MIB));
+    let high = allocate(2 * MIB);
+    bench.launch(stream);
+    between.into_iter().for_each(free);
+    let mut graphs = vec![bench.finish(stream, capture).graph];
+    let run = || {
+        let blocks = [(); 2].map(|()| allocate(4 * MIB));
+        bench.launch(stream);
+        blocks.map(|block| (free(block), block.address).1)
+    };
+    let capture = bench.begin(stream);
+    run();
+    let layout = bench.engine.plans().layout_of(capture).unwrap();
+    bench.driver.end_capture(stream).unwrap();
+    bench.engine.abandon_capture(capture).unwrap();
+    let mut places = Vec::new();
+    for _ in 0..2 {
+        let capture = bench.begin(stream);
+        bench.engine.plans().follow_layout(capture, layout.clone()).unwrap();
+        places.push(run());
+        let report = bench.finish(stream, capture);
+        assert!(followed(&report).is_whole(), "{}", followed(&report));
+        graphs.push(report.graph);
+        graphs.drain(..).for_each(|graph| bench.engine.release_graph(graph).unwrap());
+        assert_eq!(bench.reserved(), 14 * MIB);
+        // But for the units in which the outputs lie.
+        assert_eq!(bench.engine.empty_cache().unwrap().reserved, 8 * MIB);
+    }
+    assert_eq!(places[0], [low.address + 2 * MIB + 512, low.address + 6 * MIB + 512]);
+    assert_eq!(places[0], places[1]);
+    [low, high].into_iter().for_each(free);
 }
 
 #[test]

@@ -517,10 +517,12 @@ fn handles_that_name_no_loan_are_refused() {
     let mut handle = loan.handle.clone();
     handle[7] += 1;
     assert!(matches!(refused(&handle), HandleError::OtherVersion { .. }));
-    // A block beyond the memory that it lies on.
-    let mut handle = loan.handle.clone();
-    handle[20] = 1;
-    assert!(matches!(refused(&handle), HandleError::Damaged(_)));
+    // A block beyond the memory that it lies on, and one beyond all addresses.
+    for beyond in [20..21, 16..24] {
+        let mut handle = loan.handle.clone();
+        handle[beyond].fill(u8::MAX);
+        assert!(matches!(refused(&handle), HandleError::Damaged(_)));
+    }
     // A loan that there never was.
     let mut handle = loan.handle.clone();
     handle[8] = 77;

@@ -372,6 +372,7 @@ fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
         }
         for (block, _) in &bench.blocks {
             assert_eq!(shown(block, 0, block.bytes()).unwrap(), Some(block.bytes()));
+            assert_eq!(shown(block, 0, u64::MAX).unwrap(), None);
             let half = block.bytes() / 1024 * 512;
             assert_eq!(shown(block, half, 512).unwrap(), Some(512));
         }

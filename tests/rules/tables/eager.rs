@@ -108,6 +108,11 @@ pub const ROWS: &[Row] = &[
         Config::default().settings(large.max_non_split_rounding_bytes(4 << 20))
     }),
     row(
+        "a large block takes a range of any size that is large enough where the bound is as high as it can be",
+        "with max_split_size_mb:20,max_non_split_rounding_mb:17592186044415; s: a = 40M; s: launch; free a; complete;
+         s: b = 21M at a; allocated 40M",
+    ),
+    row(
         "a capture that is abandoned leaves nothing to its graph",
         "s: a = 4M; s: begin; free a; s: give up; s: stop; complete; empty; empty; reserved 0",
     ),

@@ -37,6 +37,11 @@ pub const ROWS: &[Row] = &[
         "s: graph 8M; t: a = 8M lent; t: use a; free a; s: begin; s: b = 8M not a; free b; s: end; complete;
          s: begin; s: c = 8M at a; s: end",
     ),
+    row(
+        "what a stream gave back of lent memory is the graphs' to all eager work",
+        "s: graph 8M; s: a = 8M lent; s: use a; free a; s: explain a UsedByGraph; t: explain a UsedByGraph; complete;
+         s: explain a UsedByGraph",
+    ),
     // Another graph may read the output that was freed. A checkpoint knows a block that is lent, and going back ends
     // the loan: the host answers for the order. What was kept before it was lent is kept.
     row(

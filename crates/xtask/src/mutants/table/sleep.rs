@@ -11,6 +11,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "graphs::state::sleep_with_contents",
     },
     Mutant {
+        name: "kept-by-no-graph",
+        rule: "Graphs keep nothing of an input whose capture was rolled back.",
+        file: "src/heap/mod.rs",
+        edits: &[("self.kept.remove(place);", "")],
+        test: "graphs::state::sleep_after_inputs_that_no_graph_has",
+    },
+    Mutant {
         name: "kept-asleep-planned",
         rule: "Sleep keeps the freed outputs of planned graphs.",
         file: "src/engine/suspend.rs",
