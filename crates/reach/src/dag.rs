@@ -4,7 +4,7 @@
 //! edge always leads from a higher index to a lower one, and rows are only ever appended.
 
 use super::order::Order;
-use super::places::{Place, Places, Slot};
+use super::places::{Place, Places};
 use super::rows::Rows;
 use super::windows::{Window, Windows};
 use regraph_driver::{Dependency, Driver, EdgeData, NodeHandle};
@@ -41,7 +41,6 @@ pub struct Dag {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     node: NodeHandle,
-    slot: Slot,
     /// `None` where there is one, by a full edge: the node above it on the stack.
     dependencies: Option<List>,
 }
@@ -155,10 +154,9 @@ impl Dag {
         node: NodeHandle,
         journal: Option<&mut Journal>,
     ) -> NodeIndex {
-        let slot = self.places.slot(node);
-        match self.places.get(slot) {
+        match self.places.get(node) {
             Place::Mirrored(index) => index,
-            _ => self.mirror(driver, node, slot, journal),
+            _ => self.mirror(driver, node, journal),
         }
     }
 
@@ -168,7 +166,6 @@ impl Dag {
         &mut self,
         driver: &D,
         mut node: NodeHandle,
-        mut slot: Slot,
         mut journal: Option<&mut Journal>,
     ) -> NodeIndex {
         'walk: loop {
@@ -179,30 +176,29 @@ impl Dag {
                 [Dependency { node: before, edge: EdgeData::FULL }]
                     if self.handles.last() == Some(&before) =>
                 {
-                    self.append_behind(node, slot, NodeIndex::new(self.handles.len() - 1))
+                    self.append_behind(node, NodeIndex::new(self.handles.len() - 1))
                 }
                 [Dependency { node: before, edge: EdgeData::FULL }] => {
-                    self.places.set(slot, Place::Open);
-                    let place = self.places.slot(before);
-                    match self.places.get(place) {
-                        Place::Mirrored(before) => self.append_behind(node, slot, before),
+                    self.places.open(node);
+                    match self.places.get(before) {
+                        Place::Mirrored(before) => self.append_behind(node, before),
                         // It would close a cycle: no driver has one, and the edge is left out, so
                         // that less is proven.
-                        Place::Open => self.append(node, slot),
+                        Place::Open => self.append(node),
                         Place::Unknown => {
-                            self.pending.push(Pending { node, slot, dependencies: None });
-                            (node, slot) = (before, place);
+                            self.pending.push(Pending { node, dependencies: None });
+                            node = before;
                             continue;
                         }
                     }
                 }
-                _ => match self.append_answer(node, slot) {
+                _ => match self.append_answer(node) {
                     Some(index) => index,
                     None => {
-                        self.push(node, slot);
+                        self.push(node);
                         match self.next_unknown() {
                             Some(unknown) => {
-                                (node, slot) = unknown;
+                                node = unknown;
                                 continue;
                             }
                             None => self.close(),
@@ -214,12 +210,12 @@ impl Dag {
             while let Some(&top) = self.pending.last() {
                 let Some(list) = top.dependencies else {
                     self.pending.pop();
-                    index = self.append_behind(top.node, top.slot, index);
+                    index = self.append_behind(top.node, index);
                     continue;
                 };
                 self.fetched[list.next - 1].index = Some(index);
                 if let Some(unknown) = self.next_unknown() {
-                    (node, slot) = unknown;
+                    node = unknown;
                     continue 'walk;
                 }
                 index = self.close();
@@ -229,10 +225,9 @@ impl Dag {
     }
 
     /// Appends a node with the dependencies just asked for, if they are mirrored and its edges full.
-    fn append_answer(&mut self, node: NodeHandle, slot: Slot) -> Option<NodeIndex> {
+    fn append_answer(&mut self, node: NodeHandle) -> Option<NodeIndex> {
         for dependency in &self.answer {
-            let place = self.places.slot(dependency.node);
-            match self.places.get(place) {
+            match self.places.get(dependency.node) {
                 Place::Mirrored(target) if dependency.edge == EdgeData::FULL => {
                     self.rows.add_full(target.0);
                 }
@@ -242,33 +237,32 @@ impl Dag {
                 }
             }
         }
-        Some(self.append(node, slot))
+        Some(self.append(node))
     }
 
     /// Puts a node on the stack with the dependencies just asked for.
-    fn push(&mut self, node: NodeHandle, slot: Slot) {
-        self.places.set(slot, Place::Open);
+    fn push(&mut self, node: NodeHandle) {
+        self.places.open(node);
         let start = self.fetched.len();
         self.fetched
             .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
         let list = List { start, next: start, end: self.fetched.len() };
-        self.pending.push(Pending { node, slot, dependencies: Some(list) });
+        self.pending.push(Pending { node, dependencies: Some(list) });
     }
 
     /// Looks up dependencies of the node on top of the stack until one is not mirrored, nor about to
     /// be; which is looked up then.
-    fn next_unknown(&mut self) -> Option<(NodeHandle, Slot)> {
+    fn next_unknown(&mut self) -> Option<NodeHandle> {
         let list = self.pending.last_mut()?.dependencies.as_mut()?;
         while list.next < list.end {
             let fetched = &mut self.fetched[list.next];
             list.next += 1;
             let dependency = fetched.dependency.node;
-            let slot = self.places.slot(dependency);
-            match self.places.get(slot) {
+            match self.places.get(dependency) {
                 Place::Mirrored(index) => fetched.index = Some(index),
                 // A cycle again.
                 Place::Open => {}
-                Place::Unknown => return Some((dependency, slot)),
+                Place::Unknown => return Some(dependency),
             }
         }
         None
@@ -287,34 +281,34 @@ impl Dag {
             }
         }
         self.fetched.truncate(list.start);
-        self.append(done.node, done.slot)
+        self.append(done.node)
     }
 
     /// Appends a node whose edges have been entered.
-    fn append(&mut self, node: NodeHandle, slot: Slot) -> NodeIndex {
+    fn append(&mut self, node: NodeHandle) -> NodeIndex {
         if self.all_full {
             self.windows.push(self.rows.open());
         }
         self.rows.end();
-        self.name(node, slot)
+        self.name(node)
     }
 
     /// Appends a node with one full edge.
     #[inline(always)]
-    fn append_behind(&mut self, node: NodeHandle, slot: Slot, before: NodeIndex) -> NodeIndex {
+    fn append_behind(&mut self, node: NodeHandle, before: NodeIndex) -> NodeIndex {
         if self.all_full {
             self.windows.push_behind(before.0);
         }
         self.rows.push(before.0);
-        self.name(node, slot)
+        self.name(node)
     }
 
     /// Enters the handle of the node just appended.
     #[inline]
-    fn name(&mut self, node: NodeHandle, slot: Slot) -> NodeIndex {
+    fn name(&mut self, node: NodeHandle) -> NodeIndex {
         let index = NodeIndex::new(self.handles.len());
         self.handles.push(node);
-        self.places.set(slot, Place::Mirrored(index));
+        self.places.name(node, index);
         index
     }
 }

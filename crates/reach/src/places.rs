@@ -1,23 +1,15 @@
 //! Which index a node's handle has.
 //!
-//! Handles are addresses that a driver gives out one behind the other, so there is a table for each
-//! page of addresses in which nodes lie: finding one is arithmetic, and handles that lie near each
-//! other share cache lines. Only the page itself is looked up by hash, and the latest pages not even
-//! so.
+//! A table by open addressing. Handles are addresses that a driver gives out, and on NVIDIA's a KiB and more apart: a
+//! table for each page of addresses, of which each node would need a slot in 16 bytes, had a page for three nodes.
 
 use super::dag::NodeIndex;
 use regraph_driver::NodeHandle;
-use regraph_record::index::{new_map, Map};
-use regraph_record::recent::Recent;
 
-/// Bits of a handle within its page.
-const PAGE: u32 = 12;
-
-/// Low bits that are zero in a handle that lies in a page: allocations are that far apart.
-const APART: u32 = 4;
-
-/// Slots of a page.
-const SLOTS: usize = 1 << (PAGE - APART);
+/// So many rows there are at least; a power of two.
+const LEAST: usize = 32;
+/// So many times as many there are when there are too few.
+const GROWTH: usize = 4;
 
 /// No node has these indices: memory would have run out long before.
 const UNKNOWN: u32 = u32::MAX;
@@ -32,85 +24,92 @@ pub(super) enum Place {
     Mirrored(NodeIndex),
 }
 
-/// Where a handle's place is kept; for good.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot(usize);
-
 /// The places of a capture's nodes.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// Indices, or [`UNKNOWN`], or [`OPEN`].
-    places: Vec<u32>,
-    /// The first slot of each page.
-    pages: Map<usize, Slot>,
-    recent: Recent<Slot, 64>,
-    /// Handles that lie in no page.
-    others: Map<usize, Slot>,
+    /// Handles, and an index or [`OPEN`], or [`UNKNOWN`] where there is none; a power of two, at most half of them in
+    /// use. A handle is in the first row that was free from that on which its hash names.
+    rows: Vec<(NodeHandle, u32)>,
+    /// How many are in use.
+    used: usize,
+    /// How far a hash is shifted to be a row.
+    shift: u32,
 }
 
 impl Places {
     pub(super) fn new() -> Self {
-        Self { places: Vec::new(), pages: new_map(), recent: Recent::default(), others: new_map() }
+        Self { rows: vec![VACANT; LEAST], used: 0, shift: shift(LEAST) }
     }
 
-    /// Forgets all handles; what is allocated stays.
+    /// Forgets all handles. What is allocated stays; as many rows are emptied as the next capture will need if it is
+    /// like this one.
     pub(super) fn clear(&mut self) {
-        let Self { places, pages, recent, others } = self;
-        places.clear();
-        pages.drain().for_each(|(page, _)| recent.forget(page));
-        others.clear();
-    }
-
-    /// The slot of a handle.
-    #[inline]
-    pub(super) fn slot(&mut self, node: NodeHandle) -> Slot {
-        let bits = node.bits();
-        if bits & ((1 << APART) - 1) != 0 {
-            return self.other(bits);
+        if self.used == 0 {
+            return;
         }
-        let first = match self.recent.get(bits >> PAGE) {
-            Some(first) => first,
-            None => self.page(bits >> PAGE),
-        };
-        Slot(first.0 + (bits >> APART) % SLOTS)
+        self.rows.truncate((2 * GROWTH * self.used).next_power_of_two().max(LEAST));
+        self.rows.fill(VACANT);
+        (self.used, self.shift) = (0, shift(self.rows.len()));
     }
 
+    /// Costs a look at one or two rows as a rule.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> Place {
-        match self.places[slot.0] {
+    pub(super) fn get(&self, node: NodeHandle) -> Place {
+        match self.rows[self.row(node)].1 {
             UNKNOWN => Place::Unknown,
             OPEN => Place::Open,
             index => Place::Mirrored(NodeIndex::from_raw(index)),
         }
     }
 
+    /// Says that the dependencies of a node are being mirrored.
+    pub(super) fn open(&mut self, node: NodeHandle) {
+        self.set(node, OPEN);
+    }
+
+    /// Gives a node its index.
     #[inline]
-    pub(super) fn set(&mut self, slot: Slot, place: Place) {
-        self.places[slot.0] = match place {
-            Place::Unknown => UNKNOWN,
-            Place::Open => OPEN,
-            Place::Mirrored(index) => index.index() as u32,
-        };
+    pub(super) fn name(&mut self, node: NodeHandle, index: NodeIndex) {
+        self.set(node, index.index() as u32);
+    }
+
+    #[inline]
+    fn set(&mut self, node: NodeHandle, place: u32) {
+        let row = self.row(node);
+        self.used += usize::from(self.rows[row].1 == UNKNOWN);
+        self.rows[row] = (node, place);
+        if 2 * self.used > self.rows.len() {
+            self.grow();
+        }
+    }
+
+    /// The row of a handle, or the free one where it would be.
+    #[inline]
+    fn row(&self, node: NodeHandle) -> usize {
+        // The multiplication (Fibonacci hashing) spreads what lies regular distances apart.
+        let hash = (node.bits() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut row = (hash >> self.shift) as usize;
+        while self.rows[row].0 != node && self.rows[row].1 != UNKNOWN {
+            row = (row + 1) & (self.rows.len() - 1);
+        }
+        row
     }
 
     #[cold]
-    fn page(&mut self, page: usize) -> Slot {
-        let Self { places, pages, recent, .. } = self;
-        let first = *pages.entry(page).or_insert_with(|| add(places, SLOTS));
-        recent.put(page, first);
-        first
-    }
-
-    #[cold]
-    fn other(&mut self, bits: usize) -> Slot {
-        let Self { places, others, .. } = self;
-        *others.entry(bits).or_insert_with(|| add(places, 1))
+    fn grow(&mut self) {
+        let more = vec![VACANT; GROWTH * self.rows.len()];
+        self.shift = shift(more.len());
+        for (node, place) in std::mem::replace(&mut self.rows, more) {
+            if place != UNKNOWN {
+                let row = self.row(node);
+                self.rows[row] = (node, place);
+            }
+        }
     }
 }
 
-/// Adds unknown places and names the first.
-fn add(places: &mut Vec<u32>, count: usize) -> Slot {
-    let first = Slot(places.len());
-    places.resize(places.len() + count, UNKNOWN);
-    first
+const VACANT: (NodeHandle, u32) = (NodeHandle::from_bits(0), UNKNOWN);
+
+fn shift(rows: usize) -> u32 {
+    u64::BITS - rows.ilog2()
 }

@@ -5,7 +5,8 @@ use regraph::driver::{EventHandle, ExecutableHandle, GraphHandle, NodeHandle, St
 const STREAMS: (usize, usize) = (0x1000_0000, 16);
 const GRAPHS: (usize, usize) = (0x2000_0000, 64);
 const EVENTS: (usize, usize) = (0x3000_0000, 16);
-const NODES: (usize, usize) = (0x4000_0000, 64);
+/// Nodes lie so far apart on an H200, whose handles are multiples of 8 and no more.
+const NODES: (usize, usize) = (0x100_0000_0000, 1896);
 const EXECUTABLES: (usize, usize) = (0x5000_0000, 64);
 
 /// The slot of the legacy stream, whose handle is zero.

@@ -21,10 +21,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "reports::names::ended_captures_are_remembered_by_their_streams_alone",
     },
     Mutant {
-        name: "latest-pages",
+        name: "latest-nodes",
         rule: "A capture knows no node of the one before that had its tables.",
         file: "crates/reach/src/places.rs",
-        edits: &[("pages.drain().for_each(|(page, _)| recent.forget(page));", "pages.clear();")],
+        edits: &[("self.rows.fill(VACANT);", "")],
         test: "reports::names::ended_captures_are_remembered_by_their_streams_alone",
     },
     Mutant {
