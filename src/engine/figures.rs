@@ -692,9 +692,10 @@ impl State {
     /// Asks for what the engine's counter is missing of its allowance, if it is not within it.
     #[inline]
     fn keep_within(&mut self, row: usize, within: bool) {
-        if !within {
-            let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-            *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
+        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+        // Where there may be a new peak already, all counters are to be settled.
+        if !within && !*may_have_peaked {
+            *may_have_peaked = !counters.allow(row, &mut self.caches.peaks());
         }
     }
 
