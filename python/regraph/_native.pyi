@@ -142,7 +142,7 @@ class CupyAllocator:
         """What `malloc` gives for a size in bytes."""
 
 def estimate(on: bool, with_stacks: bool = False) -> None:
-    """Sets whether captures that begin from now on have addresses without memory of their own.
+    """Sets whether captures that this thread begins have addresses without memory of their own.
 
     With stacks their blocks remember where in the Python program they were asked for.
 
