@@ -248,13 +248,10 @@ public:
     template <class Work> std::uint64_t learn(Work &&work) const {
         std::uint64_t blocks = 0;
         detail::check(regraph_learn(raw()));
-        try {
-            std::forward<Work>(work)();
-        } catch (...) {
-            regraph_learned(raw(), nullptr);
-            throw;
-        }
-        detail::check(regraph_learned(raw(), &blocks));
+        const auto end = [](regraph_engine *of) { regraph_learned(of, nullptr); };
+        std::unique_ptr<regraph_engine, void (*)(regraph_engine *)> begun(raw(), end);
+        std::forward<Work>(work)();
+        detail::check(regraph_learned(begun.release(), &blocks));
         return blocks;
     }
 

@@ -43,6 +43,8 @@ pub(crate) enum Failure {
          regraph_finish_stream_capture()", .0.0
     )]
     Begun(CaptureId),
+    #[error("capture {} is an estimate's, which is made once: end it with regraph_show_stream_capture()", .0.0)]
+    Estimated(CaptureId),
     #[error(
         "the library has not instantiated this graph, whose capture regraph_end_capture() ended: \
          launch the caller's executable with regraph_launch_executable()"
@@ -136,7 +138,7 @@ impl Failure {
             Self::Driver(error) => of_driver(error),
             Self::File { .. } => code::REGRAPH_ERROR_IO,
             Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
-            Self::Begun(_) | Self::Instantiated | Self::GraphInUse => {
+            Self::Begun(_) | Self::Estimated(_) | Self::Instantiated | Self::GraphInUse => {
                 code::REGRAPH_ERROR_INVALID_ARGUMENT
             }
             Self::NotInstantiated => code::REGRAPH_ERROR_NOT_INSTANTIATED,

@@ -118,7 +118,8 @@ pub unsafe extern "C" fn regraph_capture_allocate_fixed(
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NO_JOURNAL and, where the second capture could only
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_NO_JOURNAL, REGRAPH_ERROR_INVALID_ARGUMENT for a
+/// capture into the pool of an estimate (regraph_estimate_begin()) and, where the second capture could only
 /// repeat what is wrong, REGRAPH_ERROR_REFUSED: the first capture stays under way.
 /// Those of regraph_begin_stream_capture(): the stream does not capture then.
 #[no_mangle]

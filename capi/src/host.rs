@@ -187,6 +187,11 @@ impl<D: Transfer> Host<D> {
     /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of
     /// the first.
     pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
+        let pool = self.captures.lock().get(&capture).map(|taken| taken.pool.id());
+        if pool.is_some_and(|pool| self.estimates.lock().contains_key(&pool)) {
+            // What lies by a layout may have memory at once.
+            return Err(Failure::Estimated(capture));
+        }
         let layout = self.engine.plans().layout_of(capture)?;
         let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;
         let stream = capture.stream();

@@ -23,11 +23,11 @@ def version() -> str:
 def library_path() -> str:
     """The file of this library, which exports `regraph_torch_allocate` and `regraph_torch_free`."""
 
-def start(settings: str | None, check: bool | None, pytorch: str) -> list[str]:
+def start(settings: str | None, check: bool | None, pytorch: tuple[str, str]) -> list[str]:
     """Makes the allocator; `None` stands for what the environment says.
 
-    `pytorch` is a text that is meant for PyTorch; where the other settings have a key of it too, theirs
-    counts. Returns its keys that have no effect. Raises `ValueError` for settings that are wrong.
+    `pytorch` is a variable's name and its text, which is meant for PyTorch; where the other settings have a
+    key of it too, theirs counts. REGRAPH_NO_MEMORY_CACHING counts in any case. Returns its keys that have no effect. Raises `ValueError` for settings that are wrong.
     """
 
 def change_settings(text: str) -> list[str]:
@@ -142,7 +142,7 @@ class CupyAllocator:
         """What `malloc` gives for a size in bytes."""
 
 def estimate(on: bool, with_stacks: bool = False) -> None:
-    """Sets whether captures that begin from now on have addresses without memory of their own.
+    """Sets whether captures that this thread begins have addresses without memory of their own.
 
     With stacks their blocks remember where in the Python program they were asked for.
 

@@ -49,7 +49,8 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
         return list(_unused)
 
 
-def _of_pytorch() -> str:
-    """The settings that the environment has for PyTorch."""
+def _of_pytorch() -> tuple[str, str]:
+    """The variable with settings that the environment has for PyTorch, and its text."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    return next((text for name in names if (text := os.environ.get(name))), "")
+    said = ((name, text) for name in names if (text := os.environ.get(name)))
+    return next(said, (names[0], ""))

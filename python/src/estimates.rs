@@ -30,8 +30,8 @@ fn shown() -> MutexGuard<'static, Vec<Trace>> {
     SHOWN.lock()
 }
 
-/// Sets whether captures that begin from now on have no memory of their own, and whether their blocks remember the Python
-/// stacks that asked for them; those that were shown before are forgotten.
+/// Sets whether captures that this thread begins from now on have no memory of their own, and whether their blocks remember
+/// the Python stacks that asked for them; those that were shown before are forgotten.
 #[pyfunction]
 #[pyo3(signature = (on, with_stacks=false))]
 fn estimate(on: bool, with_stacks: bool) -> PyResult<()> {

@@ -1,5 +1,7 @@
 //! Graphs that regraph launches, and their executables.
 
+use std::mem::ManuallyDrop;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,6 +12,7 @@ use regraph::graphs::ExecutableOptions;
 use crate::allocator::allocator;
 use crate::captures::stream;
 use crate::errors::raised;
+use crate::loans::end_quietly;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Graph>()?;
@@ -20,7 +23,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// A graph that regraph launches, and destroys with this object.
 #[pyclass(frozen)]
-struct Graph(regraph_plugin::Graph<'static, CudaDriver>);
+struct Graph(ManuallyDrop<regraph_plugin::Graph<'static, CudaDriver>>);
 
 #[pymethods]
 impl Graph {
@@ -28,7 +31,8 @@ impl Graph {
     #[new]
     fn new(py: Python<'_>, device: u32, pool: (u64, u64), graph: usize) -> PyResult<Self> {
         let graph = GraphHandle::from_raw(graph as *mut _);
-        py.detach(|| allocator()?.take_graph(device, pool, graph).map_err(raised)).map(Self)
+        let taken = py.detach(|| allocator()?.take_graph(device, pool, graph).map_err(raised));
+        Ok(Self(ManuallyDrop::new(taken?)))
     }
 
     fn launch(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
@@ -52,6 +56,15 @@ impl Graph {
     /// The graph, for reading.
     fn handle(&self) -> usize {
         self.0.handle().as_raw() as usize
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: it is taken out here, and not used again.
+        let graph = unsafe { ManuallyDrop::take(&mut self.0) };
+        // A launch that another thread makes by the same executables may wait for work.
+        end_quietly(move || drop(graph));
     }
 }
 

@@ -48,28 +48,38 @@ mod stacks;
 mod traces;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use regraph::engine::Config;
-use regraph::settings::{Settings, SettingsError};
+use regraph::settings::{Settings, SettingsError, NO_MEMORY_CACHING};
 use regraph_plugin::Overlay;
 
-/// Makes the allocator; `None` stands for what the environment says. `pytorch` is the text that is meant for
-/// PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
+/// Makes the allocator; `None` stands for what the environment says. `pytorch` is a variable's name and its text, which is
+/// meant for PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
 #[pyfunction]
 #[pyo3(signature = (settings, check, pytorch))]
-fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult<Vec<String>> {
+fn start(
+    settings: Option<&str>,
+    check: Option<bool>,
+    pytorch: (String, String),
+) -> PyResult<Vec<String>> {
+    let (variable, pytorch) = pytorch;
     let wrong = |error: SettingsError| PyValueError::new_err(error.to_string());
     let own = |base: Settings| {
         let mut own = match settings {
             Some(text) => base.overlaid(text)?,
             None => base.overlaid_by_environment()?,
         };
+        own.caching &= Settings::from_variables(caching)?.caching;
         own.check = check.unwrap_or(own.check);
         Ok(own)
     };
-    let (said, unused) = Overlay::new(pytorch, own).map_err(wrong)?;
+    // By its name: the other text may be right.
+    let read = regraph_plugin::of_hosts().overlaid_by_pytorch(&pytorch);
+    read.map_err(|error| PyValueError::new_err(format!("{variable}: {error}")))?;
+    let (said, unused) = Overlay::new(&pytorch, own).map_err(wrong)?;
     let settings = said.first().clone();
     let history = settings.history > 0;
     // Python frees what is live at the end of the process; late uses are for tests.
@@ -79,6 +89,11 @@ fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult
     }
     stacks::want(stacks::For::History, history);
     Ok(unused)
+}
+
+/// What the environment says of caching alone, whatever other settings say.
+fn caching(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|_| name == NO_MEMORY_CACHING)
 }
 
 /// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.

@@ -117,9 +117,9 @@ impl Drop for TakenLoan {
     }
 }
 
-/// Does what ends an object that is dropped, without the interpreter's lock: what is waited for may need that. Nothing
-/// is done where the interpreter ends.
-fn end_quietly(end: impl FnOnce() + Send) {
+/// Does what ends an object that is dropped, without the interpreter's lock: what is waited for may need that. Where the
+/// interpreter ends `end` is dropped, and not called.
+pub(crate) fn end_quietly(end: impl FnOnce() + Send) {
     Python::try_attach(|py| py.detach(end));
 }
 

@@ -1,5 +1,6 @@
 """Programs that change PyTorch for good, each in a process of its own."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import pytest
 
 def must_be_done(program: str) -> None:
     """Runs a program that prints "done" at its end, or first "unavailable" and why."""
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    # The package that the tests found: the sources beside them have no library.
+    spec = importlib.util.find_spec("regraph")
+    assert spec is not None and spec.origin is not None
+    package = Path(spec.origin).parent.parent
+    paths = [str(Path(__file__).parent), str(package), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     # Without a word of a library that is compiled.
     environment["REGRAPH_LOG"] = "error"

@@ -19,6 +19,8 @@ from fake_native import ADDRESS, CAPTURE, POOL, OutOfMemory, Refused
 from own_process import must_be_done
 
 STREAM = 0x77
+#: What the environment says for PyTorch.
+NOTHING = ("PYTORCH_ALLOC_CONF", "")
 
 
 def module(name: str, **contents: Any) -> types.ModuleType:
@@ -92,7 +94,7 @@ def test_the_settings_of_pytorchs_variables_count_for_every_door(native, monkeyp
 
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     starting.start()
-    assert native.calls == [("start", None, None, "max_split_size_mb:64")]
+    assert native.calls == [("start", None, None, ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64"))]
 
 
 def test_pytorch_shares_the_engine_of_a_door_before_it(gpu, native):
@@ -250,7 +252,7 @@ def cupy(door, native):
 def test_cupy_gets_c_functions_and_its_own_function_for_the_stream(cupy, native):
     cupy.door.enable(check=True)
     assert cupy.made == [("CFunctionAllocator", 0x1234, 0x10, 0x20, None)]
-    assert native.calls == [("start", None, True, ""), ("cupy_functions",)]
+    assert native.calls == [("start", None, True, NOTHING), ("cupy_functions",)]
     assert cupy.allocator(100).ptr == ADDRESS
     assert cupy.allocator(0).ptr == 0
     assert cupy.door.is_enabled()
@@ -488,7 +490,7 @@ def numba(door, native):
 def test_numba_gets_a_manager_of_its_interface(numba, native):
     numba.door.enable(settings="history:1")
     assert numba.manager is numba.door.MemoryManager
-    assert native.calls == [("start", "history:1", None, "")]
+    assert native.calls == [("start", "history:1", None, NOTHING)]
     # As Numba asks for it.
     assert numba.manager(context=None).interface_version == 1
 
@@ -648,7 +650,7 @@ def test_a_memory_resource_follows_the_streams(core, native):
     resource.deallocate(ADDRESS, 1000, stream=Stream(9))
     resource.deallocate(ADDRESS, 1000)
     assert native.calls == [
-        ("start", None, True, ""),
+        ("start", None, True, NOTHING),
         ("allocate", 1000, 2, STREAM),
         ("free_on", ADDRESS, 9),
         ("free", ADDRESS),
@@ -772,7 +774,7 @@ def test_rmm_gets_functions_in_the_order_of_streams(rmm, native):
     assert allocate(1000, Stream()) == ADDRESS
     deallocate(ADDRESS, 1000, Stream(9))
     assert native.calls == [
-        ("start", "history:1", None, ""),
+        ("start", "history:1", None, NOTHING),
         ("allocate", 1000, 1, STREAM),
         ("free_on", ADDRESS, 9),
     ]
@@ -998,6 +1000,41 @@ def test_no_door_needs_pytorch_and_none_is_opened_unasked():
     )
 
 
+#: What starts the library by a text for a variable of PyTorch's, or ends the program where there is no library.
+STARTING = """
+import os, sys
+sys.modules['torch'] = None
+try:
+    import regraph._native as native
+except ImportError:
+    print('unavailable: the library is not built')
+    sys.exit()
+from regraph import Error, starting
+"""
+
+
+def test_what_is_wrong_in_a_variable_of_pytorchs_is_told_by_its_name():
+    must_be_done(
+        STARTING + "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'max_split_size_mb:10'\n"
+        "try:\n"
+        "    starting.start('history:10')\n"
+        "except Error as error:\n"
+        "    assert 'wrong: PYTORCH_CUDA_ALLOC_CONF: byte 18: `max_split_size_mb`' in str(error), error\n"
+        "    print('done')\n"
+    )
+
+
+@pytest.mark.parametrize("settings", [None, "", "history:10", "caching:True"])
+@pytest.mark.parametrize(("flag", "caches"), [("1", False), ("0", True)])
+def test_the_environment_turns_caching_off_whatever_the_settings_say(settings, flag, caches):
+    must_be_done(
+        STARTING + f"os.environ['REGRAPH_NO_MEMORY_CACHING'] = {flag!r}\n"
+        f"starting.start({settings!r})\n"
+        f"assert native.memory_sleeps() is {caches}\n"
+        "print('done')\n"
+    )
+
+
 def test_the_c_functions_for_cupy_give_memory_or_say_why_not():
     must_be_done(
         "import ctypes, sys\n"
@@ -1023,7 +1060,7 @@ def test_the_c_functions_for_cupy_give_memory_or_say_why_not():
         "address, (size, short, message) = told(100)\n"
         "assert (size, short) == (100, False)\n"
         "assert message.startswith('regraph was not started')\n"
-        "native.start(None, True, '')\n"
+        "native.start(None, True, ('PYTORCH_ALLOC_CONF', ''))\n"
         "device = 99\n"
         "assert told(100) == (None, (100, False, 'device 99 is out of range'))\n"
         "device = 0\n"

@@ -28,7 +28,7 @@ def test_the_steps_come_in_order(gpu, native):
     assert native.calls == [
         ("library_path",),
         ("allocator", "/lib/libregraph.so", "regraph_torch_allocate", "regraph_torch_free"),
-        ("start", "history:10", True, ""),
+        ("start", "history:10", True, ("PYTORCH_ALLOC_CONF", "")),
         ("hooks",),
         ("set_init_fn", HOOKS["init"]),
         ("set_reset_fn", HOOKS["reset"]),
@@ -48,7 +48,7 @@ def test_the_steps_come_in_order(gpu, native):
 def test_the_native_allocator_is_taken_where_it_can_be_had(gpu, native):
     regraph.torch.enable(settings="history:10", backend_name="native")
     assert native.calls == [
-        ("start", "history:10", None, ""),
+        ("start", "history:10", None, ("PYTORCH_ALLOC_CONF", "")),
         ("install", "library", "native"),
         ("history_setting",),
         ("throws_out_of_memory",),
@@ -86,7 +86,7 @@ def test_a_native_allocator_that_comes_too_late_leaves_torch_as_it_was(gpu, nati
 
 def test_the_environment_is_the_librarys_to_read(gpu, native):
     regraph.torch.enable()
-    assert ("start", None, None, "") in native.calls
+    assert ("start", None, None, ("PYTORCH_ALLOC_CONF", "")) in native.calls
 
 
 def test_a_second_time_with_the_same_does_nothing(gpu, native):

@@ -156,6 +156,11 @@ def test_bindings_are_seen_once(sglang, native):
     sglang.driver.cuMemRetainAllocationHandle(addr=ADDRESS)
     sglang.driver.cuMemExportToShareableHandle(handle=500, handleType=1, flags=0)
     assert kept(native) == [("keep_exported", ADDRESS, 1)]
+    native.calls.clear()
+    sglang.driver.cuMemExportToShareableHandle(flags=0, handleType=1, handle=500)
+    assert kept(native) == [("keep_exported", ADDRESS, 1)], "in any order"
+    with pytest.raises(TypeError, match="handle"):
+        sglang.driver.cuMemExportToShareableHandle(handleType=1, flags=0)
 
 
 def test_without_cudas_bindings_nothing_is_seen(enabled, monkeypatch):

@@ -70,16 +70,19 @@ def test_what_is_wrong_comes_out(set_settings, native):
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({}, ""),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1"}, "a:1"),
-        ({"PYTORCH_ALLOC_CONF": "b:2", "PYTORCH_CUDA_ALLOC_CONF": "a:1"}, "b:2"),
+        ({}, ("PYTORCH_ALLOC_CONF", "")),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1"}, ("PYTORCH_CUDA_ALLOC_CONF", "a:1")),
+        (
+            {"PYTORCH_ALLOC_CONF": "b:2", "PYTORCH_CUDA_ALLOC_CONF": "a:1"},
+            ("PYTORCH_ALLOC_CONF", "b:2"),
+        ),
     ],
 )
 def test_the_environments_are_read_at_the_start(gpu, native, monkeypatch, variables, expected):
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
-    native.answers["start"] = ["backend"] if expected else []
-    if expected:
+    native.answers["start"] = ["backend"] if expected[1] else []
+    if expected[1]:
         with pytest.warns(UserWarning, match="backend: no effect"):
             regraph.torch.enable(native=False)
     else:

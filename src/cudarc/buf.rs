@@ -164,8 +164,12 @@ impl<T> Buf<T> {
 
     /// Records that the work submitted to a stream so far includes the stream's last use of the buffer. In a capture
     /// the memory then waits for this point and not for the drop. A later use replaces the record.
+    ///
+    /// # Errors
+    /// Those of [`Engine::record_use`](crate::Engine::record_use),
+    /// [`StreamRefusal::Foreign`](crate::StreamRefusal::Foreign); then the memory [is lost](Buf::is_lost).
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        self.owner.record_last_use(stream.as_stream())
+        self.owner.record_last_use(User::from(stream))
     }
 
     /// A view of the whole buffer, to read in kernels that are launched on `stream`, which is recorded.

@@ -71,21 +71,25 @@ impl BlockOwner {
     /// the use cannot be stopped from here.
     pub(super) fn record(&self, user: User) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
-        let stream = name(user.stream);
         let mut uses = self.uses.lock();
-        let own = user.context == self.stream.context().cu_ctx() as usize;
-        if !own && stream.is_default() {
-            // Such a handle names a stream of the context that is current.
-            uses.lost = true;
-            let why = StreamRefusal::Foreign;
-            return Err(Error::Stream { call: "record_stream", stream, why });
-        }
+        let stream = self.known(user, "record_stream").inspect_err(|_| uses.lost = true)?;
         if uses.recorded.contains(&stream) {
             return Ok(());
         }
         memory.record_stream(stream).inspect_err(|_| uses.lost = true)?;
         uses.recorded.push(stream);
         Ok(())
+    }
+
+    /// The handle by which the engine knows a stream. That of a default stream names a stream of the context that is
+    /// current, whichever the user's is.
+    fn known(&self, user: User, call: &'static str) -> Result<StreamHandle, Error> {
+        let stream = name(user.stream);
+        let own = user.context == self.stream.context().cu_ctx() as usize;
+        match own || !stream.is_default() {
+            true => Ok(stream),
+            false => Err(Error::Stream { call, stream, why: StreamRefusal::Foreign }),
+        }
     }
 
     /// Gives the block up for lost: it is in use on a stream that is not known.
@@ -97,14 +101,17 @@ impl BlockOwner {
         self.uses.lock().lost
     }
 
-    /// Records that what a stream holds so far includes its last use.
-    pub(super) fn record_last_use(&mut self, stream: StreamHandle) -> Result<(), Error> {
+    /// Records that what a stream holds so far includes its last use. After an error the block is lost.
+    pub(super) fn record_last_use(&mut self, user: User) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
+        let known = self.known(user, "record_use");
         let uses = self.uses.get_mut();
-        let stream = name(stream);
-        // From here on a further use is to be told to the engine.
-        uses.recorded.retain(|recorded| *recorded != stream);
-        memory.record_use(stream)
+        let recorded = known.and_then(|stream| {
+            // From here on a further use is to be told to the engine.
+            uses.recorded.retain(|recorded| *recorded != stream);
+            memory.record_use(stream)
+        });
+        recorded.inspect_err(|_| uses.lost = true)
     }
 }
 

@@ -693,9 +693,11 @@ impl State {
     #[inline]
     fn keep_within(&mut self, row: usize, within: bool) {
         let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-        // Where there may be a new peak already, all counters are to be settled.
-        if !within && !*may_have_peaked {
-            *may_have_peaked = !counters.allow(row, &mut self.caches.peaks());
+        match within {
+            true => {}
+            // All that have changed are going to be settled.
+            false if *may_have_peaked => _ = counters.change(row),
+            false => *may_have_peaked = !counters.allow(row, &mut self.caches.peaks()),
         }
     }
 

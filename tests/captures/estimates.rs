@@ -178,6 +178,25 @@ fn captures_that_are_not_shown_have_their_memory_while_others_are_estimated() {
     let captured = host.captured();
     assert!(captured > 10 * MIB);
     assert!(host.plugin.capture_shown(0, host.main, |_, _| ()).is_err());
+    host.plugin.estimate(false);
+}
+
+#[test]
+fn captures_of_other_threads_have_their_memory_at_once_while_one_estimates() {
+    let host = host(PlanChoice::None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| host.plugin.estimate(true)).join().unwrap();
+    });
+    let before = host.driver.used_bytes();
+    host.begin();
+    let block = host.plugin.allocate(400 * MIB, 0, host.main).unwrap();
+    // What a library writes there now is there when the graph runs.
+    assert!(host.driver.used_bytes() - before >= 400 * MIB);
+    host.plugin.free(block, 0).unwrap();
+    host.plugin.capture_ending(0, host.main, |_, _| ()).unwrap();
+    host.driver.end_capture(host.main).unwrap();
+    host.plugin.end_pool(0, KEY).unwrap();
+    host.plugin.capture_ended(0, host.main).unwrap();
 }
 
 type Failure = Box<dyn std::error::Error>;

@@ -414,11 +414,21 @@ fn what_cannot_be_right_is_refused() {
             refused,
             Err(Error::Stream { call: "alloc_zeros", why: StreamRefusal::Foreign, .. })
         ));
+        // Its default stream has the handle of this one's.
+        let mut buf = gpu.pool.alloc_zeros::<f32>(a, COUNT).unwrap();
+        let refused = buf.record_use(&stream.context().default_stream());
+        assert!(matches!(
+            refused,
+            Err(Error::Stream { call: "record_use", why: StreamRefusal::Foreign, .. })
+        ));
+        assert!(buf.is_lost());
         gpu.context.bind_to_thread().unwrap();
     }
 
     let per_thread = gpu.context.per_thread_stream();
     assert!(gpu.pool.alloc_zeros::<f32>(&per_thread, COUNT).is_err());
+    let mut buf = gpu.pool.alloc_zeros::<f32>(a, COUNT).unwrap();
+    assert!(buf.record_use(&per_thread).is_err() && buf.is_lost());
 
     let captured = gpu.engine.capture(a, &gpu.pool, CaptureMode::ThreadLocal, |capture| {
         // A capture copies nothing from the host, nor does its pool while it is under way.

@@ -1165,6 +1165,8 @@ fn settings_change_while_devices_are_in_use() {
     // Free memory of 40 MiB is not split.
     h.allocate(s);
     assert!(h.reserved() > 40 * MIB);
+    assert_eq!(h.plugin.statistics(0).unwrap()["max_split_size"], 20 * MIB);
+    assert_eq!(h.plugin.figures(0).unwrap().last(), Some(&(20 << 20)));
     assert!(change("roundup_power2_divisions:1,per_process_memory_fraction:0.5"));
     let engine = h.plugin.engine(0).unwrap();
     let total = h.driver.memory_info().unwrap().total;

@@ -886,6 +886,8 @@ static void estimating(void) {
         IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_show_stream_capture(e, capture));
     }
     OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    three_blocks(it);
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_repeat_stream_capture(e, &capture)); /* it would have memory */
     OK(regraph_abandon_capture(e, capture));
     OK(regraph_begin_stream_capture(e, own, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_show_stream_capture(e, capture)); /* no estimate's */

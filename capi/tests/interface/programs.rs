@@ -119,8 +119,19 @@ fn a_memory_resource_of_rmm() {
 #[test]
 fn the_cpp_layer_without_exceptions() {
     let folder = tempfile::tempdir().unwrap();
+    // The compiler looks into a template where it is used.
     let text = "#include <regraph.hpp>\n#include <regraph.hpp>\n\
-        void NAME(const regraph::pool &p) { regraph_error code; p.try_allocate(1, nullptr, code); }\n";
+        void NAME(const regraph::pool &p, const regraph::engine &e) {\n\
+            regraph_error code;\n\
+            p.try_allocate(1, nullptr, code);\n\
+            p.record(nullptr, [](regraph::capture &) {});\n\
+            p.record_twice(nullptr, [](regraph::capture &) { return 1; });\n\
+            regraph::estimate(e).record(nullptr, [](regraph::capture &) {});\n\
+            regraph::devices([](const regraph_device &) {});\n\
+            e.pools([](const regraph_pool_info &) {});\n\
+            e.regions([](const regraph_region &) {});\n\
+            e.learn([] {});\n\
+        }\n";
     for name in ["first", "second"] {
         let source = folder.path().join(name).with_extension("cpp");
         std::fs::write(&source, text.replace("NAME", name)).unwrap();

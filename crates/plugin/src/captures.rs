@@ -1,5 +1,7 @@
 //! What a host says of pools and captures.
 
+use std::cell::Cell;
+
 use regraph::driver::{CaptureId, CaptureStatus, GraphHandle, StreamHandle, Transfer};
 use regraph::engine::{self, Spare};
 use regraph::plan;
@@ -11,6 +13,16 @@ use super::pools::{Announced, Pools, UNNAMED};
 use super::regions::set_beginning;
 use super::routes::Route;
 use super::{EndedGraph, Error, Filter, Plugin, PoolKey};
+
+thread_local! {
+    /// Whether captures that the thread begins are shown, and come to nothing.
+    static SHOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets whether captures that the calling thread begins are shown ([`Plugin::estimate`]).
+pub(super) fn set_shown(shown: bool) {
+    SHOWN.set(shown);
+}
 
 impl<D: Transfer> Plugin<D> {
     /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
@@ -157,7 +169,7 @@ impl<D: Transfer> Plugin<D> {
         let checkpointed = private.is_some_and(|private| private.checkpointed);
         let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
         // Both move memory of the capture when it ends.
-        let shown = self.estimates.load(Ordering::Relaxed);
+        let shown = SHOWN.get();
         let (planned, ahead) =
             match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
                 _ if !alone || checkpointed => (None, None),

@@ -58,7 +58,7 @@ impl<D: Transfer> Plugin<D> {
         let [blocks, pieces] = device.oversize();
         all.insert("oversize_allocations".to_owned(), json!(numbers(blocks)));
         all.insert("oversize_segments".to_owned(), json!(numbers(pieces)));
-        let split = self.config.settings.max_split_bytes;
+        let split = self.settings().max_split_bytes;
         all.insert("max_split_size".to_owned(), split.map_or(json!(-1), |bytes| json!(bytes)));
         all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
         let regions = device.regions.report().into_iter().map(|region| {

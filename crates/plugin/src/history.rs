@@ -81,7 +81,7 @@ impl<D: Transfer> Plugin<D> {
         let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
         let counted = counted(&statistics.counts).map(|(_, count)| count);
         let mut numbers = [-1; FIGURES];
-        let split = self.config.settings.max_split_bytes;
+        let split = self.settings().max_split_bytes;
         for (number, part) in numbers.iter_mut().zip(parts.chain(counted).chain(split)) {
             *number = i64::try_from(part).unwrap_or(i64::MAX);
         }

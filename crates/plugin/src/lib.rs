@@ -88,8 +88,6 @@ pub struct Plugin<D: Transfer> {
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
-    /// Whether captures are shown, and come to nothing: [`Plugin::estimate`].
-    estimates: AtomicBool,
     /// Whether blocks of eager work are cached.
     caches: Arc<AtomicBool>,
     /// What the engines' histories keep, where that is not as the configuration says.
@@ -132,7 +130,6 @@ impl<D: Transfer> Plugin<D> {
             devices,
             observers: Arc::new(Mutex::new(Rank::Observers, Vec::new())),
             journals: AtomicBool::new(false),
-            estimates: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(Rank::HistoryOptions, None),
             named: Mutex::new(Rank::Named, BTreeMap::new()),
@@ -247,11 +244,11 @@ impl<D: Transfer> Plugin<D> {
         self.plan.is_some()
     }
 
-    /// Sets whether captures that are announced as alone from now on have addresses without memory of their
-    /// own, as with [`PlanChoice::Exact`]. Their host ends them by
-    /// [`Plugin::capture_shown`] and [`Plugin::capture_failed`]: they get no memory then.
+    /// Sets whether captures that the calling thread announces as alone from now on have addresses without memory of
+    /// their own, as with [`PlanChoice::Exact`]. Their host ends them by [`Plugin::capture_shown`] and
+    /// [`Plugin::capture_failed`]: they get no memory then. Captures of other threads are as ever.
     pub fn estimate(&self, on: bool) {
-        self.estimates.store(on, Ordering::Relaxed);
+        captures::set_shown(on);
     }
 
     /// Sets whether captures that begin from now on keep a journal, on every device: what

@@ -61,7 +61,7 @@ def _see_retained(retain: Callable[..., Any]) -> Callable[..., Any]:
     def retain_handle(*arguments: Any, **named: Any) -> Any:
         result = retain(*arguments, **named)
         if int(result[0]) == 0:
-            _retained[int(result[1])] = int(_first(arguments, named))
+            _retained[int(result[1])] = int(_argument("addr", arguments, named))
         return result
 
     setattr(retain_handle, _MARK, True)
@@ -71,7 +71,7 @@ def _see_retained(retain: Callable[..., Any]) -> Callable[..., Any]:
 def _see_exported(export: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(export)
     def export_handle(*arguments: Any, **named: Any) -> Any:
-        address = _retained.get(int(_first(arguments, named)))
+        address = _retained.get(int(_argument("handle", arguments, named)))
         if address is not None:
             # First: what cannot stay is not exported, and the caller is told why.
             _native.keep_exported(address, 1)
@@ -80,5 +80,6 @@ def _see_exported(export: Callable[..., Any]) -> Callable[..., Any]:
     return export_handle
 
 
-def _first(arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return arguments[0] if arguments else next(iter(named.values()))
+def _argument(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The first argument of a call, which has a name; 0 where there is none, which the call refuses."""
+    return arguments[0] if arguments else named.get(name, 0)

@@ -1,9 +1,11 @@
 """Graphs that share executables, within a budget."""
 
 import ctypes
+import faulthandler
 import gc
 import random
 import threading
+import time
 
 import torch
 from common import MIB, enable, expect, main
@@ -353,6 +355,47 @@ def threads_replay_graphs_that_share(folder):
     assert regraph.torch.executables().graphs == 0
 
 
+def a_graph_goes_while_another_waits_for_python(folder):
+    """A graph is dropped while a thread prepares another, which waits for work that runs a function of Python's."""
+    enable()
+    stream, static, graphs = torch.cuda.Stream(), torch.ones(1024, device="cuda"), []
+    for nodes in (1, 2, 3):
+        graphs.append(regraph.torch.Graph())
+        with torch.cuda.graph(graphs[-1], stream=stream):
+            for _ in range(nodes):
+                static.add_(1)
+    first, second, third = graphs
+    graphs.clear()
+    # Room for one of them.
+    most = max(graph.foreseen_bytes() for graph in (first, second, third))
+    regraph.torch.keep_executables(budget_bytes=most)
+    begun, end = threading.Event(), threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def wait(_):
+        begun.set()
+        end.wait(60)
+
+    launch = ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc
+    launch.argtypes = (ctypes.c_void_p, type(wait), ctypes.c_void_p)
+    # No thread of Python's could say it.
+    faulthandler.dump_traceback_later(120, exit=True)
+    assert launch(stream.cuda_stream, wait, None) == 0
+    with torch.cuda.stream(stream):
+        first.replay()
+    assert begun.wait(60)
+    preparing = threading.Thread(target=second.prepare)
+    preparing.start()
+    time.sleep(1)
+    assert preparing.is_alive(), "it waits for the first one"
+    threading.Timer(1, end.set).start()
+    third.reset()
+    preparing.join()
+    torch.cuda.synchronize()
+    faulthandler.cancel_dump_traceback_later()
+    assert static[0].item() == 2
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
@@ -364,6 +407,7 @@ PROGRAMS = {
         such_graphs_lend_between_replays,
         such_graphs_say_what_is_wrong,
         threads_replay_graphs_that_share,
+        a_graph_goes_while_another_waits_for_python,
     )
 }
 
