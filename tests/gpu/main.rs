@@ -18,7 +18,6 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[cfg(feature = "cudarc")]
 mod buf;
 mod devices;
-#[cfg(feature = "cuda")]
 mod driver;
 mod eager;
 mod graphs;
