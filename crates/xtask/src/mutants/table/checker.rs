@@ -8,7 +8,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A node goes on with a chain only if it comes after the chain's last node.",
         file: "crates/check/src/clocks.rs",
         edits: &[("ends.get(it.chain as usize) == Some(&it.position)", "ends.get(it.chain as usize) >= Some(&it.position)")],
-        test: "checker::check::cross_stream_reuse_needs_a_path",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-anew",
@@ -22,7 +22,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A node takes over the clock of the one before it only if nothing else needs that.",
         file: "crates/check/src/clocks.rs",
         edits: &[("self.nodes[edge.from() as usize].needs == 1)", "edge.full())")],
-        test: "checker::check::cross_stream_reuse_needs_a_path",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-starts",
@@ -40,14 +40,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "        edges.iter().for_each(|edge| self.raise(row, self.row(edge.from())));
         if size > width {\n            // Behind",
         )],
-        test: "checker::check::a_joined_clock_completes_no_more_than_its_edges",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-stream-order",
         rule: "What a stream waited for is completed before what it launches later if no step in between is broken.",
         file: "crates/check/src/users.rs",
         edits: &[("point.is_some_and(|point| self.is_whole(stream, look, point))", "point.is_some()")],
-        test: "checker::check::stream_order_is_no_proof_after_a_set_back",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-stream-starts",
@@ -61,21 +61,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What a stream waited for after a block was handed out need not be completed before its users.",
         file: "crates/check/src/users.rs",
         edits: &[("filter(|&point| look <= point)", "filter(|_| true)")],
-        test: "checker::check::memory::live_blocks_share_no_memory",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-launch",
         rule: "A step without a launch that depends on all that the stream waited for is no whole one.",
         file: "crates/check/src/steps.rs",
         edits: &[("find(|&node| is_fresh(node) && depends(node))", "find(|&node| is_fresh(node))")],
-        test: "checker::check::stream_order_is_no_proof_after_a_set_back",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-binding-end",
         rule: "No binding lies beyond the end of its memory.",
         file: "crates/check/src/bindings.rs",
         edits: &[("range.offset + (range.end - range.start) > bytes", "true")],
-        test: "checker::check::memory::contradictory_bindings_are_refused",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-binding-empty",
@@ -103,14 +103,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "No node comes before itself or an earlier one.",
         file: "crates/check/src/order.rs",
         edits: &[("x < y && self.holds(clocks, x, y)", "self.holds(clocks, x, y)")],
-        test: "checker::check::a_last_use_cuts_the_users_short",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-set-back",
         rule: "A step depends on all that its stream waited for before it.",
         file: "crates/check/src/steps.rs",
         edits: &[("|| before.iter().all(|&node| edges.iter().any(|edge| edge.from() == node))", "|| before.iter().all(|&node| edges.iter().any(|edge| true))")],
-        test: "checker::check::a_block_used_across_a_set_back_has_all_the_launches",
+        test: "checker::check::scenes::are_judged",
     },
     Mutant {
         name: "judge-late-named",
