@@ -1,0 +1,58 @@
+//! Programs that do many things, whose calls to the driver fail in turn.
+
+use regraph::engine::Config;
+use regraph::settings::Settings;
+use regraph_testing::rows::{row, Row};
+
+pub const ROWS: &[Row] = &[
+    row(
+        "two captures on two streams, with outputs",
+        "s: begin; s: launch; t <- s; s: a = 4M; s: use a; t: record a; t <- s; t: use a; t: last a; free a; s <- t;
+         s: b = 4M; s: use b; t: record b; t <- s; t: use b; t: last b; free b; s <- t; s: c = 700; s: use c;
+         t: record c; t <- s; t: use c; s <- t; s: d = 9M; s: use d; t: record d; t <- s; t: use d; s <- t; s: end;
+         s: begin; s: launch; t <- s; s: e = 4M; s: use e; t: record e; t <- s; t: use e; free e; s <- t; s: f = 9M;
+         s: use f; s: end; t: g = 3M; t: launch; free g; free c; free d; free f; s: release; s: release; complete;
+         destroy A",
+    ),
+    row(
+        "a block that two streams of a capture use goes on to each of them",
+        "s: begin; s: launch; t <- s; s: a = 4M; s: use a; free a; t: b = 4M; t: use b; s <- t; s: c = 4M; s: use c;
+         s: end",
+    ),
+    row("work outside captures beside a capture, and short of memory", EAGER)
+        .with(|| limited(Settings::default())),
+    row("the same in segments", EAGER)
+        .with(|| limited(Settings::default().expandable_segments(false))),
+    row("the same with garbage collection", EAGER)
+        .with(|| limited(Settings::default().garbage_collection_threshold(Some(0.3)))),
+    row("the same without caching", EAGER).with(|| limited(Settings::default().caching(false))),
+    row(
+        "planned captures, one that is abandoned, and memory that goes and comes back",
+        "plans A 4M; s: begin; s: f = 2M fixed; s: use f; s: a = 10M; s: use f a; s: b = 6M; s: use f a b; free a;
+         s: c = 8M; s: use f b c; free b; s: d = 2M; s: use f c d; free c; free f; s: end; s: replay s; s: use d;
+         t: begin; t: g = 4M; t: use g; t: h = 12M; t: use g h; free g; t: i = 700; t: use h i; free h;
+         t: j = 6M+512; t: use i j; free i; t: end; s: replay t; s: replay s; s: use d j;
+         u: begin; u: k = 18M; u: use k; u: l = 2M; u: use k l; free k; u: abandon; free l;
+         v: begin; v: m = 6M; v: use m; v: n = 6M; v: use m n; free m; free n; v: end; s: replay v; s: replay s;
+         s: replay t; s: use d j; complete; t: release; s: replay s; s: replay v; s: use d j; complete; suspend; resume;
+         s: replay s; s: replay v; s: use d; complete; suspend; resume; s: replay v; s: replay s; s: use d; free j;
+         free d; complete; s: release; v: release; empty; destroy A",
+    ),
+];
+
+/// Blocks of several sizes on two streams, used by others, freed while work runs; a capture, beside which all goes on;
+/// and requests for which old memory goes, then all that is free, and then the host waits.
+const EAGER: &str = "
+    s: a = 4M; s: use a; t: record a; t <- s; t: use a; s: x = 4M; s: use x; free x; t: b = 700; t: use b; s: record b;
+    s <- t; s: use b; t: x = 700; t: use x; free x; s: c = 3M; s: use c; t: record c; t <- s; t: use c; s: x = 3M;
+    s: use x; free x; t: d = 512K; t: use d; s: record d; s <- t; s: use d; t: x = 512K; t: use x; free x; free b;
+    free c; free d; t: complete; t: x = 7M; t: use x; free x; u: begin B; u: e = 4M in B; u: use e; u: record a;
+    u: launch; s: x = 4M in B; s: use x; free x; s: x = 4M; s: use x; free x; s: mark; empty; free e; u: end;
+    s: x = 20M; s: use x; free x; t: x = 20M in B; t: use x; free x; s: x = 24M; s: use x; free x; t: x = 24M in B;
+    t: use x; free x;   s: x = 64M !OutOfMemory;
+    t: x = 24M in B; t: use x; trim 16M; free x; free a; complete; t: retire; u: release; complete; destroy A;
+    destroy B";
+
+fn limited(settings: Settings) -> Config {
+    Config::default().settings(settings.memory_limit_bytes(Some(64 << 20)))
+}
