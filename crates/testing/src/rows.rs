@@ -46,6 +46,7 @@
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
+//! | `limit 8M` | sets how much the engine may hold |
 //! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
 //! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
@@ -159,7 +160,9 @@ impl Row {
             for n in 0.. {
                 let (driver, lossy) = (device(), GIVING_BACK.contains(&call));
                 driver.fail_nth(call, n, kind.clone());
-                let done = self.run_and_give_back(&driver, lossy, usize::MAX, false);
+                // Until it fails all is as ever.
+                let used = || (driver.calls(call) > n).then(|| driver.used_bytes());
+                let done = self.run_and_give_back(&driver, &used, lossy, usize::MAX, false);
                 done.map_err(|failure| format!("{call:?} {n} {kind:?}: {failure}"))?;
                 if driver.calls(call) <= n {
                     break;
@@ -177,8 +180,11 @@ impl Row {
     /// The statement after which something else came of the end, and what.
     pub fn ends_anywhere(&self, device: impl Fn() -> Arc<SimDriver>) -> Result<(), String> {
         (0..self.parts().1.split(';').count()).try_for_each(|most| {
-            self.run_and_give_back(&device(), false, most, false)?;
-            self.run_and_give_back(&device(), false, most, true)
+            [false, true].into_iter().try_for_each(|ruined| {
+                let driver = device();
+                let used = || Some(driver.used_bytes());
+                self.run_and_give_back(&driver, &used, false, most, ruined)
+            })
         })
     }
 
@@ -186,6 +192,7 @@ impl Row {
     fn run_and_give_back(
         &self,
         driver: &Arc<SimDriver>,
+        used: &dyn Fn() -> Option<u64>,
         lossy: bool,
         most: usize,
         ruined: bool,
@@ -193,7 +200,7 @@ impl Row {
         let (config, program) = self.parts();
         let end = program.match_indices(';').nth(most).map_or(program.len(), |it| it.0);
         let mut world = World::new(driver, config, Judged::Memory { lossy });
-        world.used = SimDriver::used_bytes;
+        world.used = Box::new(used);
         let done = world.run(&program[..end]).and_then(|()| {
             if ruined {
                 let _ = driver.synchronize();
@@ -230,8 +237,8 @@ struct World<'a, P: Program + Driver> {
     driver: Arc<P>,
     engine: Engine<Arc<P>>,
     judged: Judged,
-    /// How much of the device's memory is in use, in bytes.
-    used: fn(&P) -> u64,
+    /// How much of the device's memory is in use, in bytes, where that is to be judged.
+    used: Box<dyn Fn() -> Option<u64> + 'a>,
     /// Whether a statement failed because a call of the driver's did.
     was_told: bool,
     statement: &'a str,
@@ -265,7 +272,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             driver: driver.clone(),
             engine: Engine::new(driver.clone(), config.report_leaks(false)),
             judged,
-            used: |_| 0,
+            used: Box::new(|| None),
             was_told: false,
             statement: "",
             is_last: false,
@@ -300,7 +307,12 @@ impl<'a, P: Program + Driver> World<'a, P> {
             for stream in streams.split(',') {
                 let done = self.step(stream.trim(), &words);
                 match (done, refusal, self.judged) {
-                    (done, _, Judged::Memory { .. }) => self.was_told |= is_failure(done)?,
+                    // A host that is told of a failure tries once more.
+                    (done, _, Judged::Memory { .. }) => {
+                        if is_failure(&done) {
+                            self.was_told |= self.step(stream.trim(), &words).is_err();
+                        }
+                    }
                     (Err(error), Some(refusal), _) if is_refusal(&*error, refusal) => {}
                     (Ok(()), Some(_), _) => return Err("it was not refused".into()),
                     (done, ..) => done?,
@@ -312,7 +324,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
     }
 
     fn judge(&self) -> Done {
-        if self.judged != Judged::Tags {
+        let used = (self.used)();
+        if self.judged == Judged::Claims || used.is_some() {
             let wrong = |what| format!("the engine's tables are wrong: {what}");
             self.engine.host().verify().map_err(wrong)?;
         }
@@ -321,9 +334,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
             validate(&snapshot)?;
             validate_history(&snapshot)?;
         }
-        if let Judged::Memory { lossy } = self.judged {
+        if let (Judged::Memory { lossy }, Some(used)) = (self.judged, used) {
             let reserved = self.engine.statistics()?.all.reserved_bytes.current;
-            let used = (self.used)(&self.driver);
             if reserved != used && (!lossy || reserved > used) {
                 return Err(format!("{reserved} bytes are held, and {used} are in use").into());
             }
@@ -382,11 +394,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.driver.remove_dependency(graph, *edge, last)?;
             }
             ["judge"] => {
-                let graph = self.look(stream)?.1.or(self.stopped.remove(&stream));
-                let graph = graph.ok_or("it does not capture")?;
+                let stopped = self.stopped.remove(&stream);
+                let graph = self.look(stream)?.1.or(stopped).ok_or("it does not capture")?;
                 let capture = self.captures.remove(&stream).ok_or("it is not announced")?;
                 let report = self.engine.end_capture(capture, graph)?;
-                self.graphs.push((stream, report.graph, None));
+                self.graphs.push((stream, report.graph, stopped));
             }
             ["graph", bytes] => {
                 self.begin(stream, "A")?;
@@ -504,6 +516,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let row = self.graphs.iter().rposition(|it| it.0 == stream).ok_or("no graph")?;
                 self.engine.release_graph(self.graphs.remove(row).1)?;
             }
+            ["limit", bytes] => self.engine.set_memory_limit(Some(size(bytes)))?,
             ["live", ref blocks @ ..] => self.live(blocks)?,
             [figure, bytes] => self.figure(figure, bytes)?,
             _ => panic!("{} is no statement", self.statement),
@@ -898,11 +911,8 @@ impl World<'_, SimDriver> {
 
 /// Whether a call that failed was the reason why a statement did. A claim that does not hold is none, nor a block that
 /// is not there.
-fn is_failure(done: Done) -> Done<bool> {
-    match done {
-        Ok(()) => Ok(false),
-        Err(error) => Ok(error.is::<Error>() || error.is::<DriverError>()),
-    }
+fn is_failure(done: &Done) -> bool {
+    done.as_ref().is_err_and(|error| error.is::<Error>() || error.is::<DriverError>())
 }
 
 /// Whether an error is the one that is named first, with what is in quotes in its text.

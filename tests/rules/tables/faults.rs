@@ -19,6 +19,22 @@ pub const ROWS: &[Row] = &[
         "s: begin; s: launch; t <- s; s: a = 4M; s: use a; free a; t: b = 4M; t: use b; s <- t; s: c = 4M; s: use c;
          s: end",
     ),
+    row(
+        "a pool whose block a graph uses belongs to the graph",
+        "s: a = 4M; s: begin B; s: use a; s: use a; free a; s: end; complete; t: b = 4M not a; t: use b; t: complete;
+         s: replay s; s: complete; t: use b",
+    ),
+    row(
+        "a graph's memory stays its own where the driver ended its capture first",
+        "s: a = 4M; s: begin; s: use a; s: use a; free a; s: stop; s: judge; complete; t: b = 4M not a; t: use b;
+         t: complete; s: replay s; s: complete; t: use b",
+    ),
+    row("a pool is suspended beside blocks of work outside", SUSPENDED)
+        .with(|| Config::default().settings(Settings::default().history(1_000))),
+    row("the same in segments", SUSPENDED).with(|| {
+        let settings = Settings::default().expandable_segments(false).history(1_000);
+        Config::default().settings(settings)
+    }),
     row("work outside captures beside a capture, and short of memory", EAGER)
         .with(|| limited(Settings::default())),
     row("the same in segments", EAGER)
@@ -39,6 +55,13 @@ pub const ROWS: &[Row] = &[
          free d; complete; s: release; v: release; empty; destroy A",
     ),
 ];
+
+const SUSPENDED: &str = "
+    s: begin; s: a = 12M; s: use a; s: b = 700; s: use a b; free a; s: c = 19M; s: use b c; free b; s: d = 12M;
+    s: use c d; free c; s: end; t: i = 9M; t: f = 3M; free f; complete; s: replay s; s: use d; t: use i; complete;
+    suspend discarding; reserved 0; t: x = 3M !Pool; t: x = 512 !Pool; empty; resume; s: replay s; s: use d; complete;
+    suspend discarding; resume; s: replay s; s: use d; complete; suspend discarding; free i; free d; s: release;
+    complete; destroy A";
 
 /// Blocks of several sizes on two streams, used by others, freed while work runs; a capture, beside which all goes on;
 /// and requests for which old memory goes, then all that is free, and then the host waits.
