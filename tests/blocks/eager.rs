@@ -118,27 +118,6 @@ fn no_thread_waits_for_work_for_the_sake_of_a_capture() {
 }
 
 #[test]
-fn all_goes_on_after_a_request_that_failed() {
-    let b = tight(32, Settings::default());
-    let [s, t] = b.streams();
-    let live = b.block(8, s);
-    let free = b.use_once(8, t);
-    let before = b.engine.statistics().unwrap();
-    b.refused(64, s);
-    let after = b.engine.statistics().unwrap();
-    assert_eq!(after.all.allocated_bytes.current, before.all.allocated_bytes.current);
-    assert_eq!(after.counts.num_ooms, 1);
-    assert_eq!(b.driver.used_bytes(), after.all.reserved_bytes.current);
-    b.engine.free(live.id).unwrap();
-    let again = b.block(8, t);
-    assert_eq!(again.address % 512, 0);
-    let _ = free;
-    b.engine.free(again.id).unwrap();
-    b.driver.complete_all();
-    assert_eq!(b.engine.empty_cache().unwrap().reserved, 0);
-}
-
-#[test]
 fn an_observer_is_told_once_and_may_call_the_engine() {
     let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 8 * MIB, support: MAPPED }));
     let engine = Arc::new(Engine::new(driver.clone(), Config::default()));

@@ -48,6 +48,7 @@
 //! | `s: release` | the graph of the stream's last capture goes |
 //! | `limit 8M` | sets how much the engine may hold |
 //! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
+//! | `pieces 3` | claims of how many mappings that is |
 //! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
@@ -764,6 +765,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             "active" => all.active,
             "suspended" => all.suspended,
             "lent" => all.lent,
+            "pieces" => self.engine.statistics_of(pool)?.all.segment.current,
             _ => panic!("{} is no statement", self.statement),
         };
         match found == size(bytes) {

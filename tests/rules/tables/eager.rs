@@ -175,4 +175,9 @@ pub const ROWS: &[Row] = &[
         "s: a b c = 4M; s: launch; free a; free b; free c; s: d = 12M at a; reserved 12M",
     ),
     row("nothing is no block", "s: a = 0 !\"allocate: zero bytes\""),
+    row(
+        "all goes on after a request that failed",
+        "with memory_limit_mb:32; s: a = 8M; t: b = 8M; t: launch; free b; allocated 8M; s: x = 64M !OutOfMemory;
+         allocated 8M; free a; t: c = 8M; free c; complete; empty; reserved 0",
+    ),
 ];

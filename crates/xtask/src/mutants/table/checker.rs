@@ -82,7 +82,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What lies behind addresses is what is bound there, and no more.",
         file: "crates/check/src/bindings.rs",
         edits: &[("range.start < end", "true")],
-        test: "captures::attempts::a_plan_knows_which_launches_start_early",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "judge-compacted-strange",
