@@ -86,6 +86,12 @@ fn each_call_fails(rows: &[Row], device: fn() -> Arc<SimDriver>) -> u64 {
 }
 
 #[test]
+fn each_call_of_short_programs_may_fail() {
+    hold_simulated(faults::SMALL);
+    assert!(each_call_fails(faults::SMALL, simulated) > 100);
+}
+
+#[test]
 fn each_call_of_longer_programs_may_fail() {
     let failed = [simulated, without_mapping].map(|it| each_call_fails(faults::ROWS, it));
     assert!(failed.iter().all(|&calls| calls > 1_000), "they make many calls: {failed:?}");

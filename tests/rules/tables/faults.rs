@@ -4,16 +4,8 @@ use regraph::engine::Config;
 use regraph::settings::Settings;
 use regraph_testing::rows::{row, Row};
 
-pub const ROWS: &[Row] = &[
-    row(
-        "two captures on two streams, with outputs",
-        "s: begin; s: launch; t <- s; s: a = 4M; s: use a; t: record a; t <- s; t: use a; t: last a; free a; s <- t;
-         s: b = 4M; s: use b; t: record b; t <- s; t: use b; t: last b; free b; s <- t; s: c = 700; s: use c;
-         t: record c; t <- s; t: use c; s <- t; s: d = 9M; s: use d; t: record d; t <- s; t: use d; s <- t; s: end;
-         s: begin; s: launch; t <- s; s: e = 4M; s: use e; t: record e; t <- s; t: use e; free e; s <- t; s: f = 9M;
-         s: use f; s: end; t: g = 3M; t: launch; free g; free c; free d; free f; s: release; s: release; complete;
-         destroy A",
-    ),
+/// Short ones.
+pub const SMALL: &[Row] = &[
     row(
         "a block that two streams of a capture use goes on to each of them",
         "s: begin; s: launch; t <- s; s: a = 4M; s: use a; free a; t: b = 4M; t: use b; s <- t; s: c = 4M; s: use c;
@@ -29,19 +21,36 @@ pub const ROWS: &[Row] = &[
         "s: a = 4M; s: begin; s: use a; s: use a; free a; s: stop; s: judge; complete; t: b = 4M not a; t: use b;
          t: complete; s: replay s; s: complete; t: use b",
     ),
+    row(
+        "fixed memory outlives a plan that is mapped twice",
+        "plans A; s: begin; s: f = 2M fixed; s: use f; s: a = 6M; s: use f a; free f; free a; s: end; s: replay s; complete;
+         s: release; destroy A",
+    ),
+];
+
+pub const ROWS: &[Row] = &[
+    row(
+        "two captures on two streams, with outputs",
+        "s: begin; s: launch; t <- s; s: a = 4M; s: use a; t: record a; t <- s; t: use a; t: last a; free a; s <- t;
+         s: b = 4M; s: use b; t: record b; t <- s; t: use b; t: last b; free b; s <- t; s: c = 700; s: use c;
+         t: record c; t <- s; t: use c; s <- t; s: d = 9M; s: use d; t: record d; t <- s; t: use d; s <- t; s: end;
+         s: begin; s: launch; t <- s; s: e = 4M; s: use e; t: record e; t <- s; t: use e; free e; s <- t; s: f = 9M;
+         s: use f; s: end; t: g = 3M; t: launch; free g; free c; free d; free f; s: release; s: release; complete;
+         destroy A",
+    ),
     row("a pool is suspended beside blocks of work outside", SUSPENDED)
         .with(|| Config::default().settings(Settings::default().history(1_000))),
-    row("the same in segments", SUSPENDED).with(|| {
+    row("a pool in segments is suspended beside blocks of work outside", SUSPENDED).with(|| {
         let settings = Settings::default().expandable_segments(false).history(1_000);
         Config::default().settings(settings)
     }),
     row("work outside captures beside a capture, and short of memory", EAGER)
         .with(|| limited(Settings::default())),
-    row("the same in segments", EAGER)
+    row("work outside captures in segments", EAGER)
         .with(|| limited(Settings::default().expandable_segments(false))),
-    row("the same with garbage collection", EAGER)
+    row("work outside captures with garbage collection", EAGER)
         .with(|| limited(Settings::default().garbage_collection_threshold(Some(0.3)))),
-    row("the same without caching", EAGER).with(|| limited(Settings::default().caching(false))),
+    row("work outside captures without caching", EAGER).with(|| limited(Settings::default().caching(false))),
     row(
         "planned captures, one that is abandoned, and memory that goes and comes back",
         "plans A 4M; s: begin; s: f = 2M fixed; s: use f; s: a = 10M; s: use f a; s: b = 6M; s: use f a b; free a;

@@ -127,7 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A block in use by a capture under way waits for its end.",
         file: "src/engine/waits.rs",
         edits: &[("None => self.captures.push((capture, used)),", "None => {}")],
-        test: "rules::each_call_of_longer_programs_may_fail",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "waits-joins",
@@ -136,7 +136,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("if let Some(slot) = self.state.captures.slot(capture) {
                 self.join_pool(slot, pool);
             }", "")],
-        test: "rules::each_call_of_longer_programs_may_fail",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "waits-unannounced",

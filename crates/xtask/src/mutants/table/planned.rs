@@ -82,7 +82,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A plan leaves fixed blocks mapped.",
         file: "src/heap/planned/bind.rs",
         edits: &[("kept || (access != Access::Unmapped && ", "(access != Access::Unmapped && ")],
-        test: "rules::each_call_of_longer_programs_may_fail",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "beneath",
