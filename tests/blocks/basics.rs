@@ -6,14 +6,6 @@ use regraph::engine::{Config, PoolConfig};
 use regraph_tagged::{Program, Work};
 
 #[test]
-fn zero_bytes_is_an_error_that_names_the_call() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let error = b.engine.allocate(b.pool, 0, s).unwrap_err();
-    assert!(error.to_string().starts_with("allocate: zero bytes"), "{error}");
-}
-
-#[test]
 fn a_full_pool_says_so_and_the_capture_goes_on() {
     let b = bench(Config::default());
     let [s] = b.streams();

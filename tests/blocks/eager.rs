@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{Driver, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
     Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, StreamRefusal,
 };
@@ -56,20 +56,6 @@ fn a_stream_has_its_own_block_back_at_once() {
     assert_eq!(second.address, first.address);
     assert_ne!(second.id, first.id);
     assert_eq!(b.driver.total_calls(), calls + 1, "one look at the capture status and no more");
-}
-
-#[test]
-fn a_stream_has_its_own_blocks_back_as_one_of_another_size() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let blocks: Vec<_> = (0..3).map(|_| b.block(4, s)).collect();
-    b.launch(s);
-    for block in &blocks {
-        b.engine.free(block.id).unwrap();
-    }
-    assert_eq!(b.block(12, s).address, blocks[0].address);
-    assert_eq!(b.reserved(), 12 * MIB);
-    assert_eq!(b.driver.calls(Call::RecordEvent), 0);
 }
 
 /// Free memory first, then growth, then what is wholly free goes back for growth, then the host
@@ -129,27 +115,6 @@ fn no_thread_waits_for_work_for_the_sake_of_a_capture() {
     b.driver.complete(s).unwrap();
     b.block(12, c);
     b.finish(c, capture);
-}
-
-#[test]
-fn all_goes_on_after_a_request_that_failed() {
-    let b = tight(32, Settings::default());
-    let [s, t] = b.streams();
-    let live = b.block(8, s);
-    let free = b.use_once(8, t);
-    let before = b.engine.statistics().unwrap();
-    b.refused(64, s);
-    let after = b.engine.statistics().unwrap();
-    assert_eq!(after.all.allocated_bytes.current, before.all.allocated_bytes.current);
-    assert_eq!(after.counts.num_ooms, 1);
-    assert_eq!(b.driver.used_bytes(), after.all.reserved_bytes.current);
-    b.engine.free(live.id).unwrap();
-    let again = b.block(8, t);
-    assert_eq!(again.address % 512, 0);
-    let _ = free;
-    b.engine.free(again.id).unwrap();
-    b.driver.complete_all();
-    assert_eq!(b.engine.empty_cache().unwrap().reserved, 0);
 }
 
 #[test]
@@ -592,88 +557,6 @@ fn peaks_and_sums_begin_anew() {
     let all = b.engine.statistics().unwrap().all.allocated_bytes;
     assert_eq!((all.current, all.peak), (6 * MIB, 8 * MIB));
     assert_eq!((all.allocated, all.freed), (2 * MIB, 2 * MIB));
-}
-
-impl Bench {
-    fn at(&self, address: u64, bytes: u64, stream: StreamHandle) -> Option<Block> {
-        let block = self.engine.host().allocate_at(self.pool, bytes, stream, address).unwrap();
-        assert!(block
-            .as_ref()
-            .is_none_or(|block| block.address == address && block.bytes == bytes));
-        block
-    }
-}
-
-#[test]
-fn a_block_comes_at_an_address_that_is_free_for_its_stream() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let whole = b.block(12, s);
-    let start = whole.address;
-    assert!(b.at(start, 4 * MIB, s).is_none(), "it is live");
-    b.launch(s);
-    b.engine.free(whole.id).unwrap();
-    // In the order of its stream, from any multiple of 512 on, and not beyond what there is.
-    let middle = b.at(start + 4 * MIB + 512, 4 * MIB - 512, s).unwrap();
-    assert!(b.at(start + 4 * MIB + 1024, 2 * MIB, s).is_none(), "it is live");
-    assert!(b.at(start + 100, 2 * MIB, s).is_none(), "blocks begin at multiples of 512");
-    assert!(b.at(start + 2 * MIB, 4 * MIB, s).is_none(), "another block begins before its end");
-    assert!(b.at(start + 8 * MIB, 64 * MIB, s).is_none(), "there is no memory");
-    assert!(b.at(1 << 20, 2 * MIB, s).is_none(), "there is no memory");
-    assert_eq!(b.reserved(), 12 * MIB, "the driver is not asked");
-    // Another stream has it once the work has completed.
-    assert!(b.at(start, 4 * MIB, t).is_none());
-    b.driver.complete(s).unwrap();
-    let before = b.at(start, 4 * MIB + 512, t).unwrap();
-    let behind = b.at(start + 8 * MIB, 4 * MIB, t).unwrap();
-    for block in [middle, before, behind] {
-        b.engine.free(block.id).unwrap();
-    }
-    b.driver.complete_all();
-    b.engine.host().empty_cache_waiting().unwrap();
-    assert_eq!(b.reserved(), 0);
-}
-
-#[test]
-fn what_other_streams_use_is_not_free_at_its_address() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let block = b.block(4, s);
-    b.driver.wait(t, s).unwrap();
-    b.engine.record_stream(block.id, t).unwrap();
-    b.launch(t);
-    b.engine.free(block.id).unwrap();
-    assert!(b.at(block.address, 4 * MIB, s).is_none(), "not even its own stream has it");
-    b.driver.complete_all();
-    assert!(b.at(block.address, 4 * MIB, s).is_some());
-}
-
-#[test]
-fn no_memory_of_a_graph_or_in_a_capture_comes_by_its_address() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let eager = b.use_once(4, s);
-    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    assert!(b.at(eager.address, 4 * MIB, s).is_none(), "the stream captures");
-    let block = b.block(4, s);
-    let capture = b.engine.host().captures_of(s).unwrap()[0];
-    b.launch(s);
-    b.engine.free(block.id).unwrap();
-    let graph = b.driver.end_capture(s).unwrap();
-    b.engine.end_capture(capture, graph).unwrap();
-    assert!(b.at(block.address, 4 * MIB, s).is_none(), "its graph may be launched at any time");
-}
-
-/// Free blocks of at least so many bytes are never split.
-#[test]
-fn what_is_never_split_has_no_address_within_it() {
-    let b = bench(Config::default().settings(Settings::default().max_split_bytes(Some(20 * MIB))));
-    let [s] = b.streams();
-    let whole = b.use_once(32, s);
-    for (offset, mib) in [(0, 4), (4, 4), (0, 32)] {
-        assert!(b.at(whole.address + offset * MIB, mib * MIB, s).is_none());
-    }
-    assert_eq!(b.block(32, s).address, whole.address);
 }
 
 /// Between the question whether a stream captures and the event that is recorded on it, another

@@ -153,19 +153,6 @@ fn a_capture_that_grows_maps_seldom() {
     }
 }
 
-#[test]
-fn nothing_is_held_ahead_where_that_is_set() {
-    let b = bench(config(0));
-    let [s] = b.streams();
-    let capture = b.begin(s);
-    for count in 1..=20 {
-        b.allocate(s);
-        assert_eq!(b.reserved(), 4 * MIB * count);
-    }
-    b.finish(s, capture);
-    assert_eq!(b.driver.calls(Call::Unmap), 0);
-}
-
 /// Sizes of which some are small blocks.
 fn all_sizes() -> Vec<u64> {
     (0..30).flat_map(|_| [3 * MIB, MIB]).collect()
@@ -203,20 +190,6 @@ fn what_fitted_fits_under_every_limit() {
             judge(&b);
         }
     }
-}
-
-#[test]
-fn memory_held_ahead_goes_to_the_pool_that_needs_it() {
-    let b = bench_on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() }, config(STEP));
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    fill(&b, s, &[2 * MIB; 8]).unwrap();
-    assert!(b.reserved() > 16 * MIB);
-    let other = b.engine.create_pool(PoolConfig::default());
-    b.engine.allocate(other, 84 * MIB, t).unwrap();
-    assert_eq!(b.reserved(), 16 * MIB);
-    b.finish(s, capture);
-    judge(&b);
 }
 
 /// Work outside that lies in a piece keeps it, where nothing can be exchanged at the time.

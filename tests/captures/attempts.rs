@@ -9,7 +9,6 @@ use regraph::callables::{Callable, Options};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Attempt, Block, Config, Engine, Error, PoolConfig, Refusal};
 use regraph::graphs::{Capture, Graph, Memory, Pool};
-use regraph::settings::Programmatic;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -44,34 +43,6 @@ fn capture(
     (blocks, b.try_finish(s, id).map(|_| ()))
 }
 
-fn again(result: Result<(), Error>) {
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::CaptureAgain(_)), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("capture again"), "{text}");
-}
-
-#[test]
-fn the_second_capture_lags_only_where_a_launch_started_early() {
-    let b = bench(Config::default());
-    let [s, t] = b.streams();
-    let (blocks, refused) = capture(&b, s, None);
-    assert_eq!(blocks[0].address, blocks[1].address);
-    again(refused);
-    // Another handle, and the same work.
-    let (blocks, accepted) = capture(&b, t, None);
-    accepted.unwrap();
-    assert_ne!(blocks[0].address, blocks[1].address);
-    assert_eq!(blocks[2].address, blocks[3].address, "no launch starts early behind the fourth");
-    // Under `lag` it costs more.
-    let lag = bench(Config::default().programmatic(Programmatic::Lag));
-    let [s] = lag.streams();
-    let (blocks, accepted) = capture(&lag, s, None);
-    accepted.unwrap();
-    assert_ne!(blocks[2].address, blocks[3].address);
-    assert!(b.reserved() < lag.reserved());
-}
-
 #[test]
 fn what_lags_says_so() {
     let b = bench(Config::default());
@@ -95,16 +66,6 @@ fn what_lags_says_so() {
     b.launch(s);
     assert_eq!(why(s), None);
     b.finish(s, id);
-}
-
-#[test]
-fn a_fault_that_is_not_the_launches_is_not_captured_again() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let id = b.begin(s);
-    work(&b, s);
-    b.reuse_without_edge(s);
-    assert!(matches!(b.try_finish(s, id), Err(Error::Refused(_))));
 }
 
 /// Its host found out about its end too late, and the checker has only what was seen.
@@ -232,27 +193,4 @@ fn all_parts_of_a_callable_are_captured_again_with_new_outputs() {
     assert_eq!((outputs, calls.load(Ordering::Relaxed)), (2, 2));
     assert_eq!(hosted.blocks(), 2);
     hosted.driver.complete_all();
-}
-
-#[test]
-fn a_plan_knows_which_launches_start_early() {
-    let b = bench(Config::default());
-    let [s] = b.streams();
-    let id = b.begin(s);
-    b.engine.plans().plan_capture(id, Some(regraph::plan::Options::default())).unwrap();
-    // So that no address is shared in vain.
-    b.engine.set_attempt(id, Attempt::Last).unwrap();
-    let large = |s| b.engine.allocate(b.pool, 32 * MIB, s).unwrap();
-    // Each of the second pair may lie on the first one's memory, the second of the first pair may not.
-    for early in [true, false] {
-        let first = large(s);
-        b.launch(s);
-        b.engine.free(first.id).unwrap();
-        let second = large(s);
-        b.driver.launch(s, Work::default(), early).unwrap();
-        b.engine.free(second.id).unwrap();
-        b.launch(s);
-    }
-    let report = b.finish(s, id);
-    assert_eq!(report.plan.unwrap().bytes, 64 * MIB);
 }

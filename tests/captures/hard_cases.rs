@@ -1,11 +1,11 @@
 //! The hard cases, each by itself.
 
 use crate::common::{bench, MIB};
-use regraph::driver::{CaptureMode, Driver, EdgeData, ErrorKind, HostApi};
+use regraph::driver::{CaptureMode, Driver, EdgeData, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
 use regraph::settings::Programmatic;
 use regraph_record::journal::Entry;
-use regraph_sim::{Call, SimConfig};
+use regraph_sim::SimConfig;
 use regraph_tagged::Program;
 
 #[test]
@@ -98,72 +98,6 @@ fn captures_of_several_threads_share_an_engine() {
     b.engine.destroy_pool(b.pool).unwrap();
     let info = b.driver.memory_info().unwrap();
     assert_eq!(info.free, info.total);
-}
-
-/// A fixed program that stops after some of its steps, ruined or not; everything comes back.
-#[test]
-fn a_capture_may_end_badly_at_any_step() {
-    for (steps, ruined) in (0..12).flat_map(|steps| [(steps, false), (steps, true)]) {
-        let b = bench(Config::default());
-        let [s, t] = b.streams();
-        let capture = b.begin(s);
-        let mut live = Vec::new();
-        for step in 0..steps {
-            match step % 6 {
-                0 | 1 => live.push(b.allocate(s)),
-                2 => b.launch(s),
-                3 => b.driver.wait(t, s).unwrap(),
-                4 => {
-                    b.engine.record_stream(live[0].id, t).unwrap();
-                    b.launch(t);
-                }
-                _ => b.engine.free(live.remove(0).id).unwrap(),
-            }
-        }
-        if ruined {
-            b.driver.invalidate(s).unwrap();
-        }
-        let _ = b.driver.end_capture(s);
-        b.engine.abandon_capture(capture).unwrap();
-        let statistics = b.engine.pool_statistics(b.pool).unwrap();
-        assert_eq!(statistics.allocated, 4 * MIB * live.len() as u64);
-        for block in live {
-            b.engine.free(block.id).unwrap();
-        }
-        b.driver.complete_all();
-        b.engine.destroy_pool(b.pool).unwrap();
-        let info = b.driver.memory_info().unwrap();
-        assert_eq!(info.free, info.total, "after {steps} steps, ruined: {ruined}");
-    }
-}
-
-#[test]
-fn a_query_that_fails_proves_nothing() {
-    for call in [Call::CaptureStatus, Call::Dependencies, Call::Nodes] {
-        for n in 0..40 {
-            let b = bench(Config::default());
-            let [s, t] = b.streams();
-            let capture = b.begin(s);
-            b.launch(s);
-            b.driver.wait(t, s).unwrap();
-            b.driver.fail_nth(call, n, ErrorKind::InvalidValue);
-            let block = b.engine.allocate(b.pool, 4 * MIB, s);
-            b.launch(s);
-            if let Ok(block) = &block {
-                b.engine.free(block.id).unwrap();
-                let early = b.engine.allocate(b.pool, 4 * MIB, t);
-                assert!(!early.is_ok_and(|early| early.address == block.address));
-            }
-            b.launch(t);
-            b.driver.wait(s, t).unwrap();
-            let _ = b.engine.allocate(b.pool, 4 * MIB, s);
-            b.launch(s);
-            let graph = b.driver.end_capture(s).unwrap();
-            // Accepted or refused, but never a panic; the pool is whole afterwards.
-            let _ = b.engine.end_capture(capture, graph);
-            assert!(b.engine.pool_statistics(b.pool).is_ok());
-        }
-    }
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod beside;
 mod estimates;
 mod handed_over;
 mod hard_cases;
-mod inputs;
 mod lifecycle;
 mod two_steps;
 mod windows;

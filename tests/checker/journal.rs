@@ -46,22 +46,24 @@ fn handle() -> impl Strategy<Value = usize> {
     prop_oneof![
         8 => (0..4096_usize).prop_map(|it| NEAR + (it << 4)),
         1 => any::<i32>().prop_map(|it| NEAR.wrapping_add_signed(it as isize)),
-        1 => any::<usize>(),
+        1 => prop_oneof![any::<usize>(), Just(usize::MAX)],
     ]
 }
 
-/// Small numbers, multiples of 512 above an address, and any.
+/// Small numbers, multiples of 512 above an address, extremes, and any.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..1000_u64,
         4 => (0..1_u64 << 20).prop_map(|it| (7 << 40) + (it << 9)),
+        1 => prop::sample::select(&[1 << 59, (1 << 59) - 1, u64::MAX][..]),
         1 => any::<u64>(),
     ]
 }
 
 fn fact() -> impl Strategy<Value = Fact> {
-    let data = || prop_oneof![9 => Just(EdgeData::FULL), 1 => Just(EdgeData::PROGRAMMATIC)];
-    let dependency = || {
+    let [early, order] = [EdgeData::PROGRAMMATIC, EdgeData::LAUNCH_ORDER];
+    let data = move || prop_oneof![18 => Just(EdgeData::FULL), 1 => Just(early), 1 => Just(order)];
+    let dependency = move || {
         (handle(), data())
             .prop_map(|(node, edge)| Dependency { node: NodeHandle::from_bits(node), edge })
     };
@@ -87,4 +89,15 @@ proptest! {
         });
         prop_assert!(journal.nodes().eq(nodes));
     }
+}
+
+#[test]
+fn a_long_list_comes_back() {
+    let nodes = (0..100_000).map(|it| Dependency::full(NodeHandle::from_bits(it)));
+    let list: Vec<_> = nodes.collect();
+    let (stream, terminals) = (StreamHandle::from_bits(1), (&list).into());
+    let mut journal = Journal::new();
+    assert!(journal.is_empty());
+    journal.push(Entry::Terminals { stream, terminals });
+    assert!(journal.iter().eq([Entry::Terminals { stream, terminals }]));
 }

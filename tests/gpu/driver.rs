@@ -1,71 +1,128 @@
-//! The CUDA driver against a real GPU, and its manners without one.
+//! What a driver promises, asked of the simulated one and of CUDA's on a GPU: on this the library relies.
 
-use std::sync::MutexGuard;
+use std::sync::Arc;
+use std::thread;
 
-use crate::device::gpu::turn;
-use regraph::driver::cuda::CudaDriver;
+use crate::device::Device;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EdgeData, ErrorKind, GraphHandle,
-    HostApi, MemorySupport, NodeHandle, NodeKind, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ErrorKind,
+    GraphHandle, MemorySupport, NodeHandle, NodeKind, StreamHandle,
 };
-use regraph_tagged::CudaProgram;
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_sim::SimDriver;
+use regraph_tagged::{Tagged, Work};
 
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 const MIB: u64 = 1 << 20;
+const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 
-struct Gpu {
-    driver: CudaProgram,
-    _turn: MutexGuard<'static, ()>,
+twins! {
+    forks_and_joins_follow_the_terminals
+    set_moves_a_stream_anywhere_in_its_graph
+    what_set_dropped_need_not_rejoin
+    an_edge_turns_programmatic_with_the_launch
+    streams_left_behind_are_unjoined
+    captures_never_merge
+    captures_are_isolated_from_work_outside
+    a_capture_ends_where_it_began
+    modes_decide_what_an_unsafe_call_ruins
+    a_wait_for_the_device_invalidates_captures_in_every_mode
+    memory_and_events_do_not_disturb_a_capture
+    questions_do_not_disturb_a_capture
+    the_legacy_stream_tells_of_a_capture_and_leaves_it_alive
+    a_body_is_a_capture_and_a_graph_of_its_own
+    edits_show_in_the_dependencies
+    any_number_of_predecessors_is_seen
+    any_thread_may_call
+    too_much_memory_is_told_apart
+    kernels_write_and_check_tags
+    memory_mapped_twice_is_one_memory
+    execution_catches_two_streams_on_one_memory
+    completion_behind_a_programmatic_edge_includes_its_predecessor
+    the_start_behind_a_programmatic_edge_does_not_wait
 }
 
-impl std::ops::Deref for Gpu {
-    type Target = CudaProgram;
+/// What neither trait of a driver has.
+trait Driven: Device {
+    /// A stream that synchronises with the legacy stream.
+    fn blocking_stream(&self) -> StreamHandle;
 
-    fn deref(&self) -> &CudaProgram {
-        &self.driver
+    /// The error of a call that a capture's mode may forbid.
+    fn unsafe_call(&self) -> Option<u32>;
+
+    /// Handles of the legacy stream, and of streams that a thread has by itself.
+    fn default_streams(&self) -> (&'static [usize], &'static [usize]);
+
+    /// Makes a driver object for the same device, without kernels.
+    fn open_again(&self) {}
+}
+
+impl Driven for SimDriver {
+    fn blocking_stream(&self) -> StreamHandle {
+        self.create_blocking_stream()
+    }
+
+    fn unsafe_call(&self) -> Option<u32> {
+        self.unsafe_call().err().map(|error| error.code)
+    }
+
+    fn default_streams(&self) -> (&'static [usize], &'static [usize]) {
+        (&[0], &[])
     }
 }
 
-fn gpu() -> Gpu {
-    let turn = turn();
-    Gpu { driver: CudaProgram::new(0).unwrap(), _turn: turn }
+/// Streams, the first of which captures.
+fn capturing<const N: usize>(driver: &Arc<impl Driven>) -> [StreamHandle; N] {
+    let streams = [(); N].map(|()| driver.create_stream().unwrap());
+    driver.begin_capture(streams[0], CaptureMode::Relaxed).unwrap();
+    streams
 }
 
-impl Gpu {
-    fn active(&self, stream: StreamHandle) -> (CaptureId, GraphHandle, Vec<Dependency>) {
-        let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
-        match self.capture_status(stream, &mut terminals).unwrap() {
-            CaptureStatus::Active { capture, graph } => (capture, graph, terminals),
-            other => panic!("not capturing: {other:?}"),
-        }
-    }
+fn status(driver: &Arc<impl Driven>, stream: StreamHandle) -> CaptureStatus {
+    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
+    let status = driver.capture_status(stream, &mut terminals).unwrap();
+    assert!(terminals.is_empty() || matches!(status, CaptureStatus::Active { .. }));
+    status
+}
 
-    fn terminals(&self, stream: StreamHandle) -> Vec<Dependency> {
-        self.active(stream).2
-    }
-
-    /// Launches and returns the new node.
-    fn node(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> NodeHandle {
-        self.launch(stream, work, programmatic).unwrap();
-        let terminals = self.terminals(stream);
-        assert_eq!(terminals.len(), 1);
-        assert_eq!(terminals[0].edge, EdgeData::FULL);
-        terminals[0].node
-    }
-
-    fn empty(&self, stream: StreamHandle) -> NodeHandle {
-        self.node(stream, Work::default(), false)
-    }
-
-    fn predecessors(&self, node: NodeHandle) -> Vec<Dependency> {
-        let mut dependencies = vec![Dependency::full(NodeHandle::from_bits(1))];
-        self.dependencies(node, &mut dependencies).unwrap();
-        dependencies
+fn active(driver: &Arc<impl Driven>, stream: StreamHandle) -> (CaptureId, GraphHandle) {
+    match status(driver, stream) {
+        CaptureStatus::Active { capture, graph } => (capture, graph),
+        other => panic!("not capturing: {other:?}"),
     }
 }
 
+fn terminals(driver: &Arc<impl Driven>, stream: StreamHandle) -> Vec<Dependency> {
+    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
+    driver.capture_status(stream, &mut terminals).unwrap();
+    sorted(terminals)
+}
+
+/// Launches and returns the new node.
+fn node(
+    driver: &Arc<impl Driven>,
+    stream: StreamHandle,
+    work: Work<'_>,
+    early: bool,
+) -> NodeHandle {
+    driver.launch(stream, work, early).unwrap();
+    let terminals = terminals(driver, stream);
+    assert_eq!(terminals.len(), 1, "a launched node is the only terminal");
+    assert_eq!(terminals[0].edge, EdgeData::FULL);
+    terminals[0].node
+}
+
+fn launch(driver: &Arc<impl Driven>, stream: StreamHandle) -> NodeHandle {
+    node(driver, stream, Work::default(), false)
+}
+
+fn dependencies(driver: &Arc<impl Driven>, node: NodeHandle) -> Vec<Dependency> {
+    let mut dependencies = vec![Dependency::full(NodeHandle::from_bits(1))];
+    driver.dependencies(node, &mut dependencies).unwrap();
+    sorted(dependencies)
+}
+
+/// A driver names nodes in no order that it promises.
 fn sorted(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     dependencies.sort_by_key(|dependency| dependency.node);
     dependencies
@@ -75,659 +132,670 @@ fn full(nodes: &[NodeHandle]) -> Vec<Dependency> {
     sorted(nodes.iter().map(|&node| Dependency::full(node)).collect())
 }
 
-fn programmatic(node: NodeHandle) -> Dependency {
+fn early(node: NodeHandle) -> Dependency {
     Dependency { node, edge: EdgeData::PROGRAMMATIC }
 }
 
-#[test]
-fn without_libcuda_there_is_an_error_and_no_panic() {
-    for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
-        // SAFETY: opens and closes libcuda.
-        if unsafe { libloading::Library::new(name) }.is_ok() {
-            return;
-        }
-    }
-    let error = regraph::driver::cuda::devices().unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
-    let error = CudaProgram::new(0).unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("libcuda could not be loaded"), "{text}");
+fn refused<T: std::fmt::Debug>(result: Result<T, DriverError>, kind: ErrorKind) {
+    assert_eq!(result.expect_err("the call is refused").kind, kind);
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn the_device_says_what_it_is() {
-    let gpu = gpu();
-    let devices = regraph::driver::cuda::devices().unwrap();
-    let first = &devices[0];
-    assert_eq!((first.ordinal, &first.name), (0, &gpu.device_name().unwrap()));
-    assert!(first.total_bytes >= gpu.memory_info().unwrap().total);
-    let name = gpu.device_name().unwrap();
-    println!("{name}, driver {}", gpu.driver_version().unwrap());
-    assert!(!name.is_empty());
-    assert!(gpu.driver_version().unwrap() >= 12030);
-    let info = gpu.memory_info().unwrap();
-    assert!(info.free <= info.total && info.total > 0);
-    let MemorySupport::Mapped { granularity } = gpu.memory_support() else {
-        panic!("no virtual memory management");
+fn elsewhere<T: Send>(call: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(call).join().unwrap())
+}
+
+fn granularity(driver: &Arc<impl Driven>) -> u64 {
+    match driver.memory_support() {
+        MemorySupport::Mapped { granularity } => granularity,
+        other => panic!("no virtual memory management: {other:?}"),
+    }
+}
+
+/// The wrong tags of each replay of a graph, under many orders of its work, where the device leaves them to choose.
+fn wrong_tags(driver: &Arc<impl Driven>, stream: StreamHandle, graph: GraphHandle) -> Vec<u64> {
+    let executable = driver.instantiate(graph).unwrap();
+    let replay = |seed| {
+        driver.schedule(seed);
+        driver.replay(executable, stream).unwrap();
+        driver.synchronize().unwrap();
+        driver.take_wrong_tags().unwrap()
     };
-    assert!(granularity.is_power_of_two());
+    let wrong = (0..20).map(replay).collect();
+    driver.destroy_executable(executable).unwrap();
+    wrong
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn idle_streams_do_not_capture() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    let mut terminals = vec![Dependency::full(NodeHandle::from_bits(1))];
-    for stream in [stream, StreamHandle::from_bits(0)] {
-        let status = gpu.capture_status(stream, &mut terminals).unwrap();
-        assert_eq!(status, CaptureStatus::None);
-        assert!(terminals.is_empty());
+fn forks_and_joins_follow_the_terminals(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    assert_eq!(terminals(driver, s[0]), []);
+    let first = launch(driver, s[0]);
+    for idle in [s[1], LEGACY] {
+        assert_eq!(status(driver, idle), CaptureStatus::None);
     }
-    gpu.destroy_stream(stream).unwrap();
-}
+    driver.wait(s[1], s[0]).unwrap();
+    assert_eq!(active(driver, s[0]), active(driver, s[1]));
+    assert_eq!(terminals(driver, s[1]), full(&[first]));
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn fork_and_join_show_in_terminals_and_dependencies() {
-    let gpu = gpu();
-    let a = gpu.create_stream().unwrap();
-    let b = gpu.create_stream().unwrap();
-    gpu.begin_capture(a, CaptureMode::Global).unwrap();
-    assert!(gpu.terminals(a).is_empty());
+    let (right, left) = (launch(driver, s[1]), launch(driver, s[0]));
+    assert_eq!(dependencies(driver, first), []);
+    assert_eq!(dependencies(driver, right), full(&[first]));
+    assert_eq!(dependencies(driver, left), full(&[first]));
+    driver.wait(s[0], s[1]).unwrap();
+    driver.wait(s[0], s[1]).unwrap();
+    assert_eq!(terminals(driver, s[0]), full(&[left, right]));
+    assert_eq!(terminals(driver, s[1]), full(&[right]));
+    let last = launch(driver, s[0]);
+    assert_eq!(dependencies(driver, last), full(&[left, right]));
 
-    let first = gpu.empty(a);
-    gpu.wait(b, a).unwrap();
-    assert_eq!(gpu.active(a).0, gpu.active(b).0);
-    assert_eq!(gpu.active(a).1, gpu.active(b).1);
-    assert_eq!(gpu.terminals(b), full(&[first]));
-
-    let left = gpu.empty(a);
-    let right = gpu.empty(b);
-    gpu.wait(a, b).unwrap();
-    assert_eq!(sorted(gpu.terminals(a)), full(&[left, right]));
-    assert_eq!(gpu.terminals(b), full(&[right]));
-    let last = gpu.empty(a);
-
-    assert!(gpu.predecessors(first).is_empty());
-    assert_eq!(gpu.predecessors(left), full(&[first]));
-    assert_eq!(gpu.predecessors(right), full(&[first]));
-    assert_eq!(sorted(gpu.predecessors(last)), full(&[left, right]));
-
-    let graph = gpu.end_capture(a).unwrap();
-    let mut nodes = Vec::new();
-    gpu.nodes(graph, &mut nodes).unwrap();
+    let graph = driver.end_capture(s[0]).unwrap();
+    let (mut nodes, mut expected) = (Vec::new(), [first, right, left, last]);
+    driver.nodes(graph, &mut nodes).unwrap();
     nodes.sort_unstable();
-    let mut expected = vec![first, left, right, last];
     expected.sort_unstable();
     assert_eq!(nodes, expected);
     for node in nodes {
-        assert_eq!(gpu.node_kind(node).unwrap(), NodeKind::KERNEL);
+        assert_eq!(driver.node_kind(node).unwrap(), NodeKind::KERNEL);
     }
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(a).unwrap();
-    gpu.destroy_stream(b).unwrap();
+    for stream in s {
+        assert_eq!(status(driver, stream), CaptureStatus::None);
+        driver.destroy_stream(stream).unwrap();
+    }
+    driver.destroy_graph(graph).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn unjoined_streams_fail_the_capture() {
-    let gpu = gpu();
-    let a = gpu.create_stream().unwrap();
-    let b = gpu.create_stream().unwrap();
-    gpu.begin_capture(a, CaptureMode::Global).unwrap();
-    gpu.empty(a);
-    gpu.wait(b, a).unwrap();
-    gpu.empty(b);
-    let error = gpu.end_capture(a).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::CaptureUnjoined);
-    assert_eq!(error.call, "cuStreamEndCapture");
-    gpu.destroy_stream(a).unwrap();
-    gpu.destroy_stream(b).unwrap();
+fn set_moves_a_stream_anywhere_in_its_graph(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    let (a, b) = (launch(driver, s[0]), launch(driver, s[0]));
+    driver.wait(s[1], s[0]).unwrap();
+    let c = launch(driver, s[1]);
+    let mixed = sorted(vec![early(a), Dependency::full(c)]);
+    driver.set_terminals(s[0], &mixed).unwrap();
+    assert_eq!(terminals(driver, s[0]), mixed);
+    let d = launch(driver, s[0]);
+    assert_eq!(dependencies(driver, d), mixed);
+    driver.set_terminals(s[0], &full(&[b, a])).unwrap();
+    assert_eq!(terminals(driver, s[0]), full(&[b, a]));
+    driver.set_terminals(s[0], &[]).unwrap();
+    assert_eq!(terminals(driver, s[0]), []);
+    let root = launch(driver, s[0]);
+    assert_eq!(dependencies(driver, root), []);
+    driver.set_terminals(s[0], &full(&[b, c, d, root])).unwrap();
+    driver.end_capture(s[0]).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn an_edge_turns_programmatic_with_the_launch() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    let a = gpu.empty(stream);
-    assert_eq!(gpu.terminals(stream), full(&[a]));
-    let b = gpu.node(stream, Work::default(), true);
-    assert_eq!(gpu.predecessors(b), [programmatic(a)]);
-    assert_eq!(gpu.terminals(stream), full(&[b]));
-    let c = gpu.empty(stream);
-    assert_eq!(gpu.predecessors(c), full(&[b]));
-    let graph = gpu.end_capture(stream).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(stream).unwrap();
+fn what_set_dropped_need_not_rejoin(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    launch(driver, s[0]);
+    driver.wait(s[1], s[0]).unwrap();
+    launch(driver, s[1]);
+    driver.set_terminals(s[1], &[]).unwrap();
+    driver.end_capture(s[0]).unwrap();
+
+    // Nor need what came before it.
+    let s = capturing::<2>(driver);
+    let a = launch(driver, s[0]);
+    driver.wait(s[1], s[0]).unwrap();
+    launch(driver, s[1]);
+    driver.wait(s[0], s[1]).unwrap();
+    launch(driver, s[0]);
+    driver.set_terminals(s[0], &full(&[a])).unwrap();
+    driver.end_capture(s[0]).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn set_moves_a_stream_back() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    let a = gpu.empty(stream);
-    let b = gpu.empty(stream);
-    gpu.set_terminals(stream, &full(&[a])).unwrap();
-    assert_eq!(gpu.terminals(stream), full(&[a]));
-    let c = gpu.empty(stream);
-    assert_eq!(gpu.predecessors(c), full(&[a]));
-    gpu.set_terminals(stream, &[Dependency::full(b), programmatic(c)]).unwrap();
-    assert_eq!(sorted(gpu.terminals(stream)), sorted(vec![Dependency::full(b), programmatic(c)]));
-    gpu.set_terminals(stream, &[]).unwrap();
-    assert!(gpu.terminals(stream).is_empty());
-    let d = gpu.empty(stream);
-    assert!(gpu.predecessors(d).is_empty());
-    gpu.set_terminals(stream, &full(&[b, c, d])).unwrap();
-    let graph = gpu.end_capture(stream).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(stream).unwrap();
+fn an_edge_turns_programmatic_with_the_launch(driver: &Arc<impl Driven>) {
+    let [s] = capturing(driver);
+    let a = launch(driver, s);
+    assert_eq!(terminals(driver, s), full(&[a]));
+    let b = node(driver, s, Work::default(), true);
+    assert_eq!(dependencies(driver, b), [early(a)]);
+    let c = launch(driver, s);
+    assert_eq!(dependencies(driver, c), full(&[b]));
+    driver.end_capture(s).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn memory_and_events_do_not_disturb_a_capture() {
-    let gpu = gpu();
-    let MemorySupport::Mapped { granularity } = gpu.memory_support() else {
-        panic!("no virtual memory management");
-    };
-    let outside = gpu.create_stream().unwrap();
-    let event = gpu.create_event().unwrap();
+fn streams_left_behind_are_unjoined(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    launch(driver, s[0]);
+    driver.wait(s[1], s[0]).unwrap();
+    launch(driver, s[1]);
+    let error = driver.end_capture(s[0]).unwrap_err();
+    assert_eq!((error.kind, error.call), (ErrorKind::CaptureUnjoined, "cuStreamEndCapture"));
+    assert_eq!(s.map(|stream| status(driver, stream)), [CaptureStatus::None; 2]);
+
+    // A fork without work has nothing to bring back.
+    let s = capturing::<2>(driver);
+    launch(driver, s[0]);
+    driver.wait(s[1], s[0]).unwrap();
+    launch(driver, s[0]);
+    driver.end_capture(s[0]).unwrap();
+}
+
+fn captures_never_merge(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    driver.begin_capture(s[1], CaptureMode::Relaxed).unwrap();
+    refused(driver.wait(s[1], s[0]), ErrorKind::CaptureMerge);
+    for stream in s {
+        assert_eq!(status(driver, stream), CaptureStatus::Invalidated);
+        refused(driver.launch(stream, Work::default(), false), ErrorKind::CaptureInvalidated);
+        refused(driver.end_capture(stream), ErrorKind::CaptureInvalidated);
+        assert_eq!(status(driver, stream), CaptureStatus::None);
+    }
+}
+
+fn captures_are_isolated_from_work_outside(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    refused(driver.wait(s[0], s[1]), ErrorKind::CaptureIsolation);
+    assert_eq!(status(driver, s[0]), CaptureStatus::Invalidated);
+    assert_eq!(status(driver, s[1]), CaptureStatus::None);
+    // The error does not go away before the end.
+    refused(driver.wait(s[1], s[0]), ErrorKind::CaptureInvalidated);
+    refused(driver.set_terminals(s[0], &[]), ErrorKind::CaptureInvalidated);
+    refused(driver.end_capture(s[0]), ErrorKind::CaptureInvalidated);
+}
+
+fn a_capture_ends_where_it_began(driver: &Arc<impl Driven>) {
+    let [a, b] = [(); 2].map(|()| driver.create_stream().unwrap());
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
+        driver.begin_capture(a, mode).unwrap();
+        driver.wait(b, a).unwrap();
+        assert_eq!(driver.end_capture(b).unwrap_err().code, 903);
+        refused(elsewhere(|| driver.end_capture(a)), ErrorKind::CaptureWrongThread);
+        driver.end_capture(a).unwrap();
+    }
+    driver.begin_capture(a, CaptureMode::Relaxed).unwrap();
+    elsewhere(|| driver.end_capture(a)).unwrap();
+}
+
+fn modes_decide_what_an_unsafe_call_ruins(driver: &Arc<impl Driven>) {
+    // What a call of the own thread ruins, and one of another thread.
+    let ruins = [[true, true], [true, false], [false, false]];
+    for (mode, ruins) in MODES.into_iter().zip(ruins) {
+        for (own, ruined) in [true, false].into_iter().zip(ruins) {
+            let stream = driver.create_stream().unwrap();
+            driver.begin_capture(stream, mode).unwrap();
+            launch(driver, stream);
+            let call = || driver.unsafe_call();
+            let error = if own { call() } else { elsewhere(call) };
+            let invalidated = status(driver, stream) == CaptureStatus::Invalidated;
+            assert_eq!(
+                [error.is_some(), invalidated],
+                [ruined; 2],
+                "{mode:?}, own thread {own}: {error:?}"
+            );
+            match driver.end_capture(stream) {
+                Ok(_) => assert!(!ruined),
+                Err(error) => assert_eq!(error.kind, ErrorKind::CaptureInvalidated),
+            }
+            assert_eq!(status(driver, stream), CaptureStatus::None);
+            assert_eq!(driver.unsafe_call(), None);
+        }
+    }
+}
+
+fn a_wait_for_the_device_invalidates_captures_in_every_mode(driver: &Arc<impl Driven>) {
+    for (mode, own) in MODES.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
+        let stream = driver.create_stream().unwrap();
+        driver.begin_capture(stream, mode).unwrap();
+        launch(driver, stream);
+        let call = || driver.synchronize();
+        refused(if own { call() } else { elsewhere(call) }, ErrorKind::CaptureUnsupported);
+        assert_eq!(status(driver, stream), CaptureStatus::Invalidated, "{mode:?}, own {own}");
+        refused(driver.end_capture(stream), ErrorKind::CaptureInvalidated);
+        driver.synchronize().unwrap();
+    }
+}
+
+/// What an engine does with memory and events beside a capture.
+fn memory_and_events_do_not_disturb_a_capture(driver: &Arc<impl Driven>) {
+    let granularity = granularity(driver);
+    let outside = driver.create_stream().unwrap();
+    let event = driver.create_event().unwrap();
     let use_memory = || {
-        let before = gpu.memory_info().unwrap();
+        let before = driver.memory_info().unwrap();
         assert!(before.total > 0);
-        let address = gpu.reserve(2 * granularity).unwrap();
-        let memory = gpu.create(granularity).unwrap();
-        gpu.map(address + granularity, granularity, memory).unwrap();
-        gpu.set_access(address + granularity, granularity).unwrap();
-        gpu.unmap(address + granularity, granularity).unwrap();
-        gpu.release(memory).unwrap();
-        gpu.unreserve(address, 2 * granularity).unwrap();
-        let block = gpu.allocate(MIB).unwrap();
-        gpu.free(block).unwrap();
-        let fresh = gpu.create_event().unwrap();
-        gpu.record_event(fresh, outside).unwrap();
-        while !gpu.query_event(fresh).unwrap() {
+        let address = driver.reserve(2 * granularity).unwrap();
+        let memory = driver.create(granularity).unwrap();
+        driver.map(address + granularity, granularity, memory).unwrap();
+        driver.set_access(address + granularity, granularity).unwrap();
+        driver.unmap(address + granularity, granularity).unwrap();
+        driver.release(memory).unwrap();
+        driver.unreserve(address, 2 * granularity).unwrap();
+        let block = driver.allocate(MIB).unwrap();
+        driver.free(block).unwrap();
+        let fresh = driver.create_event().unwrap();
+        driver.record_event(fresh, outside).unwrap();
+        while !driver.query_event(fresh).unwrap() {
             std::hint::spin_loop();
         }
-        gpu.record_event(fresh, outside).unwrap();
-        gpu.synchronize_event(fresh).unwrap();
-        assert!(gpu.query_event(fresh).unwrap());
-        gpu.destroy_event(fresh).unwrap();
+        driver.record_event(fresh, outside).unwrap();
+        driver.synchronize_event(fresh).unwrap();
+        assert!(driver.query_event(fresh).unwrap());
+        driver.destroy_event(fresh).unwrap();
     };
-    let streams = [gpu.create_stream().unwrap(), blocking_stream()];
+    let streams = [driver.create_stream().unwrap(), driver.blocking_stream()];
     for (mode, stream) in MODES.into_iter().flat_map(|mode| streams.map(|stream| (mode, stream))) {
-        gpu.record_event(event, outside).unwrap();
-        gpu.synchronize().unwrap();
-        gpu.begin_capture(stream, mode).unwrap();
-        gpu.empty(stream);
+        driver.record_event(event, outside).unwrap();
+        driver.synchronize().unwrap();
+        driver.begin_capture(stream, mode).unwrap();
+        let node = launch(driver, stream);
         use_memory();
-        assert!(gpu.query_event(event).unwrap());
+        assert!(driver.query_event(event).unwrap());
         // And from a thread that does not capture.
-        std::thread::scope(|scope| {
-            scope.spawn(use_memory);
-        });
-        let (_, _, terminals) = gpu.active(stream);
-        assert_eq!(terminals.len(), 1, "{mode:?}");
-        gpu.empty(stream);
-        let graph = gpu.end_capture(stream).unwrap();
-        let executable = gpu.instantiate(graph).unwrap();
-        gpu.replay(executable, stream).unwrap();
-        gpu.synchronize().unwrap();
-        gpu.destroy_executable(executable).unwrap();
-        gpu.destroy_graph(graph).unwrap();
-    }
-    gpu.destroy_event(event).unwrap();
-    gpu.destroy_stream(outside).unwrap();
-    for stream in streams {
-        gpu.destroy_stream(stream).unwrap();
+        elsewhere(use_memory);
+        assert_eq!(terminals(driver, stream), full(&[node]), "{mode:?}");
+        launch(driver, stream);
+        let graph = driver.end_capture(stream).unwrap();
+        let executable = driver.instantiate(graph).unwrap();
+        driver.replay(executable, stream).unwrap();
+        driver.synchronize().unwrap();
+        driver.destroy_executable(executable).unwrap();
+        driver.destroy_graph(graph).unwrap();
     }
 }
 
-/// A driver object without kernels: to load those is no question.
-fn new_driver() -> CudaDriver {
-    // SAFETY: no handle is given to it.
-    unsafe { CudaDriver::new(0) }.unwrap()
-}
-
-/// What an engine asks while a stream captures: about a capture without nodes too, and about events
-/// that the stream recorded before, whether their work has completed or not.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn questions_do_not_disturb_a_capture() {
-    let gpu = gpu();
-    let streams = [gpu.create_stream().unwrap(), blocking_stream()];
+/// What an engine asks while a stream captures: about a capture without nodes too, and about events that the stream
+/// recorded before, whether their work has completed or not.
+fn questions_do_not_disturb_a_capture(driver: &Arc<impl Driven>) {
+    let streams = [driver.create_stream().unwrap(), driver.blocking_stream()];
     for (mode, stream) in MODES.into_iter().flat_map(|mode| streams.map(|stream| (mode, stream))) {
         for pending in [false, true] {
-            let earlier = gpu.create_event().unwrap();
+            let earlier = driver.create_event().unwrap();
             let delay = if pending { 20_000_000 } else { 0 };
-            gpu.launch(stream, Work { delay, ..Work::default() }, false).unwrap();
-            gpu.record_event(earlier, stream).unwrap();
+            driver.launch(stream, Work { delay, ..Work::default() }, false).unwrap();
+            driver.record_event(earlier, stream).unwrap();
             if !pending {
-                gpu.synchronize().unwrap();
+                driver.synchronize().unwrap();
             }
-            gpu.begin_capture(stream, mode).unwrap();
+            driver.begin_capture(stream, mode).unwrap();
             let valid = |call: &str| {
-                let status = gpu.capture_of(stream).unwrap();
+                let status = driver.capture_of(stream).unwrap();
                 let active = matches!(status, CaptureStatus::Active { .. });
                 assert!(active, "{call} invalidated the capture: {mode:?}, pending {pending}");
             };
-            let elsewhere = |call: &str, ask: &(dyn Fn() + Sync)| {
-                std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+            let twice = |call: &str, ask: &(dyn Fn() + Sync)| {
+                elsewhere(ask);
                 valid(call);
                 ask();
                 valid(call);
             };
             for _ in 0..2 {
-                let (_, graph, _) = gpu.active(stream);
+                let (_, graph) = active(driver, stream);
                 valid("capture_status");
                 let mut nodes = Vec::new();
-                gpu.nodes(graph, &mut nodes).unwrap();
+                driver.nodes(graph, &mut nodes).unwrap();
                 valid("nodes");
                 for &node in &nodes {
-                    gpu.node_kind(node).unwrap();
-                    gpu.predecessors(node);
-                    gpu.pointers(node, &mut Vec::new()).unwrap();
-                    let _ = gpu.kernel_name(node);
+                    driver.node_kind(node).unwrap();
+                    dependencies(driver, node);
+                    driver.pointers(node, &mut Vec::new()).unwrap();
+                    let _ = driver.kernel_name(node);
                     valid("what a node is");
                 }
-                elsewhere("is_capturing", &|| assert!(gpu.is_capturing(stream).unwrap()));
-                elsewhere("query_event", &|| assert!(gpu.query_event(earlier).is_ok()));
-                elsewhere("synchronize_event", &|| gpu.synchronize_event(earlier).unwrap());
-                elsewhere("device_of_stream", &|| drop(gpu.device_of_stream(stream)));
-                elsewhere("a driver object", &|| drop(new_driver()));
+                twice("is_capturing", &|| assert!(driver.is_capturing(stream).unwrap()));
+                twice("query_event", &|| assert!(driver.query_event(earlier).is_ok()));
+                twice("synchronize_event", &|| driver.synchronize_event(earlier).unwrap());
+                twice("device_of_stream", &|| drop(driver.device_of_stream(stream)));
+                twice("a driver object", &|| driver.open_again());
                 // The second time there is a node.
-                gpu.empty(stream);
+                launch(driver, stream);
             }
-            gpu.destroy_event(earlier).unwrap();
+            driver.destroy_event(earlier).unwrap();
             valid("destroy_event");
-            let graph = gpu.end_capture(stream).unwrap();
-            gpu.destroy_graph(graph).unwrap();
+            driver.end_capture(stream).unwrap();
         }
     }
-    gpu.synchronize().unwrap();
-    for stream in streams {
-        gpu.destroy_stream(stream).unwrap();
-    }
+    driver.synchronize().unwrap();
 }
 
-/// What the simulated driver says of `synchronize`.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_wait_for_the_device_invalidates_a_capture_in_every_mode() {
-    let gpu = gpu();
+fn the_legacy_stream_tells_of_a_capture_and_leaves_it_alive(driver: &Arc<impl Driven>) {
+    let (stream, blocking) = (driver.create_stream().unwrap(), driver.blocking_stream());
+    let event = driver.create_event().unwrap();
+    let (legacy, own) = driver.default_streams();
+    let handles = |all: &'static [usize]| all.iter().map(|&bits| StreamHandle::from_bits(bits));
+    refused(driver.begin_capture(LEGACY, CaptureMode::Relaxed), ErrorKind::CaptureUnsupported);
     for mode in MODES {
-        for elsewhere in [false, true] {
-            let stream = gpu.create_stream().unwrap();
-            gpu.begin_capture(stream, mode).unwrap();
-            gpu.empty(stream);
-            let called = if elsewhere {
-                std::thread::scope(|scope| scope.spawn(|| gpu.synchronize()).join().unwrap())
-            } else {
-                gpu.synchronize()
-            };
-            assert_eq!(called.unwrap_err().kind, ErrorKind::CaptureUnsupported, "{mode:?}");
-            let status = gpu.capture_status(stream, &mut Vec::new()).unwrap();
-            assert_eq!(status, CaptureStatus::Invalidated, "{mode:?}, elsewhere {elsewhere}");
-            assert!(gpu.end_capture(stream).is_err());
-            gpu.destroy_stream(stream).unwrap();
+        for legacy in handles(legacy) {
+            driver.record_event(event, legacy).unwrap();
         }
+        driver.begin_capture(blocking, mode).unwrap();
+        let node = launch(driver, blocking);
+        for legacy in handles(legacy) {
+            let mut terminals = full(&[node]);
+            let error = driver.capture_status(legacy, &mut terminals).unwrap_err();
+            assert_eq!((error.kind, error.code), (ErrorKind::CaptureImplicit, 906));
+            assert!(terminals.is_empty());
+            refused(driver.record_event(event, legacy), ErrorKind::CaptureImplicit);
+        }
+        // The thread's own default stream and other streams do not mind.
+        for other in handles(own).chain([stream]) {
+            assert_eq!(status(driver, other), CaptureStatus::None);
+        }
+        assert_eq!(terminals(driver, blocking), full(&[node]));
+        driver.end_capture(blocking).unwrap();
+        assert_eq!(status(driver, LEGACY), CaptureStatus::None);
     }
+    // A launch on it is more than a question.
+    driver.begin_capture(blocking, CaptureMode::Relaxed).unwrap();
+    refused(driver.launch(LEGACY, Work::default(), false), ErrorKind::CaptureImplicit);
+    refused(driver.end_capture(blocking), ErrorKind::CaptureInvalidated);
+    driver.launch(LEGACY, Work::default(), false).unwrap();
+    // Nor does it mind a capture on a stream that is not a blocking one.
+    driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    assert_eq!(status(driver, LEGACY), CaptureStatus::None);
+    driver.end_capture(stream).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn too_much_memory_is_told_apart() {
-    let gpu = gpu();
-    let MemorySupport::Mapped { granularity } = gpu.memory_support() else {
-        panic!("no virtual memory management");
+fn a_body_is_a_capture_and_a_graph_of_its_own(driver: &Arc<impl Driven>) {
+    let s = capturing::<2>(driver);
+    let memory = driver.allocate(MIB).unwrap();
+    let ranges = [1, 2, 3].map(|tag| [Tagged { address: memory, bytes: 4096, tag }]);
+    let work = |inputs, outputs| Work { inputs, outputs, ..Work::default() };
+    let before = node(driver, s[0], work(&[], &ranges[0]), false);
+    let (parent, graph) = active(driver, s[0]);
+    let (conditional, body) = driver.add_conditional(graph, &full(&[before])).unwrap();
+    assert_eq!(driver.node_kind(conditional).unwrap(), NodeKind::CONDITIONAL);
+    assert_eq!(dependencies(driver, conditional), full(&[before]));
+    assert_eq!(terminals(driver, s[0]), full(&[before]));
+
+    driver.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed).unwrap();
+    let inner = active(driver, s[1]);
+    assert_eq!(inner.1, body);
+    assert_ne!(inner.0, parent);
+    let inside = node(driver, s[1], work(&ranges[0], &ranges[1]), false);
+    assert_eq!(dependencies(driver, inside), []);
+    assert_eq!(driver.end_capture(s[1]).unwrap(), body);
+
+    driver.set_terminals(s[0], &full(&[conditional])).unwrap();
+    let after = node(driver, s[0], work(&ranges[1], &ranges[2]), false);
+    assert_eq!(dependencies(driver, after), full(&[conditional]));
+    let graph = driver.end_capture(s[0]).unwrap();
+    assert_eq!(wrong_tags(driver, s[0], graph), [0; 20]);
+    assert_eq!(driver.read_tags(memory, 4096).unwrap(), [3; 8]);
+    driver.destroy_graph(graph).unwrap();
+}
+
+fn edits_show_in_the_dependencies(driver: &Arc<impl Driven>) {
+    let [s] = capturing(driver);
+    let (a, b) = (launch(driver, s), launch(driver, s));
+    let (_, graph) = active(driver, s);
+    let c = driver.add_node(graph, &full(&[a]), Work::default()).unwrap();
+    assert_eq!(terminals(driver, s), full(&[b]));
+    assert_eq!(dependencies(driver, c), full(&[a]));
+    driver.add_dependency(graph, Dependency::full(b), c).unwrap();
+    assert_eq!(dependencies(driver, c), full(&[a, b]));
+    driver.remove_dependency(graph, Dependency::full(a), c).unwrap();
+    assert_eq!(dependencies(driver, c), full(&[b]));
+
+    let d = driver.add_node(graph, &[Dependency::full(a), early(c)], Work::default()).unwrap();
+    assert_eq!(dependencies(driver, d), sorted(vec![Dependency::full(a), early(c)]));
+    driver.remove_dependency(graph, early(c), d).unwrap();
+    assert_eq!(dependencies(driver, d), full(&[a]));
+    let root = driver.add_node(graph, &[], Work::default()).unwrap();
+    assert_eq!(dependencies(driver, root), []);
+    driver.set_terminals(s, &full(&[c, d, root])).unwrap();
+    let graph = driver.end_capture(s).unwrap();
+    assert_eq!(wrong_tags(driver, s, graph), [0; 20]);
+}
+
+fn any_number_of_predecessors_is_seen(driver: &Arc<impl Driven>) {
+    let [s] = capturing(driver);
+    let (_, graph) = active(driver, s);
+    let add = |dependencies: &[Dependency]| {
+        driver.add_node(graph, dependencies, Work::default()).unwrap()
     };
-    let total = gpu.memory_info().unwrap().total;
-    let bytes = (total + granularity).next_multiple_of(granularity);
-    assert!(gpu.create(bytes).unwrap_err().is_out_of_memory());
-    assert!(gpu.allocate(bytes).unwrap_err().is_out_of_memory());
-}
-
-fn work<'a>(inputs: &'a [Tagged], outputs: &'a [Tagged]) -> Work<'a> {
-    Work { inputs, outputs, delay: 1000, trigger_early: false }
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn kernels_write_and_check_tags() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    let memory = gpu.allocate(8 * MIB).unwrap();
-    let range = |offset, bytes, tag| Tagged { address: memory + offset, bytes, tag };
-    let small = range(0, 520, 11);
-    let large = range(MIB, 7 * MIB, 12);
-
-    // Eager.
-    gpu.launch(stream, work(&[], &[small, large]), false).unwrap();
-    gpu.launch(stream, work(&[small, large], &[]), false).unwrap();
-    gpu.synchronize().unwrap();
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
-    assert_eq!(gpu.read_tags(memory, 520).unwrap(), [11, 11]);
-    let tags = gpu.read_tags(memory + MIB, 7 * MIB).unwrap();
-    assert_eq!(tags.len(), 7 * 2048);
-    assert!(tags.iter().all(|&tag| tag == 12));
-
-    // Captured, replayed three times.
-    let changed = range(2 * MIB, 1024, 13);
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    gpu.launch(stream, work(&[], &[small, large]), false).unwrap();
-    gpu.launch(stream, work(&[small, large], &[]), false).unwrap();
-    gpu.launch(stream, work(&[], &[changed]), false).unwrap();
-    gpu.launch(stream, work(&[changed], &[]), false).unwrap();
-    let graph = gpu.end_capture(stream).unwrap();
-    let executable = gpu.instantiate(graph).unwrap();
-    for _ in 0..3 {
-        gpu.replay(executable, stream).unwrap();
+    for count in [1, 15, 16, 17, 127, 128, 129, 300] {
+        let nodes: Vec<_> = (0..count).map(|_| add(&[])).collect();
+        assert_eq!(dependencies(driver, add(&full(&nodes))), full(&nodes), "{count}");
     }
-    gpu.synchronize().unwrap();
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
-    assert!(gpu.replay_timed(executable, stream, 5).unwrap() > 2000.0);
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
+    driver.end_capture(s).unwrap();
+}
+
+fn any_thread_may_call(driver: &Arc<impl Driven>) {
+    let [s] = capturing(driver);
+    let node = launch(driver, s);
+    elsewhere(|| {
+        // No context is current here yet.
+        assert_eq!(terminals(driver, s), full(&[node]));
+        assert_eq!(dependencies(driver, node), []);
+    });
+    driver.end_capture(s).unwrap();
+}
+
+fn too_much_memory_is_told_apart(driver: &Arc<impl Driven>) {
+    let granularity = granularity(driver);
+    let info = driver.memory_info().unwrap();
+    assert!(info.free <= info.total && info.total > 0 && granularity.is_power_of_two());
+    let bytes = (info.total + granularity).next_multiple_of(granularity);
+    assert!(driver.create(bytes).unwrap_err().is_out_of_memory());
+    assert!(driver.allocate(bytes).unwrap_err().is_out_of_memory());
+}
+
+fn kernels_write_and_check_tags(driver: &Arc<impl Driven>) {
+    let stream = driver.create_stream().unwrap();
+    let memory = driver.allocate(8 * MIB).unwrap();
+    let range = |offset, bytes, tag| Tagged { address: memory + offset, bytes, tag };
+    let (small, large) = (range(0, 520, 11), range(MIB, 7 * MIB, 12));
+    let launch = |inputs: &[Tagged], outputs: &[Tagged]| {
+        let work = Work { inputs, outputs, delay: 1000, ..Work::default() };
+        driver.launch(stream, work, false).unwrap();
+    };
+    let wrong = || {
+        driver.synchronize().unwrap();
+        driver.take_wrong_tags().unwrap()
+    };
+    // Eager.
+    launch(&[], &[small, large]);
+    launch(&[small, large], &[]);
+    assert_eq!(wrong(), 0);
+    assert_eq!(driver.read_tags(memory, 520).unwrap(), [11, 11]);
+    let tags = driver.read_tags(memory + MIB, 7 * MIB).unwrap();
+    assert_eq!(tags, vec![12; 7 * 2048]);
+
+    let changed = range(2 * MIB, 1024, 13);
+    driver.begin_capture(stream, CaptureMode::Global).unwrap();
+    launch(&[], &[small, large]);
+    launch(&[small, large], &[]);
+    launch(&[], &[changed]);
+    launch(&[changed], &[]);
+    let graph = driver.end_capture(stream).unwrap();
+    assert_eq!(wrong_tags(driver, stream, graph), [0; 20]);
 
     // Two granules hold 13 where 12 is asked for, and each is looked at twice.
-    gpu.launch(stream, work(&[large], &[]), false).unwrap();
-    gpu.synchronize().unwrap();
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 4);
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
-
-    gpu.destroy_executable(executable).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.forget_launches().unwrap();
-    gpu.launch(stream, work(&[small], &[]), false).unwrap();
-    gpu.synchronize().unwrap();
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
-    gpu.free(memory).unwrap();
-    gpu.destroy_stream(stream).unwrap();
+    launch(&[large], &[]);
+    assert_eq!([wrong(), wrong()], [4, 0]);
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn tags_work_in_mapped_memory() {
-    let gpu = gpu();
-    let MemorySupport::Mapped { granularity } = gpu.memory_support() else {
-        panic!("no virtual memory management");
+fn memory_mapped_twice_is_one_memory(driver: &Arc<impl Driven>) {
+    let granule = granularity(driver);
+    let stream = driver.create_stream().unwrap();
+    let address = driver.reserve(3 * granule).unwrap();
+    let memory = [(); 2].map(|()| driver.create(granule).unwrap());
+    for (place, memory) in (0..).zip([memory[0], memory[1], memory[0]]) {
+        driver.map(address + place * granule, granule, memory).unwrap();
+    }
+    driver.set_access(address, 3 * granule).unwrap();
+    let run = |inputs: &[Tagged], outputs: &[Tagged]| {
+        driver.launch(stream, Work { inputs, outputs, ..Work::default() }, false).unwrap();
+        driver.synchronize().unwrap();
+        driver.take_wrong_tags().unwrap()
     };
-    let stream = gpu.create_stream().unwrap();
-    let address = gpu.reserve(2 * granularity).unwrap();
-    let memory = [gpu.create(granularity).unwrap(), gpu.create(granularity).unwrap()];
-    gpu.map(address, granularity, memory[0]).unwrap();
-    gpu.map(address + granularity, granularity, memory[1]).unwrap();
-    gpu.set_access(address, 2 * granularity).unwrap();
-    let range = Tagged { address, bytes: 2 * granularity, tag: 5 };
-    let outputs = [range];
-    let work = Work { outputs: &outputs, ..Work::default() };
-    gpu.launch(stream, work, false).unwrap();
-    gpu.synchronize().unwrap();
-    let tags = gpu.read_tags(address, 2 * granularity).unwrap();
-    assert!(tags.iter().all(|&tag| tag == 5));
-    gpu.unmap(address, 2 * granularity).unwrap();
+    let tagged = |address, bytes, tag| [Tagged { address, bytes, tag }];
+    assert_eq!(run(&[], &tagged(address, 2 * granule, 5)), 0);
+    let alias = address + 2 * granule;
+    assert_eq!(run(&tagged(alias, granule, 5), &[]), 0);
+    assert_eq!(run(&[], &tagged(alias, 1024, 6)), 0);
+    assert_eq!(driver.read_tags(address, 1536).unwrap(), [6, 6, 5]);
+    // Two granules, each looked at twice.
+    assert_eq!(run(&tagged(address, 1024, 5), &[]), 4);
+    driver.unmap(address, 3 * granule).unwrap();
     for memory in memory {
-        gpu.release(memory).unwrap();
+        driver.release(memory).unwrap();
     }
-    gpu.unreserve(address, 2 * granularity).unwrap();
-    gpu.destroy_stream(stream).unwrap();
+    driver.unreserve(address, 3 * granule).unwrap();
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn a_conditional_body_is_a_capture_of_its_own() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    let inner = gpu.create_stream().unwrap();
-    let memory = gpu.allocate(MIB).unwrap();
-    let range = Tagged { address: memory, bytes: 4096, tag: 21 };
-    let ranges = [range];
-    let write = Work { outputs: &ranges, ..Work::default() };
-    let check = Work { inputs: &ranges, ..Work::default() };
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    let before = gpu.empty(stream);
-    let (outer, graph, _) = gpu.active(stream);
-    let (node, body) = gpu.add_conditional(graph, &full(&[before])).unwrap();
-    assert_eq!(gpu.node_kind(node).unwrap(), NodeKind::CONDITIONAL);
-    assert_eq!(gpu.predecessors(node), full(&[before]));
-    assert_eq!(gpu.terminals(stream), full(&[before]));
-    gpu.set_terminals(stream, &full(&[node])).unwrap();
-
-    gpu.begin_capture_to_graph(inner, body, CaptureMode::Global).unwrap();
-    gpu.launch(inner, write, false).unwrap();
-    let (within, inner_graph, _) = gpu.active(inner);
-    assert_ne!(within, outer);
-    assert_eq!(inner_graph, body);
-    assert_eq!(gpu.end_capture(inner).unwrap(), body);
-
-    let after = gpu.node(stream, check, false);
-    assert_eq!(gpu.predecessors(after), full(&[node]));
-    let graph = gpu.end_capture(stream).unwrap();
-    let executable = gpu.instantiate(graph).unwrap();
-    gpu.replay(executable, stream).unwrap();
-    gpu.synchronize().unwrap();
-    assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
-    assert_eq!(gpu.read_tags(memory, 4096).unwrap(), [21; 8]);
-    gpu.destroy_executable(executable).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.free(memory).unwrap();
-    gpu.destroy_stream(inner).unwrap();
-    gpu.destroy_stream(stream).unwrap();
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn raw_edits_show_in_dependencies() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    let a = gpu.empty(stream);
-    let b = gpu.empty(stream);
-    let (_, graph, _) = gpu.active(stream);
-    let node = gpu.add_node(graph, &[Dependency::full(a)], Work::default()).unwrap();
-    assert_eq!(gpu.terminals(stream), full(&[b]));
-    assert_eq!(gpu.predecessors(node), full(&[a]));
-    gpu.add_dependency(graph, Dependency::full(b), node).unwrap();
-    assert_eq!(sorted(gpu.predecessors(node)), full(&[a, b]));
-    gpu.remove_dependency(graph, Dependency::full(a), node).unwrap();
-    assert_eq!(gpu.predecessors(node), full(&[b]));
-
-    let mixed = [Dependency::full(a), programmatic(node)];
-    let late = gpu.add_node(graph, &mixed, Work::default()).unwrap();
-    assert_eq!(sorted(gpu.predecessors(late)), sorted(mixed.to_vec()));
-    gpu.remove_dependency(graph, programmatic(node), late).unwrap();
-    assert_eq!(gpu.predecessors(late), full(&[a]));
-
-    let free = gpu.add_node(graph, &[], Work::default()).unwrap();
-    assert!(gpu.predecessors(free).is_empty());
-    gpu.set_terminals(stream, &full(&[node, late, free])).unwrap();
-    let graph = gpu.end_capture(stream).unwrap();
-    let executable = gpu.instantiate(graph).unwrap();
-    gpu.replay(executable, stream).unwrap();
-    gpu.synchronize().unwrap();
-    gpu.destroy_executable(executable).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(stream).unwrap();
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn any_number_of_predecessors_is_seen() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Relaxed).unwrap();
-    let (_, graph, _) = gpu.active(stream);
-    for count in [1, 15, 16, 17, 127, 128, 129, 300] {
-        let nodes: Vec<NodeHandle> =
-            (0..count).map(|_| gpu.add_node(graph, &[], Work::default()).unwrap()).collect();
-        let join = gpu.add_node(graph, &full(&nodes), Work::default()).unwrap();
-        assert_eq!(sorted(gpu.predecessors(join)), full(&nodes), "{count}");
+/// Two streams, each with an address of its own: on one memory they are in each other's way, unless one waits for the
+/// other.
+fn execution_catches_two_streams_on_one_memory(driver: &Arc<impl Driven>) {
+    let granule = granularity(driver);
+    for (aliased, ordered) in [(false, false), (false, true), (true, true), (true, false)] {
+        let s = capturing::<2>(driver);
+        let first = driver.reserve(2 * granule).unwrap();
+        driver.wait(s[1], s[0]).unwrap();
+        for (stream, address, tag) in [(s[0], first, 1), (s[1], first + granule, 2)] {
+            let tagged = [Tagged { address, bytes: 700, tag }];
+            node(driver, stream, Work { outputs: &tagged, ..Work::default() }, false);
+            let read = Work { inputs: &tagged, delay: 1_000_000, ..Work::default() };
+            node(driver, stream, read, false);
+            if ordered && stream == s[0] {
+                driver.wait(s[1], s[0]).unwrap();
+            }
+        }
+        driver.wait(s[0], s[1]).unwrap();
+        let graph = driver.end_capture(s[0]).unwrap();
+        // The memory comes when the capture has ended.
+        let one = driver.create(granule).unwrap();
+        let other = if aliased { one } else { driver.create(granule).unwrap() };
+        driver.map(first, granule, one).unwrap();
+        driver.map(first + granule, granule, other).unwrap();
+        driver.set_access(first, 2 * granule).unwrap();
+        let caught = wrong_tags(driver, s[0], graph).iter().filter(|&&wrong| wrong > 0).count();
+        assert_eq!(caught > 10, aliased && !ordered, "{aliased}, {ordered}: {caught} of 20");
+        assert!(caught == 0 || aliased && !ordered, "{aliased}, {ordered}: {caught} of 20");
     }
-    let graph = gpu.end_capture(stream).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(stream).unwrap();
 }
 
-/// Resets a range, writes it late in a kernel that triggers early, and has the kernel behind the
-/// programmatic edge (`eager`) or the one after that check it. Returns the wrong tags per replay.
-fn behind_a_programmatic_edge(gpu: &Gpu, eager: bool, replays: usize) -> Vec<u64> {
-    let stream = gpu.create_stream().unwrap();
-    let memory = gpu.allocate(MIB).unwrap();
+/// Resets a range, writes it late in a kernel that triggers early, and has the kernel behind the programmatic edge
+/// (`at_once`) or the one after that check it. Returns the wrong tags of each replay.
+fn behind_a_programmatic_edge(driver: &Arc<impl Driven>, at_once: bool) -> Vec<u64> {
+    let [s] = capturing(driver);
+    let memory = driver.allocate(MIB).unwrap();
     let range = |tag| [Tagged { address: memory, bytes: 4096, tag }];
     let (stale, right) = (range(1), range(7));
     let check = Work { inputs: &right, ..Work::default() };
-    let reset = Work { outputs: &stale, ..Work::default() };
     let write = Work { outputs: &right, delay: 5_000_000, trigger_early: true, ..Work::default() };
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    gpu.node(stream, reset, false);
-    let a = gpu.node(stream, write, false);
-    let second = if eager { check } else { Work::default() };
-    let b = gpu.node(stream, second, true);
-    assert_eq!(gpu.predecessors(b), [programmatic(a)]);
-    if !eager {
-        let c = gpu.node(stream, check, false);
-        assert_eq!(gpu.predecessors(c), full(&[b]));
+    node(driver, s, Work { outputs: &stale, ..Work::default() }, false);
+    let a = node(driver, s, write, false);
+    let b = node(driver, s, if at_once { check } else { Work::default() }, true);
+    assert_eq!(dependencies(driver, b), [early(a)]);
+    if !at_once {
+        let c = node(driver, s, check, false);
+        assert_eq!(dependencies(driver, c), full(&[b]));
     }
-    let graph = gpu.end_capture(stream).unwrap();
-    let executable = gpu.instantiate(graph).unwrap();
-    let wrong = (0..replays)
-        .map(|_| {
-            gpu.replay(executable, stream).unwrap();
-            gpu.synchronize().unwrap();
-            gpu.take_wrong_tags().unwrap()
-        })
-        .collect();
-    gpu.destroy_executable(executable).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.free(memory).unwrap();
-    gpu.destroy_stream(stream).unwrap();
-    wrong
+    let graph = driver.end_capture(s).unwrap();
+    wrong_tags(driver, s, graph)
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn completion_behind_a_programmatic_edge_includes_its_predecessor() {
-    let gpu = gpu();
-    let wrong = behind_a_programmatic_edge(&gpu, false, 20);
-    assert_eq!(wrong, [0; 20]);
+fn completion_behind_a_programmatic_edge_includes_its_predecessor(driver: &Arc<impl Driven>) {
+    assert_eq!(behind_a_programmatic_edge(driver, false), [0; 20]);
 }
 
-/// Shows that the test above tests something. Needs compute capability 9.0.
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn the_start_behind_a_programmatic_edge_does_not_wait() {
-    let gpu = gpu();
-    let wrong = behind_a_programmatic_edge(&gpu, true, 20);
+/// Shows that the test above tests something. Needs compute capability 9.0 on a GPU.
+fn the_start_behind_a_programmatic_edge_does_not_wait(driver: &Arc<impl Driven>) {
+    let wrong = behind_a_programmatic_edge(driver, true);
     assert!(wrong.iter().any(|&wrong| wrong > 0), "{wrong:?}");
 }
 
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn any_thread_may_call() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Relaxed).unwrap();
-    let node = gpu.empty(stream);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // No context is current here yet.
-            assert_eq!(gpu.terminals(stream), full(&[node]));
-            assert!(gpu.predecessors(node).is_empty());
-        });
-    });
-    let graph = gpu.end_capture(stream).unwrap();
-    gpu.destroy_graph(graph).unwrap();
-    gpu.destroy_stream(stream).unwrap();
-}
+#[cfg(feature = "cuda")]
+mod cuda {
+    use crate::device::gpu;
+    use regraph::driver::cuda::{devices, CudaDriver};
+    use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+    use regraph_tagged::{CudaProgram, Program, Work};
 
-/// A function of libcuda that neither trait has.
-///
-/// # Safety
-/// `F` must be the C prototype of the function.
-unsafe fn raw<F: Copy>(name: &str) -> F {
-    for library in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
-        // SAFETY: opens libcuda, which the driver object keeps open.
-        if let Ok(library) = unsafe { libloading::Library::new(library) } {
-            // SAFETY: the caller's part.
-            return *unsafe { library.get::<F>(name) }.unwrap();
+    impl super::Driven for CudaProgram {
+        fn blocking_stream(&self) -> StreamHandle {
+            let mut stream = std::ptr::null_mut();
+            // SAFETY: the prototype is that of cuda.h; writes one handle.
+            let code = unsafe { raw::<Create>("cuStreamCreate")(&mut stream, 0) };
+            assert_eq!(code, 0);
+            StreamHandle::from_raw(stream)
+        }
+
+        fn unsafe_call(&self) -> Option<u32> {
+            // A context is current to a thread that has asked something.
+            self.memory_info().unwrap();
+            let mut address = 0;
+            // SAFETY: the prototype is that of cuda.h; writes one address.
+            let code = unsafe { raw::<Allocate>("cuMemAlloc_v2")(&mut address, 512) };
+            (code != 0).then_some(code)
+        }
+
+        fn default_streams(&self) -> (&'static [usize], &'static [usize]) {
+            (&[0, 1], &[2])
+        }
+
+        fn open_again(&self) {
+            // SAFETY: no handle is given to it.
+            drop(unsafe { CudaDriver::new(0) }.unwrap());
         }
     }
-    panic!("no libcuda");
-}
 
-type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32) -> u32;
-
-/// A stream that synchronises with the legacy stream.
-fn blocking_stream() -> StreamHandle {
-    let mut stream = std::ptr::null_mut();
-    // SAFETY: the prototype is that of cuda.h; writes one handle.
-    let code = unsafe { raw::<Create>("cuStreamCreate")(&mut stream, 0) };
-    assert_eq!(code, 0);
-    StreamHandle::from_raw(stream)
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn the_legacy_stream_tells_of_a_capture_and_leaves_it_alive() {
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    let blocking = blocking_stream();
-    let event = gpu.create_event().unwrap();
-    let mut terminals = Vec::new();
-    for mode in MODES {
-        for legacy in [0, 1] {
-            gpu.record_event(event, StreamHandle::from_bits(legacy)).unwrap();
-        }
-        gpu.begin_capture(blocking, mode).unwrap();
-        let node = gpu.empty(blocking);
-        for legacy in [0, 1] {
-            let legacy = StreamHandle::from_bits(legacy);
-            terminals.push(Dependency::full(node));
-            let error = gpu.capture_status(legacy, &mut terminals).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::CaptureImplicit);
-            assert!(terminals.is_empty());
-            let error = gpu.record_event(event, legacy).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::CaptureImplicit);
-        }
-        // The thread's own default stream and other streams do not mind.
-        for other in [StreamHandle::from_bits(2), stream] {
-            let status = gpu.capture_status(other, &mut terminals).unwrap();
-            assert_eq!(status, CaptureStatus::None);
-        }
-        assert_eq!(gpu.terminals(blocking), full(&[node]));
-        let graph = gpu.end_capture(blocking).unwrap();
-        gpu.destroy_graph(graph).unwrap();
-    }
-    gpu.destroy_event(event).unwrap();
-    gpu.destroy_stream(blocking).unwrap();
-    gpu.destroy_stream(stream).unwrap();
-}
-
-#[test]
-#[ignore = "needs an NVIDIA GPU"]
-fn an_invalidated_capture_says_so() {
+    type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32) -> u32;
     type Allocate = unsafe extern "C" fn(*mut u64, usize) -> u32;
-    let gpu = gpu();
-    let stream = gpu.create_stream().unwrap();
-    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    let node = gpu.empty(stream);
-    let mut address = 0;
-    // SAFETY: the prototype is that of cuda.h; writes one address.
-    let code = unsafe { raw::<Allocate>("cuMemAlloc_v2")(&mut address, 512) };
-    assert_ne!(code, 0);
-    let mut terminals = vec![Dependency::full(node)];
-    let status = gpu.capture_status(stream, &mut terminals).unwrap();
-    assert_eq!(status, CaptureStatus::Invalidated);
-    assert!(terminals.is_empty());
-    let error = gpu.end_capture(stream).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::CaptureInvalidated);
-    let status = gpu.capture_status(stream, &mut terminals).unwrap();
-    assert_eq!(status, CaptureStatus::None);
-    gpu.destroy_stream(stream).unwrap();
+
+    /// A function of libcuda that neither trait has.
+    ///
+    /// # Safety
+    /// `F` must be the C prototype of the function.
+    unsafe fn raw<F: Copy>(name: &str) -> F {
+        for library in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+            // SAFETY: opens libcuda, which the driver object keeps open.
+            if let Ok(library) = unsafe { libloading::Library::new(library) } {
+                // SAFETY: the caller's part.
+                return *unsafe { library.get::<F>(name) }.unwrap();
+            }
+        }
+        panic!("no libcuda");
+    }
+
+    #[test]
+    fn without_libcuda_there_is_an_error_and_no_panic() {
+        for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+            // SAFETY: opens and closes libcuda.
+            if unsafe { libloading::Library::new(name) }.is_ok() {
+                return;
+            }
+        }
+        let error = devices().unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
+        let error = CudaProgram::new(0).unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("libcuda could not be loaded"), "{text}");
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn the_device_says_what_it_is() {
+        let gpu = gpu::open().driver;
+        let devices = devices().unwrap();
+        let first = &devices[0];
+        assert_eq!((first.ordinal, &first.name), (0, &gpu.device_name().unwrap()));
+        assert!(first.total_bytes >= gpu.memory_info().unwrap().total);
+        let (name, version) = (gpu.device_name().unwrap(), gpu.driver_version().unwrap());
+        println!("{name}, driver {version}");
+        assert!(!name.is_empty() && version >= 12030);
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_graph_is_timed_and_launches_are_forgotten() {
+        let gpu = gpu::open().driver;
+        let stream = gpu.create_stream().unwrap();
+        let work = Work { delay: 1000, ..Work::default() };
+        gpu.begin_capture(stream, CaptureMode::Global).unwrap();
+        for _ in 0..4 {
+            gpu.launch(stream, work, false).unwrap();
+        }
+        let graph = gpu.end_capture(stream).unwrap();
+        let executable = gpu.instantiate(graph).unwrap();
+        assert!(gpu.replay_timed(executable, stream, 5).unwrap() > 2000.0);
+        gpu.destroy_executable(executable).unwrap();
+        gpu.destroy_graph(graph).unwrap();
+        gpu.forget_launches().unwrap();
+        gpu.launch(stream, work, false).unwrap();
+        gpu.synchronize().unwrap();
+        assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
+    }
 }

@@ -15,10 +15,10 @@ mod device;
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+mod bench;
 #[cfg(feature = "cudarc")]
 mod buf;
 mod devices;
-#[cfg(feature = "cuda")]
 mod driver;
 mod eager;
 mod graphs;

@@ -10,7 +10,6 @@ mod many;
 mod minimum;
 mod paged;
 mod plan;
-mod plan_faults;
 mod plan_safety;
 mod recorded;
 mod twice;

@@ -54,10 +54,6 @@ impl Bench {
         self.engine.allocate(self.pool, bytes, self.s).unwrap()
     }
 
-    fn fixed(&self, bytes: u64) -> Block {
-        self.engine.allocate_fixed(self.pool, bytes, self.s).unwrap()
-    }
-
     fn work(&self, stream: StreamHandle, inputs: &[(&Block, u64)], outputs: &[(&Block, u64)]) {
         let of = |blocks: &[(&Block, u64)]| -> Vec<Tagged> {
             let tagged = |(block, tag): &(&Block, u64)| Tagged {
@@ -80,29 +76,6 @@ impl Bench {
 
     fn reserved(&self) -> u64 {
         self.engine.statistics().unwrap().all.reserved_bytes.current
-    }
-}
-
-/// A map that fails for want of memory is tried again; what was bound before stays.
-#[test]
-fn a_fixed_block_outlives_a_plan_that_is_mapped_twice() {
-    for call in [Call::Map, Call::SetAccess, Call::Create] {
-        let bench = Bench::planned();
-        let capture = bench.begin();
-        let fixed = bench.fixed(PAGE);
-        bench.work(bench.s, &[], &[(&fixed, 1)]);
-        let block = bench.allocate(3 * PAGE);
-        bench.work(bench.s, &[(&fixed, 1)], &[(&block, 2)]);
-        bench.engine.free(fixed.id).unwrap();
-        bench.engine.free(block.id).unwrap();
-        bench.driver.fail_nth(call, 0, ErrorKind::OutOfMemory);
-        let (report, executable) = bench.end(capture).unwrap();
-        bench.runs_well(executable);
-        assert_eq!(bench.reserved(), 4 * PAGE);
-        bench.engine.release_graph(report.graph).unwrap();
-        assert_eq!(bench.reserved(), 0);
-        bench.engine.destroy_pool(bench.pool).unwrap();
-        assert_eq!(bench.driver.used_bytes(), 0);
     }
 }
 
@@ -238,49 +211,6 @@ fn planned_blocks_that_can_never_have_memory_together_are_refused() {
     }
 }
 
-/// What the pool holds already needs no room.
-#[test]
-fn a_planned_block_beyond_the_limit_lies_in_memory_that_the_pool_holds() {
-    let bench = Bench::planned();
-    let before = bench.allocate(16 * MIB);
-    bench.engine.free(before.id).unwrap();
-    bench.engine.mark_stream(bench.s).unwrap();
-    bench.driver.complete_all();
-    bench.engine.set_memory_limit(Some(8 * MIB)).unwrap();
-    let capture = bench.begin();
-    let block = bench.allocate(16 * MIB);
-    assert_eq!(block.address, before.address);
-    bench.work(bench.s, &[], &[(&block, 1)]);
-    bench.engine.free(block.id).unwrap();
-    let (_, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-}
-
-/// A plan that puts two blocks on one piece that live at one time is found out, and so is one that mixes up which
-/// memory lies where.
-#[cfg(debug_assertions)]
-#[test]
-fn wrong_plans_are_refused() {
-    use regraph::engine::Flaw;
-    for flaw in [None, Some(Flaw::SharedPieces), Some(Flaw::SwappedPieces)] {
-        let pool = PoolConfig::default().plan(Options::default().max_piece_bytes(Some(PAGE)));
-        let bench = Bench::new(Config::default().flaw(flaw), pool);
-        let capture = bench.begin();
-        let [first, between] = [PAGE, PAGE].map(|bytes| bench.allocate(bytes));
-        bench.work(bench.s, &[], &[(&first, 1), (&between, 2)]);
-        bench.engine.free(first.id).unwrap();
-        // Its addresses are others than the first block's, and one of its pages of memory is that of the first.
-        let second = bench.allocate(2 * PAGE);
-        bench.work(bench.s, &[(&between, 2)], &[(&second, 3)]);
-        [between, second].into_iter().for_each(|block| bench.engine.free(block.id).unwrap());
-        let ended = bench.end(capture).map(|(report, _)| report.plan.unwrap().bytes);
-        match flaw {
-            None => assert_eq!(ended.unwrap(), 3 * PAGE),
-            Some(_) => assert!(matches!(ended, Err(Error::Refused(_))), "{flaw:?}: {ended:?}"),
-        }
-    }
-}
-
 /// What the host does in a small capture; on which of two streams, where that matters.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -412,32 +342,6 @@ fn a_late_record_knows_what_stands_in_the_pool() {
     }
 }
 
-/// A record that begins late has missed nothing.
-#[test]
-fn a_late_record_misses_nothing() {
-    for (launched, joins) in [(false, false), (false, true), (true, false), (true, true)] {
-        let bench = Bench::new(Config::default().check(false), PoolConfig::default());
-        let second = bench.engine.create_pool(PoolConfig::default().plan(Options::default()));
-        bench.driver.begin_capture(bench.s, CaptureMode::Relaxed).unwrap();
-        if launched {
-            bench.work(bench.s, &[], &[]);
-        }
-        let capture = bench.engine.begin_capture(bench.pool, bench.s).unwrap();
-        let pool = if joins {
-            bench.engine.begin_capture(second, bench.s).unwrap();
-            second
-        } else {
-            bench.engine.plans().plan_capture(capture, Some(Options::default())).unwrap();
-            bench.pool
-        };
-        let block = bench.engine.allocate(pool, PAGE, bench.s).unwrap();
-        bench.work(bench.s, &[], &[(&block, 1)]);
-        bench.engine.free(block.id).unwrap();
-        let (report, _) = bench.end(capture).unwrap();
-        assert!(report.plan.is_some());
-    }
-}
-
 /// Streams share memory as the policy has it, in every way to set it.
 #[test]
 fn plans_keep_to_the_policy() {
@@ -474,34 +378,6 @@ fn plans_keep_to_the_policy() {
     assert_eq!(all(Reuse::CrossStream), [4, 4, 4, 4]);
     assert_eq!(all(Reuse::OwnStream), [4, 4, 8, 8]);
     assert_eq!(all(Reuse::Deferred), [4, 8, 8, 8]);
-}
-
-/// What a graph's blocks kept goes once memory is short, as all that is free does.
-#[test]
-fn memory_of_graphs_that_are_gone_is_there_for_others() {
-    let limit = 8 * PAGE;
-    let bench = Bench::new(
-        Config::default(),
-        PoolConfig::default().plan(Options::default()).max_bytes(limit),
-    );
-    let capture = bench.begin();
-    let output = bench.allocate(6 * PAGE);
-    bench.work(bench.s, &[], &[(&output, 1)]);
-    let (report, _) = bench.end(capture).unwrap();
-    bench.engine.release_graph(report.graph).unwrap();
-    bench.engine.free(output.id).unwrap();
-    bench.driver.complete_all();
-    // Outside captures, and then for a plan.
-    let block = bench.engine.allocate(bench.pool, 7 * PAGE, bench.t).unwrap();
-    bench.engine.free(block.id).unwrap();
-    bench.driver.complete_all();
-    let capture = bench.begin();
-    let block = bench.allocate(8 * PAGE);
-    bench.work(bench.s, &[], &[(&block, 2)]);
-    bench.engine.free(block.id).unwrap();
-    let (report, executable) = bench.end(capture).unwrap();
-    bench.runs_well(executable);
-    bench.engine.release_graph(report.graph).unwrap();
 }
 
 /// Nothing is proven behind a programmatic edge, so no block has the memory of another, planned or in the least memory.

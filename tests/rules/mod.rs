@@ -2,10 +2,14 @@
 
 mod tables;
 
+use std::sync::Arc;
+
 use crate::device::simulated;
+use regraph::driver::MemorySupport;
+use regraph_sim::{SimConfig, SimDriver};
 use regraph_testing::rows::Row;
 use tables::{
-    captures, checkpoints, eager, growth, hold, inputs, late_uses, left_out, lending, plans,
+    captures, checkpoints, eager, faults, growth, hold, inputs, late_uses, left_out, lending, plans,
 };
 
 fn hold_simulated(rows: &[Row]) {
@@ -26,6 +30,7 @@ tests! {
     fn of_checkpoints_and_suspensions() = checkpoints;
     fn of_eager_work() = eager;
     fn of_growth() = growth;
+    fn of_longer_programs() = faults;
     fn of_inputs() = inputs;
     fn of_late_uses() = late_uses;
     fn of_lending() = lending;
@@ -45,4 +50,63 @@ fn one_that_is_left_out_is_missed() {
         });
         assert!(missed, "{row:?}");
     }
+}
+
+/// All tables but those of longer programs, and of rules that are left out.
+fn all() -> Vec<Row> {
+    [
+        captures::ROWS,
+        checkpoints::ROWS,
+        eager::ROWS,
+        growth::ROWS,
+        inputs::ROWS,
+        late_uses::ROWS,
+        lending::ROWS,
+        plans::ROWS,
+    ]
+    .concat()
+}
+
+fn without_mapping() -> Arc<SimDriver> {
+    let (support, total_bytes) = (MemorySupport::Allocated, 256 << 20);
+    Arc::new(SimDriver::new(SimConfig { support, total_bytes }))
+}
+
+/// A call that fails is told of, or changes nothing: see `Row::each_call_fails`. Says how many calls failed.
+fn each_call_fails(rows: &[Row], device: fn() -> Arc<SimDriver>) -> u64 {
+    let (mut failed, mut wrong) = (0, Vec::new());
+    for row in rows {
+        match row.each_call_fails(device) {
+            Ok(calls) => failed += calls,
+            Err(why) => wrong.push(why),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    failed
+}
+
+#[test]
+fn each_call_of_short_programs_may_fail() {
+    hold_simulated(faults::SMALL);
+    assert!(each_call_fails(faults::SMALL, simulated) > 100);
+}
+
+#[test]
+fn each_call_of_longer_programs_may_fail() {
+    let failed = [simulated, without_mapping].map(|it| each_call_fails(faults::ROWS, it));
+    assert!(failed.iter().all(|&calls| calls > 1_000), "they make many calls: {failed:?}");
+}
+
+#[test]
+fn each_call_may_fail() {
+    let failed = each_call_fails(&all(), simulated);
+    assert!(failed > 8_000, "the programs make many calls: {failed}");
+}
+
+#[test]
+fn each_program_may_end_anywhere() {
+    let rows = [&all()[..], faults::ROWS].concat();
+    let ended = rows.iter().filter_map(|row| row.ends_anywhere(simulated).err());
+    let wrong: Vec<String> = ended.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -48,7 +48,9 @@ impl State {
         stream: StreamHandle,
     ) -> Fallible<()> {
         let slot = self.event(event)?;
-        let stream = self.used_stream(stream)?;
+        // Refused on the legacy stream beside a blocking capture, it leaves that as it is.
+        self.capture_status(stream)?;
+        let stream = self.stream(stream)?;
         if self.events[slot].device != self.streams[stream].device {
             return Err(Refusal::invalid_handle());
         }

@@ -22,6 +22,7 @@
 //! | `s: a = 4M`, `s: a = 4M in B` | allocates bytes, `K` or `M` of them, or `4M+512` |
 //! | `s: a b c = 4M` | allocates so many bytes for each |
 //! | `s: a = 4M lent`, `... lent all` | borrows what no graph keeps, or all that is free; fails if nothing is lent |
+//! | `s: a = 4M from b+1M` | allocates memory that is free there; fails if there is none |
 //! | `... at b+4M`, `... on b c`, `... not b c` | claims where the block begins, and whether it lies over others |
 //! | `s: explain a Ordered t` | claims why the stream is refused `a`'s place: a reason with stream `t` in it |
 //! | `free a`, `s: free a`, `free a elsewhere` | frees, from a stream or on another thread |
@@ -39,12 +40,15 @@
 //! | `checkpoint x`, `checkpoint x in B` | remembers what lives in a pool |
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
 //! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
-//! | `plans A`, `s: plan` | makes a pool whose captures get their memory at their end; plans one capture |
+//! | `plans A`, `plans A 4M` | makes a pool whose captures get their memory at their end, in pieces of so many bytes |
+//! | `s: plan` | plans one capture |
 //! | `s: a = 4M fixed` | allocates memory that no plan moves |
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
 //! | `s: destroy`, `destroy B` | a stream of the driver's goes, or a pool |
 //! | `s: release` | the graph of the stream's last capture goes |
+//! | `limit 8M` | sets how much the engine may hold |
 //! | `reserved 8M` | claims how much the pool holds; so do `allocated`, `requested`, `active`, `suspended`, `lent` |
+//! | `pieces 3` | claims of how many mappings that is |
 //! | `live a b` | claims that these blocks live in the pool, and no others |
 //!
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
@@ -53,8 +57,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, ExecutableHandle,
-    GraphHandle, NodeHandle, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, ErrorKind, EventHandle,
+    ExecutableHandle, GraphHandle, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::engine::{
     Attempt, Block, Checkpoint, Config, Engine, Error, Flaw, GraphId, Lent, PoolConfig, PoolId,
@@ -62,7 +66,9 @@ use regraph::engine::{
 };
 use regraph::plan::Options;
 use regraph::settings::Settings;
+use regraph_sim::{Call, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_trace::snapshot::{validate, validate_history};
 
 /// A program with its name.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +118,7 @@ impl Row {
     /// The statement that goes wrong, and how.
     pub fn run<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<(), String> {
         let (config, program) = self.parts();
-        let mut world = World::new(driver, config, true);
+        let mut world = World::new(driver, config, Judged::Claims);
         let wrong = world.run(program).and_then(|()| match world.wrong_tags()? {
             0 => Ok(()),
             wrong => Err(format!("{wrong} wrong tags").into()),
@@ -127,13 +133,101 @@ impl Row {
     /// Another statement that goes wrong, and how.
     pub fn is_missed<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<bool, String> {
         let (config, program) = self.parts();
-        let mut world = World::new(driver, config.flaw(self.without), false);
+        let mut world = World::new(driver, config.flaw(self.without), Judged::Tags);
         let missed = match world.run(program) {
             Err(failure) if is_verdict(&*failure) && world.is_last => Ok(true),
             ran => ran.and_then(|()| Ok(world.wrong_tags()? > 0)),
         };
         missed.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
     }
+
+    /// Runs the program once for each call that it makes to the driver, which fails then. What the program claims need
+    /// not hold; but the engine's tables agree and its figures are the device's after each statement, kernels find what
+    /// they expect where the host was told of no failure, and all memory comes back. Says how many calls failed.
+    ///
+    /// # Errors
+    /// A call, the statement at which something else came of its failure, and what.
+    pub fn each_call_fails(&self, device: impl Fn() -> Arc<SimDriver>) -> Result<u64, String> {
+        // As many as there are where none fails.
+        let (config, program) = self.parts();
+        let sound = device();
+        let mut world = World::new(&sound, config, Judged::Memory { lossy: false });
+        let done = world.run(program);
+        done.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))?;
+        let mut failed = 0;
+        let getting = [Call::Reserve, Call::Create, Call::Map, Call::SetAccess, Call::Allocate];
+        let short = getting.into_iter().map(|call| (call, ErrorKind::OutOfMemory));
+        // An invalid event is one of a capture, which no stream has that is retired.
+        let broken = match self.program.contains("retire") {
+            true => ErrorKind::NotPermitted,
+            false => ErrorKind::InvalidValue,
+        };
+        let broken = Call::ALL.iter().map(|&call| (call, broken.clone()));
+        for (call, kind) in short.chain(broken) {
+            for n in 0..sound.calls(call) {
+                let (driver, lossy) = (device(), GIVING_BACK.contains(&call));
+                driver.fail_nth(call, n, kind.clone());
+                // Until it fails all is as ever.
+                let used = || (driver.calls(call) > n).then(|| driver.used_bytes());
+                let done = self.run_and_give_back(&driver, &used, lossy, usize::MAX, false);
+                done.map_err(|failure| format!("{call:?} {n} {kind:?}: {failure}"))?;
+                failed += 1;
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Runs the program up to each of its statements in turn, and gives up what is under way, ruined or not: all memory
+    /// comes back, and the rest is as for [`Row::each_call_fails`].
+    ///
+    /// # Errors
+    /// The statement after which something else came of the end, and what.
+    pub fn ends_anywhere(&self, device: impl Fn() -> Arc<SimDriver>) -> Result<(), String> {
+        (0..self.parts().1.split(';').count()).try_for_each(|most| {
+            [false, true].into_iter().try_for_each(|ruined| {
+                let driver = device();
+                let used = || Some(driver.used_bytes());
+                self.run_and_give_back(&driver, &used, false, most, ruined)
+            })
+        })
+    }
+
+    /// Runs up to so many statements of the program without its claims, and gives everything back.
+    fn run_and_give_back(
+        &self,
+        driver: &Arc<SimDriver>,
+        used: &dyn Fn() -> Option<u64>,
+        lossy: bool,
+        most: usize,
+        ruined: bool,
+    ) -> Result<(), String> {
+        let (config, program) = self.parts();
+        let end = program.match_indices(';').nth(most).map_or(program.len(), |it| it.0);
+        let mut world = World::new(driver, config, Judged::Memory { lossy });
+        world.used = Box::new(used);
+        let done = world.run(&program[..end]).and_then(|()| {
+            if ruined {
+                let _ = driver.synchronize();
+            }
+            world.give_back(driver, lossy)
+        });
+        done.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+    }
+}
+
+/// Calls that give something back: what they fail to give is lost.
+const GIVING_BACK: [Call; 5] =
+    [Call::Release, Call::Unmap, Call::Unreserve, Call::Free, Call::DestroyEvent];
+
+/// What is judged of a program beside the tags that its kernels find.
+#[derive(Clone, Copy, PartialEq)]
+enum Judged {
+    /// Nothing: the engine lacks a rule.
+    Tags,
+    /// All that it claims, and the engine's tables.
+    Claims,
+    /// The engine's tables and figures: a call of the driver's fails, perhaps one that loses memory.
+    Memory { lossy: bool },
 }
 
 /// What goes wrong: an error of the engine or of the driver, or a claim that does not hold.
@@ -146,8 +240,11 @@ type Lived<'a> = Vec<(&'a str, u64)>;
 struct World<'a, P: Program + Driver> {
     driver: Arc<P>,
     engine: Engine<Arc<P>>,
-    /// Whether the engine has all its rules, so that what the program claims holds.
-    sound: bool,
+    judged: Judged,
+    /// How much of the device's memory is in use, in bytes, where that is to be judged.
+    used: Box<dyn Fn() -> Option<u64> + 'a>,
+    /// Whether a statement failed because a call of the driver's did.
+    was_told: bool,
     statement: &'a str,
     /// Whether that is the program's last statement.
     is_last: bool,
@@ -174,11 +271,13 @@ struct World<'a, P: Program + Driver> {
 }
 
 impl<'a, P: Program + Driver> World<'a, P> {
-    fn new(driver: &Arc<P>, config: Config, sound: bool) -> Self {
+    fn new(driver: &Arc<P>, config: Config, judged: Judged) -> Self {
         Self {
             driver: driver.clone(),
             engine: Engine::new(driver.clone(), config.report_leaks(false)),
-            sound,
+            judged,
+            used: Box::new(|| None),
+            was_told: false,
             statement: "",
             is_last: false,
             pools: HashMap::new(),
@@ -210,15 +309,39 @@ impl<'a, P: Program + Driver> World<'a, P> {
             let (streams, action) = action.split_once(": ").unwrap_or(("", action));
             let words: Vec<&str> = action.split_whitespace().collect();
             for stream in streams.split(',') {
-                match (self.step(stream.trim(), &words), refusal) {
-                    (Err(error), Some(refusal)) if is_refusal(&*error, refusal) => {}
-                    (Ok(()), Some(_)) => return Err("it was not refused".into()),
-                    (done, _) => done?,
+                let done = self.step(stream.trim(), &words);
+                match (done, refusal, self.judged) {
+                    // A host that is told of a failure tries once more.
+                    (done, _, Judged::Memory { .. }) => {
+                        if is_failure(&done) {
+                            self.was_told |= self.step(stream.trim(), &words).is_err();
+                        }
+                    }
+                    (Err(error), Some(refusal), _) if is_refusal(&*error, refusal) => {}
+                    (Ok(()), Some(_), _) => return Err("it was not refused".into()),
+                    (done, ..) => done?,
                 }
-                if self.sound {
-                    super::judge_tables(&self.engine);
-                    super::judge_snapshot(&self.engine);
-                }
+                self.judge()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Done {
+        let used = (self.used)();
+        if self.judged == Judged::Claims || used.is_some() {
+            let wrong = |what| format!("the engine's tables are wrong: {what}");
+            self.engine.host().verify().map_err(wrong)?;
+        }
+        if self.judged == Judged::Claims {
+            let snapshot = self.engine.snapshot()?;
+            validate(&snapshot)?;
+            validate_history(&snapshot)?;
+        }
+        if let (Judged::Memory { lossy }, Some(used)) = (self.judged, used) {
+            let reserved = self.engine.statistics()?.all.reserved_bytes.current;
+            if reserved != used && (!lossy || reserved > used) {
+                return Err(format!("{reserved} bytes are held, and {used} are in use").into());
             }
         }
         Ok(())
@@ -256,7 +379,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             ["verdict"] => {
                 let report = self.engine.verdict(self.capture_of(stream)?)?;
-                self.graphs.push((stream, report.graph, Some(self.closed[&stream].1)));
+                let graph = self.closed.get(&stream).ok_or("it was not closed")?.1;
+                self.graphs.push((stream, report.graph, Some(graph)));
             }
             ["attempt", name] => {
                 let all = [Attempt::First, Attempt::Again, Attempt::Last];
@@ -266,16 +390,19 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             ["cut"] => {
                 let (terminals, graph) = self.look(stream)?;
-                let (last, mut edges) = (terminals[0].node, Vec::new());
-                self.driver.dependencies(last, &mut edges)?;
                 let graph = graph.ok_or("it does not capture")?;
-                self.driver.remove_dependency(graph, edges[0], last)?;
+                let last = terminals.first().ok_or("it has launched nothing")?.node;
+                let mut edges = Vec::new();
+                self.driver.dependencies(last, &mut edges)?;
+                let edge = edges.first().ok_or("it has one node")?;
+                self.driver.remove_dependency(graph, *edge, last)?;
             }
             ["judge"] => {
-                let graph = self.look(stream)?.1.or(self.stopped.remove(&stream));
-                let graph = graph.ok_or("it does not capture")?;
+                let stopped = self.stopped.remove(&stream);
+                let graph = self.look(stream)?.1.or(stopped).ok_or("it does not capture")?;
                 let capture = self.captures.remove(&stream).ok_or("it is not announced")?;
-                self.engine.end_capture(capture, graph)?;
+                let report = self.engine.end_capture(capture, graph)?;
+                self.graphs.push((stream, report.graph, stopped));
             }
             ["graph", bytes] => {
                 self.begin(stream, "A")?;
@@ -296,29 +423,29 @@ impl<'a, P: Program + Driver> World<'a, P> {
             }
             [block, "=", "touch", ref at @ ..] => {
                 self.touch(stream, at)?;
-                self.nodes.insert(block, self.look(stream)?.0[0].node);
+                self.name_node(stream, block)?;
             }
             [node, "=", "use", ref blocks @ ..] => {
                 self.use_blocks(stream, blocks)?;
-                self.nodes.insert(node, self.look(stream)?.0[0].node);
+                self.name_node(stream, node)?;
             }
             [block, "=", bytes, ref claims @ ..] => self.allocate(stream, block, bytes, claims)?,
             [ref blocks @ .., "=", bytes] if blocks.len() > 1 => {
                 blocks.iter().try_for_each(|block| self.allocate(stream, block, bytes, &[]))?;
             }
             ["free", block, "elsewhere"] => {
-                let (engine, block) = (&self.engine, self.blocks[block].id);
+                let (engine, block) = (&self.engine, self.block(block)?.id);
                 std::thread::scope(|scope| scope.spawn(|| engine.free(block)).join())
                     .map_err(|_| "it panics")??;
             }
-            ["free", block] if name.is_empty() => self.engine.free(self.blocks[block].id)?,
+            ["free", block] if name.is_empty() => self.engine.free(self.block(block)?.id)?,
             ["free", block] => {
-                let id = self.blocks[block].id;
+                let id = self.block(block)?.id;
                 self.engine.record_stream(id, stream)?;
                 self.engine.free(id)?
             }
-            ["record", block] => self.engine.record_stream(self.blocks[block].id, stream)?,
-            ["last", block] => self.engine.record_use(self.blocks[block].id, stream)?,
+            ["record", block] => self.engine.record_stream(self.block(block)?.id, stream)?,
+            ["last", block] => self.engine.record_use(self.block(block)?.id, stream)?,
             ["launch", times] => {
                 for _ in 0..size(times) {
                     self.launch(stream, false)?;
@@ -334,8 +461,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.terminals.insert(name, terminals);
             }
             ["set", ref names @ ..] => {
-                let all = names.iter().flat_map(|name| self.terminals[name].clone());
-                self.driver.set_terminals(stream, &all.collect::<Vec<_>>())?;
+                let all = names.iter().filter_map(|name| self.terminals.get(name));
+                self.driver.set_terminals(stream, &all.flatten().copied().collect::<Vec<_>>())?;
             }
             ["observe"] => self.engine.observe(stream)?,
             ["expect"] => self.engine.host().expect_capture(stream)?,
@@ -346,8 +473,11 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["explain", block, reason, ref of @ ..] => self.explain(stream, block, reason, of)?,
             ["destroy", pool] => self.engine.destroy_pool(self.pools[pool])?,
             ["destroy"] => {
-                self.driver.destroy_stream(stream)?;
-                self.streams.remove(name);
+                // What waits for it without an event, since that could not be had, would wait for ever.
+                if !matches!(self.judged, Judged::Memory { .. }) {
+                    self.driver.destroy_stream(stream)?;
+                    self.streams.remove(name);
+                }
             }
             ["trim"] => drop(self.engine.trim(u64::MAX - 1)?),
             ["trim", bytes] => drop(self.engine.trim(size(bytes))?),
@@ -372,8 +502,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let pool = self.pool("A");
                 self.engine.host().set_spare(pool, Spare::Offered)?;
             }
-            ["plans", pool] => {
-                let config = PoolConfig::default().plan(Options::default());
+            ["plans", pool, ref piece @ ..] => {
+                let piece = piece.first().map(|bytes| size(bytes));
+                let options = Options::default().max_piece_bytes(piece);
+                let config = PoolConfig::default().plan(options);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
             ["plan"] => {
@@ -385,9 +517,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
             ["release"] => {
-                let row = self.graphs.iter().rposition(|it| it.0 == stream).expect("a graph");
+                let row = self.graphs.iter().rposition(|it| it.0 == stream).ok_or("no graph")?;
                 self.engine.release_graph(self.graphs.remove(row).1)?;
             }
+            ["limit", bytes] => self.engine.set_memory_limit(Some(size(bytes)))?,
             ["live", ref blocks @ ..] => self.live(blocks)?,
             [figure, bytes] => self.figure(figure, bytes)?,
             _ => panic!("{} is no statement", self.statement),
@@ -452,7 +585,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn end(&mut self, stream: StreamHandle, late: &[&'a str]) -> Done {
         let capture = match self.captures.remove(&stream) {
             Some(capture) => capture,
-            None => self.engine.host().captures_of(stream)?[0],
+            None => *self.engine.host().captures_of(stream)?.first().ok_or("it has no capture")?,
         };
         let graph = self.look(stream)?.1.ok_or("it does not capture")?;
         let ended = self.engine.end_capture(capture, graph);
@@ -465,7 +598,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             let (node, block) = pair.split_once('/').expect("node/block");
             (self.nodes[node], self.blocks[block].id.number())
         });
-        match !self.sound || found.eq(claimed) {
+        match self.judged != Judged::Claims || found.eq(claimed) {
             true => Ok(()),
             false => Err(format!("{:?}", report.late_uses).into()),
         }
@@ -503,8 +636,18 @@ impl<'a, P: Program + Driver> World<'a, P> {
             ["fixed", ref claims @ ..] => (true, claims),
             _ => (false, claims),
         };
+        let (from, claims) = match *claims {
+            ["from", place, ref claims @ ..] => (Some(self.address(place)?), claims),
+            _ => (None, claims),
+        };
         let pool = self.pool(pool);
         let block = match lent {
+            None if from.is_some() => {
+                let address = from.unwrap_or_default();
+                let host = self.engine.host();
+                let block = host.allocate_at(pool, size(bytes), stream, address)?;
+                block.filter(|it| it.address == address).ok_or("nothing is free there")?
+            }
             Some(lent) => self
                 .engine
                 .host()
@@ -514,7 +657,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
             None => self.engine.allocate(pool, size(bytes), stream)?,
         };
         let wrong = match *claims {
-            ["at", place] => block.address != self.address(place),
+            _ if self.judged != Judged::Claims => false,
+            ["at", place] => block.address != self.address(place)?,
             ["on", ref others @ ..] => !others.iter().any(|it| self.meets(&block, it)),
             ["not", ref others @ ..] => others.iter().any(|it| self.meets(&block, it)),
             [] => false,
@@ -522,7 +666,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
         };
         self.blocks.insert(name, block);
         self.tags.remove(name);
-        match wrong && self.sound {
+        match wrong && self.judged == Judged::Claims {
             true => Err(format!("it lies at {:#x}", block.address).into()),
             false => Ok(()),
         }
@@ -537,7 +681,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn explain(&mut self, stream: StreamHandle, block: &str, reason: &str, of: &[&str]) -> Done {
         let pool = self.pool("A");
         let reasons = self.engine.explain(pool, stream)?;
-        let told = reasons.iter().find(|it| it.address == self.blocks[block].address);
+        let address = self.address(block)?;
+        let told = reasons.iter().find(|it| it.address == address);
         let told = format!("{:?}", told.map(|it| &it.refusal));
         let named = of.iter().all(|name| {
             let (stream, capture) = (self.streams[name], self.captures.get(&self.streams[name]));
@@ -551,9 +696,21 @@ impl<'a, P: Program + Driver> World<'a, P> {
     }
 
     /// The address that `a` or `a+512` names.
-    fn address(&self, place: &str) -> u64 {
+    fn address(&self, place: &str) -> Done<u64> {
         let (block, offset) = place.split_once('+').unwrap_or((place, "0"));
-        self.blocks[block].address + size(offset)
+        Ok(self.block(block)?.address + size(offset))
+    }
+
+    /// A block, which is there unless a call of the driver's failed.
+    fn block(&self, name: &str) -> Done<Block> {
+        Ok(*self.blocks.get(name).ok_or_else(|| format!("there is no block {name}"))?)
+    }
+
+    /// Names the node that a stream launched last in its capture.
+    fn name_node(&mut self, stream: StreamHandle, name: &'a str) -> Done {
+        let node = self.look(stream)?.0.first().ok_or("it does not capture")?.node;
+        self.nodes.insert(name, node);
+        Ok(())
     }
 
     /// Work outside captures runs for longer than the engine's calls take.
@@ -565,9 +722,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn use_blocks(&mut self, stream: StreamHandle, blocks: &[&'a str]) -> Done {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for &name in blocks {
-            let Block { address, bytes, .. } = self.blocks[name];
+            let Block { id, address, bytes, .. } = self.block(name)?;
             let written = self.tags.contains_key(name);
-            let tag = *self.tags.entry(name).or_insert(self.blocks[name].id.number().0 + 1);
+            let tag = *self.tags.entry(name).or_insert(id.number().0 + 1);
             let range = Tagged { address, bytes, tag };
             if written { &mut inputs } else { &mut outputs }.push(range);
         }
@@ -576,8 +733,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
     }
 
     fn touch(&self, stream: StreamHandle, at: &[&str]) -> Done {
-        let range = |place| Tagged { address: self.address(place), bytes: 512, tag: 1 };
-        let outputs: Vec<_> = at.iter().map(|place| range(place)).collect();
+        let range = |place| Ok(Tagged { address: self.address(place)?, bytes: 512, tag: 1 });
+        let outputs = at.iter().map(|place| range(place)).collect::<Done<Vec<_>>>()?;
         let work = Work { outputs: &outputs, ..Work::default() };
         Ok(self.driver.launch(stream, work, false)?)
     }
@@ -611,6 +768,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
             "active" => all.active,
             "suspended" => all.suspended,
             "lent" => all.lent,
+            "pieces" => self.engine.statistics_of(pool)?.all.segment.current,
             _ => panic!("{} is no statement", self.statement),
         };
         match found == size(bytes) {
@@ -622,7 +780,9 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn live(&mut self, names: &[&str]) -> Done {
         let pool = self.pool("A");
         let found = self.engine.host().live_blocks(pool)?;
-        let lives = |name: &&str| found.iter().any(|it| it.id == self.blocks[*name].id);
+        let lives = |name: &&str| {
+            self.blocks.get(*name).is_some_and(|block| found.iter().any(|it| it.id == block.id))
+        };
         match found.len() == names.len() && names.iter().all(lives) {
             true => Ok(()),
             false => Err(format!("{found:?}").into()),
@@ -641,7 +801,8 @@ impl<'a, P: Program + Driver> World<'a, P> {
 
     /// Blocks lie where they lay, under new names of the engine's. Refused, it changes nothing.
     fn restore(&mut self, name: &str) -> Done {
-        let (pool, (checkpoint, known)) = (self.pool("A"), &self.checkpoints[name]);
+        let pool = self.pool("A");
+        let (checkpoint, known) = self.checkpoints.get(name).ok_or("no checkpoint")?;
         let places = |blocks: &[Block]| -> Vec<_> {
             blocks.iter().map(|block| (block.address, block.bytes)).collect()
         };
@@ -697,6 +858,66 @@ impl<'a, P: Program + Driver> World<'a, P> {
         }
         Ok(self.driver.take_wrong_tags()?)
     }
+}
+
+/// What a call of the driver's that fails may lead to.
+impl World<'_, SimDriver> {
+    /// Gives up what is under way, looks at the tags, and gives everything back.
+    fn give_back(&mut self, driver: &SimDriver, lossy: bool) -> Done {
+        driver.forget_failures();
+        for &stream in self.streams.values() {
+            if !matches!(driver.capture_of(stream)?, CaptureStatus::None) {
+                let _ = driver.end_capture(stream);
+            }
+            for capture in self.engine.host().captures_of(stream)? {
+                self.engine.abandon_capture(capture)?;
+            }
+        }
+        for (capture, _) in self.closed.values() {
+            let _ = self.engine.abandon_capture(*capture);
+        }
+        self.pools.retain(|_, pool| self.engine.pool_statistics(*pool).is_ok());
+        for pool in self.pools.values() {
+            if self.engine.host().is_suspended(*pool)? {
+                self.engine.host().resume_pool(*pool)?;
+            }
+        }
+        // A host that was told of a failure and goes on regardless may use what it has not got.
+        match self.wrong_tags() {
+            Ok(0) => {}
+            _ if self.was_told => {}
+            wrong => return Err(format!("wrong tags: {wrong:?}").into()),
+        }
+        self.judge()?;
+        for leak in self.engine.leaks()? {
+            self.engine.free(leak.block)?;
+        }
+        for (_, graph, _) in &self.graphs {
+            self.engine.release_graph(*graph)?;
+        }
+        driver.complete_all();
+        // Again where another pool had the memory, or an event could not be had.
+        for _ in 0..3 {
+            self.pools.retain(|_, pool| self.engine.destroy_pool(*pool).is_err());
+        }
+        for pool in self.pools.values() {
+            match self.engine.destroy_pool(*pool) {
+                Ok(()) | Err(Error::Unknown { what: Unknown::Pool(_), .. }) => {}
+                refused => refused?,
+            }
+        }
+        self.judge()?;
+        match driver.used_bytes() {
+            used if used > 0 && !lossy => Err(format!("{used} bytes are lost").into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a call that failed was the reason why a statement did. A claim that does not hold is none, nor a block that
+/// is not there.
+fn is_failure(done: &Done) -> bool {
+    done.as_ref().is_err_and(|error| error.is::<Error>() || error.is::<DriverError>())
 }
 
 /// Whether an error is the one that is named first, with what is in quotes in its text.

@@ -1,8 +1,8 @@
 //! The checker against hand-made captures, and against its own definition spelt out naively.
 
 mod compaction;
-mod memory;
 mod random_memory;
+mod scenes;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,10 +206,6 @@ impl Scene {
         self
     }
 
-    fn shared(&mut self, memory: u64, bytes: u64) -> &mut Self {
-        self.shared_with(memory, bytes, 0)
-    }
-
     fn shared_with(&mut self, memory: u64, bytes: u64, graph: u64) -> &mut Self {
         self.journal.push(Entry::Shared { memory, bytes, graph: CaptureId(graph) });
         self
@@ -258,154 +254,6 @@ fn not_ordered(answer: std::result::Result<Summary, Violation>, x: usize, y: usi
         }
         other => panic!("expected node {x} not before node {y}, got {other:?}"),
     }
-}
-
-/// Block 1 used on stream 0 by node 1, then block 2 on the same stream by node 2.
-fn reuse_in_place() -> Scene {
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, &[1]);
-    scene.look(0, &[0]).allocate(1, 0);
-    scene.look(0, &[1]).free(1).allocate(2, 0);
-    scene.look(0, &[2]).free(2);
-    scene
-}
-
-/// Node 0 forks to streams 0 and 1; block 1 used by node 1 on stream 0, block 2 by node 2 on
-/// stream 1, which waits for the nodes given.
-fn reuse_across(from: &[usize]) -> Scene {
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, from);
-    scene.look(0, &[0]).look(1, &[0]).allocate(1, 0);
-    scene.look(0, &[1]).free(1);
-    scene.look(1, from).allocate(2, 1);
-    scene.look(1, &[2]).free(2);
-    scene
-}
-
-#[test]
-fn same_stream_reuse_is_legal() {
-    reuse_in_place().legal(1);
-}
-
-#[test]
-fn cross_stream_reuse_needs_a_path() {
-    reuse_across(&[0, 1]).legal(1);
-    reuse_across(&[0]).not_ordered(1, 2);
-    // Nor does a sibling's successor come after it.
-    let mut siblings = Scene::new();
-    siblings.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2]);
-    siblings.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
-    siblings.look(1, &[2]).allocate(2, 1).look(1, &[3]).free(2);
-    siblings.not_ordered(1, 3);
-}
-
-#[test]
-fn messages_name_what_is_concerned() {
-    let violation = reuse_across(&[0]).deny().expect_err("unordered");
-    assert_eq!(
-        violation.to_string(),
-        "block 1 at 0x10000+4096 (stream 0x50) may be used by node 0x1001, and block 2 at \
-         0x10000+4096 (stream 0x51), which shares its address, by node 0x1002: no path of the \
-         graph makes the second wait for the first to complete; if edges were removed or made \
-         programmatic after the blocks were handed out, put them back, or capture with the \
-         setting reuse:own_stream"
-    );
-}
-
-#[test]
-fn live_blocks_do_not_overlap() {
-    let mut scene = Scene::new();
-    scene.look(0, &[]).allocate(1, 0);
-    let mut apart = scene.clone();
-    apart.allocate_at(2, 0, 0x11000, 0x1000).legal(0);
-    scene.allocate_at(2, 0, 0x10fff, 0x10);
-    let answer = scene.deny();
-    assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{answer:?}");
-}
-
-#[test]
-fn outside_use_is_never_followed() {
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, &[1]);
-    scene.look(0, &[0]).allocate(1, 0).outside(1);
-    scene.look(0, &[1]).free(1).allocate(2, 0);
-    // Nothing uses block 2 yet.
-    scene.free(2).allocate(3, 0);
-    let mut idle = scene.clone();
-    idle.free(3).look(0, &[2]).legal(0);
-    scene.look(0, &[2]).free(3);
-    let answer = scene.deny();
-    assert!(matches!(answer, Err(Violation::OutsideUse { .. })), "{answer:?}");
-    // A block with users outside may itself follow another.
-    let mut after = reuse_in_place();
-    after.outside(2).legal(1);
-}
-
-#[test]
-fn standing_blocks_are_kept_clear_of() {
-    let standing = |answer: std::result::Result<Summary, Violation>| {
-        assert!(matches!(answer, Err(Violation::Standing { .. })), "{answer:?}");
-    };
-    let mut before = Scene::new();
-    before.look(0, &[]).standing_at(9, 0x10800, 0x100);
-    let mut settled = before.clone();
-    settled.settled(9).allocate(1, 0).legal(0);
-    standing(before.allocate(1, 0).deny());
-
-    let mut over_live = Scene::new();
-    over_live.look(0, &[]).allocate(1, 0);
-    standing(over_live.standing_at(9, 0x10000, 1).deny());
-
-    let mut over_freed = reuse_in_place();
-    over_freed.standing_at(9, 0x10000, 1);
-    standing(over_freed.deny());
-    over_freed.settled(9).legal(1);
-
-    // Two standing blocks may lie over one another; both must go.
-    let mut two = Scene::new();
-    two.look(0, &[]).standing_at(8, 0x10000, 0x800).standing_at(9, 0x10400, 0x800);
-    two.settled(8);
-    let mut one_left = two.clone();
-    standing(one_left.allocate(1, 0).deny());
-    two.settled(9).allocate(1, 0).legal(0);
-}
-
-#[test]
-fn unknown_nodes_are_refused() {
-    let unknown = |scene: &Scene| {
-        let answer = scene.deny();
-        assert!(matches!(answer, Err(Violation::UnknownNode { node: n }) if n == node(7)));
-    };
-    unknown(reuse_in_place().look(0, &[7]));
-    unknown(reuse_in_place().seen(7, &[]));
-    unknown(reuse_in_place().seen(1, &[7]));
-    unknown(reuse_in_place().node(3, &[7]));
-}
-
-#[test]
-fn stray_nodes_are_refused_where_addresses_are_shared() {
-    // Node 3 was launched behind node 1, and the stream was set back before the next look.
-    let mut scene = reuse_in_place();
-    scene.node(3, &[1]);
-    let answer = scene.deny();
-    assert!(
-        matches!(answer, Err(Violation::Unattributed { node: ref n, .. }) if n.node == node(3)),
-        "{answer:?}"
-    );
-    assert_eq!(
-        answer.expect_err("stray").to_string(),
-        "node 0x1003 was launched after work of stream 0x50, on a stream that the engine did not look \
-         at, so it may use block 1 at 0x10000+4096 (stream 0x50) or block 2 at 0x10000+4096 (stream \
-         0x50), which share an address: record the stream with record_stream for the blocks that it \
-         uses, or join it to a stream of the capture before the capture ends; if the stream's \
-         dependencies were set by hand, call observe just before and just after"
-    );
-    let mut alone = Scene::new();
-    alone.node(0, &[]).node(1, &[0]).node(2, &[0]);
-    alone.look(0, &[0]).allocate(1, 0).look(0, &[1]).legal(0);
-    // Behind the last look nothing is stray.
-    let mut later = reuse_in_place();
-    later.node(3, &[2]).legal(1);
 }
 
 #[test]
@@ -461,137 +309,58 @@ fn nodes_are_known_wherever_the_driver_names_them() {
     }
 }
 
-#[test]
-fn a_node_that_the_graph_lacks_is_told_before_what_the_journal_contradicts() {
-    let mut scene = reuse_in_place();
-    let answer = scene.free(5).seen(8, &[]).deny();
-    assert!(
-        matches!(answer, Err(Violation::UnknownNode { node: it }) if it == node(8)),
-        "{answer:?}"
-    );
-}
+/// Captures, and what is said of them.
+const MESSAGES: &[(&str, &str)] = &[
+    (
+        "across 0",
+        "block 1 at 0x10000+4096 (stream 0x50) may be used by node 0x1001, and block 2 at \
+         0x10000+4096 (stream 0x51), which shares its address, by node 0x1002: no path of the \
+         graph makes the second wait for the first to complete; if edges were removed or made \
+         programmatic after the blocks were handed out, put them back, or capture with the \
+         setting reuse:own_stream",
+    ),
+    (
+        "in place; 3<1",
+        "node 0x1003 was launched after work of stream 0x50, on a stream that the engine did not look \
+         at, so it may use block 1 at 0x10000+4096 (stream 0x50) or block 2 at 0x10000+4096 (stream \
+         0x50), which share an address: record the stream with record_stream for the blocks that it \
+         uses, or join it to a stream of the capture before the capture ends; if the stream's \
+         dependencies were set by hand, call observe just before and just after",
+    ),
+    (
+        "apart 0; bound 0+4K 7+64; bound 4K+4K 7+64",
+        "block 1 at 0x0+4096 (stream 0x50) may be used by node 0x1001, and block 2 at 0x1000+4096 \
+         (stream 0x51), which shares physical memory 7 (from byte 0x40 on) with it, by node 0x1002: \
+         no path of the graph makes the second wait for the first to complete; if edges were \
+         removed or made programmatic after the blocks were handed out, put them back, or capture \
+         without binding memory at the end",
+    ),
+    (
+        "apart 0 1; bound 0+2K 7+0; bound 2K+2K 7+0",
+        "block 1 at 0x0+4096 (stream 0x50) has physical memory 7 (from byte 0x0 on) at two of its \
+         addresses, so that a write to one changes the other; map each piece of memory once within \
+         a block",
+    ),
+    (
+        "s at; s: a 0+4K; s: b 4K+4K; bound 0+4K 7+0; bound 4K+4K 7+0",
+        "block 2 at 0x1000+4096 (stream 0x50) was handed out over block 1 at 0x0+4096 (stream 0x50) \
+         on physical memory 7 (from byte 0x0 on), which had not been freed",
+    ),
+];
 
 #[test]
-fn journals_must_not_contradict_themselves() {
-    let flaw = |scene: &Scene, wanted: Flaw| {
-        let answer = scene.deny();
-        assert!(
-            matches!(answer, Err(Violation::Malformed { flaw, .. }) if flaw == wanted),
-            "{answer:?}"
-        );
-    };
-    flaw(reuse_in_place().free(1), Flaw::Freed);
-    flaw(reuse_in_place().free(5), Flaw::Unknown);
-    flaw(reuse_in_place().used(1, 0), Flaw::Freed);
-    flaw(reuse_in_place().used(5, 0), Flaw::Unknown);
-    flaw(reuse_in_place().last_use(5, 0), Flaw::Unknown);
-    flaw(reuse_in_place().outside(5), Flaw::Unknown);
-    flaw(reuse_in_place().allocate(1, 0), Flaw::NumberTaken);
-    flaw(reuse_in_place().settled(1), Flaw::NotStanding);
-    // Gone before it was ever told of.
-    reuse_in_place().settled(5).legal(1);
-    let standing = |bytes| {
-        let mut scene = reuse_in_place();
-        scene.standing_at(9, 0x50000, bytes);
-        scene
-    };
-    flaw(standing(1).free(9), Flaw::NotOurs);
-    flaw(standing(1).settled(9).settled(9), Flaw::Settled);
-    flaw(&standing(u64::MAX), Flaw::Wraps);
-    standing(1).used(9, 3).outside(9).legal(1);
-    flaw(standing(1).input(9, 0), Flaw::Late);
-    let input = || {
-        let mut scene = Scene::new();
-        scene.standing_at(9, 0x50000, 1).look(0, &[]);
-        scene
-    };
-    input().input(9, 0).free(9).legal(0);
-    flaw(input().input(5, 0), Flaw::Unknown);
-    // Told of only when it is freed, by a number below those that no block had when the pool came to be used.
-    let told_late = |next| {
-        let mut scene = Scene::new();
-        scene.pool(next).look(0, &[]).standing_at(9, 0x50000, 1);
-        scene
-    };
-    told_late(10).input(9, 0).free(9).legal(0);
-    flaw(told_late(9).input(9, 0), Flaw::Late);
-    flaw(input().settled(9).input(9, 0), Flaw::Settled);
-    flaw(input().input(9, 0).input(9, 0), Flaw::NotStanding);
-    flaw(input().input(9, 0).settled(9), Flaw::NotStanding);
-    flaw(input().input(9, 0).free(9).used(9, 0), Flaw::Freed);
-    flaw(input().allocate(1, 0).input(1, 0), Flaw::NotStanding);
-}
-
-/// All that the stream launched before may have used it, what the first look saw included.
-#[test]
-fn a_block_from_before_that_the_capture_frees_is_one_of_its_own() {
-    let input = |first: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).standing_at(9, 0x10000, 0x1000).look(0, first);
-        scene.look(1, &[]).look(0, &[1]).input(9, 0).free(9);
-        scene
-    };
-    for first in [&[][..], &[0], &[1]] {
-        input(first).node(2, &[1]).allocate(1, 0).look(0, &[2]).legal(1);
-        let mut other = input(first);
-        other.look(1, &[0]).allocate(1, 1).node(2, &[0]).look(1, &[2]).not_ordered(1, 2);
+fn messages_name_what_is_concerned() {
+    for (capture, message) in MESSAGES {
+        let violation = scenes::read(capture).0.deny().expect_err(capture);
+        assert_eq!(violation.to_string(), *message, "{capture}");
     }
-    // A block over it while it is there, and one where nothing has used it.
-    let mut scene = Scene::new();
-    scene.node(0, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]).allocate(1, 0);
-    let answer = scene.clone().input(9, 0).look(0, &[]).free(9).deny();
-    assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{answer:?}");
-    let mut scene = Scene::new();
-    scene.node(0, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]);
-    scene.input(9, 0).free(9).allocate(1, 1).look(1, &[0]).legal(0);
-    // Used on two streams, and to the end.
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]);
-    scene.input(9, 0).used(9, 1).look(0, &[0]).look(1, &[1]).free(9);
-    scene.allocate(1, 0).node(2, &[0]).look(0, &[2]).not_ordered(1, 2);
 }
 
 #[test]
-fn lives_rest_on_looks() {
-    let never = |scene: &Scene, wanted: usize| {
-        let answer = scene.deny();
-        assert!(
-            matches!(answer, Err(Violation::NeverLooked { stream: s, .. }) if s == stream(wanted)),
-            "{answer:?}"
-        );
-    };
-    never(Scene::new().allocate(1, 0), 0);
-    never(Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).free(1), 1);
-    never(Scene::new().look(0, &[]).allocate(1, 0).last_use(1, 1), 1);
-    Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).legal(0);
-}
-
-#[test]
-fn driver_errors_and_cycles_are_passed_on() {
-    let mut scene = reuse_in_place();
+fn driver_errors_are_passed_on() {
+    let (mut scene, _) = scenes::read("in place");
     scene.finished.broken = true;
     assert!(matches!(scene.deny(), Err(Violation::Driver(_))));
-    let mut scene = Scene::new();
-    scene.node(0, &[1]).node(1, &[0]);
-    assert!(matches!(scene.deny(), Err(Violation::Cyclic { .. })));
-}
-
-#[test]
-fn captures_without_blocks_are_judged_as_far_as_there_is_something_to_judge() {
-    let empty = |nodes| Summary { nodes, blocks: 0, pairs: 0 };
-    assert_eq!(Scene::new().deny(), Ok(empty(0)));
-    // Standing blocks over one another, a node that no look saw, edges that were edited.
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, &[]).look(0, &[]).look(0, &[1]).seen(1, &[]);
-    scene.standing_at(8, 0x10000, 0x800).standing_at(9, 0x10400, 0x800);
-    assert_eq!(scene.deny(), Ok(empty(3)));
-    let mut unknown = scene.clone();
-    assert!(matches!(unknown.look(0, &[7]).deny(), Err(Violation::UnknownNode { .. })));
-    let mut malformed = scene.clone();
-    assert!(matches!(malformed.free(5).deny(), Err(Violation::Malformed { .. })));
-    let mut bound = scene.clone();
-    bound.bound(0x10000, 0x800, 1, 0).bound(0x10000, 0x800, 2, 0);
-    assert!(matches!(bound.deny(), Err(Violation::BoundTwice { .. })));
 }
 
 /// Block 1 used by node 1, block 2 by the last node of a line with these edges after node 1.
@@ -637,191 +406,6 @@ fn programmatic_edges_count_by_policy() {
 }
 
 #[test]
-fn a_joined_clock_completes_no_more_than_its_edges() {
-    // 1 -late-> 3 -late-> 4, where 2 comes before 3 by a full edge, and before nothing else.
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, &[]);
-    scene.edges(3, &[(1, LATE), (2, FULL)]).edges(4, &[(3, LATE)]);
-    scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).free(1);
-    scene.look(1, &[3]).allocate(2, 1).look(1, &[4]).free(2);
-    not_ordered(scene.check(Programmatic::Lag), 1, 4);
-}
-
-#[test]
-fn lag_joins_chains() {
-    // 1 -late-> 2 -full-> 4, where 4 lies on another chain, and 1 -late-> 3 alone.
-    let scene = |last: &[(usize, EdgeData)]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).edges(1, &[(0, FULL)]).edges(2, &[(1, LATE)]).node(5, &[0]);
-        scene.edges(4, last);
-        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
-        scene.look(0, &[2]).look(1, &[5]).look(1, &[5, 2]).allocate(2, 1).look(1, &[4]).free(2);
-        scene
-    };
-    let by_full = scene(&[(5, FULL), (2, FULL)]);
-    by_full.check(Programmatic::Lag).expect("completed by 2");
-    by_full.not_ordered(1, 4);
-    not_ordered(scene(&[(5, FULL), (2, LATE)]).check(Programmatic::Lag), 1, 4);
-}
-
-#[test]
-fn the_finished_graph_decides_not_the_remembered_one() {
-    let mut removed = reuse_across(&[0, 1]);
-    removed.seen(1, &[0]).seen(2, &[0, 1]);
-    removed.legal(1);
-    removed.finished.nodes[2].1.pop();
-    removed.not_ordered(1, 2);
-
-    // An edge that was added makes an order too.
-    let mut added = reuse_across(&[0]);
-    added.seen(1, &[0]).seen(2, &[0]);
-    added.finished.nodes[2].1.push((1, FULL));
-    added.legal(1);
-
-    // Taken away and put back the other way round: no order of both graphs exists.
-    let mut turned = reuse_across(&[0, 1]);
-    turned.seen(1, &[0]).seen(2, &[0, 1]);
-    turned.finished.nodes[2].1.pop();
-    turned.finished.nodes[1].1.push((2, FULL));
-    turned.not_ordered(1, 2);
-}
-
-#[test]
-fn nodes_may_come_in_any_order() {
-    let mut scene = reuse_across(&[0, 1]);
-    scene.finished.nodes.reverse();
-    scene.legal(1);
-    let mut scene = reuse_across(&[0]);
-    scene.finished.nodes.reverse();
-    scene.not_ordered(1, 2);
-}
-
-#[test]
-fn stream_order_is_no_proof_after_a_set_back() {
-    // Stream 0 launches 1 with block 1, is set back to 0, and launches 2 with block 2.
-    let scene = |looked: bool| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
-        scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).free(1);
-        if looked {
-            scene.look(0, &[0]);
-        }
-        scene.allocate(2, 0).look(0, &[2]).free(2);
-        scene
-    };
-    scene(true).not_ordered(1, 2);
-    scene(false).not_ordered(1, 2);
-}
-
-#[test]
-fn a_block_used_across_a_set_back_has_all_the_launches() {
-    // Block 1 lives over both branches; only one of them leads to block 2.
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
-        scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).look(0, &[2]).free(1);
-        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
-        scene
-    };
-    scene(&[1, 2]).legal(1);
-    scene(&[2]).not_ordered(1, 3);
-}
-
-#[test]
-fn blocks_without_users_neither_need_nor_break_order() {
-    // Block 2 lies between on another stream that does nothing.
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, from);
-        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
-        scene.allocate(2, 1).free(2);
-        scene.look(1, from).allocate(3, 1).look(1, &[2]).free(3);
-        scene
-    };
-    scene(&[0, 1]).legal(1);
-    scene(&[0]).not_ordered(1, 2);
-}
-
-#[test]
-fn a_last_use_cuts_the_users_short() {
-    // Block 1 is used by 1 on stream 0; 3 comes after; block 2 waits for 1 only.
-    let scene = |last: bool, again: bool| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0, 1]).node(3, &[1]);
-        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]);
-        if last {
-            scene.last_use(1, 0);
-        }
-        if again {
-            scene.used(1, 0);
-        }
-        scene.look(0, &[3]).free(1);
-        scene.look(1, &[0, 1]).allocate(2, 1).look(1, &[2]).free(2);
-        scene
-    };
-    scene(true, false).legal(1);
-    scene(false, false).not_ordered(3, 2);
-    scene(true, true).not_ordered(3, 2);
-}
-
-#[test]
-fn foreign_users_count_from_the_allocation_point() {
-    // Stream 1 launches 2 beside the allocation, then waits for 1 and launches 3 with block 1.
-    // Block 2 follows on stream 0 behind the nodes given.
-    let scene = |looks: bool, from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, from);
-        scene.look(0, &[0]).look(1, &[0]).look(0, &[1]).allocate(1, 0).used(1, 1);
-        if looks {
-            scene.look(1, &[2]).look(1, &[2, 1]);
-        }
-        scene.look(1, &[3]).free(1);
-        scene.look(0, from).allocate(2, 0).look(0, &[4]).free(2);
-        scene
-    };
-    for looks in [false, true] {
-        scene(looks, &[1, 3]).legal(1);
-        scene(looks, &[1]).not_ordered(3, 4);
-    }
-    // What the stream launched beside the point is no user, even of the block's successor.
-    let mut beside = Scene::new();
-    beside.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, &[3]);
-    beside.look(0, &[0]).look(1, &[0]).allocate(9, 0).look(0, &[1]).free(9).allocate(1, 0);
-    beside.used(1, 1).look(1, &[3]).free(1);
-    beside.legal(1);
-}
-
-#[test]
-fn foreign_users_before_the_first_look_count() {
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
-        scene.look(0, &[0]).allocate(1, 0).used(1, 1).look(0, &[1]).look(1, &[2]).free(1);
-        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
-        scene
-    };
-    scene(&[1, 2]).legal(1);
-    scene(&[1]).not_ordered(2, 3);
-}
-
-#[test]
-fn every_block_has_its_own_reach_before_the_first_look() {
-    // Stream 1 is first looked at after both allocations; another look saw 2 between them.
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
-        scene.look(0, &[0]).allocate(1, 0).used(1, 1);
-        scene.look(0, &[1]).last_use(1, 0).look(0, &[1, 2]);
-        scene.allocate_at(5, 0, 0x50000, 0x1000).used(5, 1);
-        scene.look(1, &[2]).free(1).free(5);
-        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
-        scene
-    };
-    scene(&[1, 2]).legal(1);
-    scene(&[1]).not_ordered(2, 3);
-}
-
-#[test]
 fn a_foreign_use_may_begin_many_looks_later() {
     // Stream 1 goes its own way for 20 nodes before it waits for 1, which used the address before.
     let scene = |last: &[usize]| {
@@ -838,60 +422,6 @@ fn a_foreign_use_may_begin_many_looks_later() {
     };
     scene(&[1, 23]).legal(2);
     scene(&[1]).not_ordered(23, 24);
-}
-
-#[test]
-fn users_behind_the_last_look_count() {
-    // Block 2 is never freed, and stream 1 is not looked at after it.
-    let mut scene = Scene::new();
-    scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
-    scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1).allocate(2, 1);
-    scene.not_ordered(1, 2);
-    scene.finished.nodes[2].1.push((1, FULL));
-    scene.legal(1);
-}
-
-#[test]
-fn what_a_stream_waits_for_counts_if_it_may_be_a_launch() {
-    // Stream 1 launches 2 behind the nodes given; stream 0 only waits for it while block 1 lives; then
-    // 5 on stream 2 follows 1 alone and takes the block.
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(9, &[]).node(1, &[0]).node(2, from).node(5, &[1]);
-        scene.look(0, &[0]).look(1, from).look(2, &[0]);
-        scene.allocate(1, 0).look(0, &[1]).look(0, &[1, 2]).free(1);
-        scene.look(2, &[0, 1]).allocate(2, 2).look(2, &[5]).free(2).look(1, &[2]);
-        scene
-    };
-    // No launch of stream 0 since the allocation comes without 0.
-    scene(&[9]).legal(1);
-    // Who launched this one does not show.
-    scene(&[0]).not_ordered(2, 5);
-    // What a look saw before the block was allocated is no user of it.
-    let mut old = Scene::new();
-    old.node(0, &[]).node(1, &[0]).node(2, &[0]).node(5, &[1]);
-    old.look(0, &[0]).look(1, &[2]).look(2, &[0]);
-    old.allocate(1, 0).look(0, &[1]).look(0, &[1, 2]).free(1);
-    old.look(2, &[0, 1]).allocate(2, 2).look(2, &[5]).free(2);
-    old.legal(1);
-}
-
-#[test]
-fn partial_overlaps_are_judged_piece_by_piece() {
-    // Blocks 1 and 2 lie side by side; block 3 takes the end of one and the start of the other.
-    let scene = |from: &[usize]| {
-        let mut scene = Scene::new();
-        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from).node(4, &[3]);
-        scene.look(0, &[0]).look(1, &[0]);
-        scene.allocate_at(1, 0, 0x1000, 0x1000).allocate_at(2, 1, 0x2000, 0x1000);
-        scene.look(0, &[1]).free(1).look(1, &[2]).free(2);
-        scene.look(0, from).allocate_at(3, 0, 0x1800, 0x1000).look(0, &[3]).free(3);
-        scene.allocate_at(4, 0, 0x1000, 0x2000).look(0, &[4]).free(4);
-        scene
-    };
-    // Block 4 follows 1, 3 and 2 at three places.
-    scene(&[1, 2]).legal(5);
-    scene(&[1]).not_ordered(2, 3);
 }
 
 #[test]
@@ -924,55 +454,6 @@ fn many_chains_take_several_batches() {
     for missing in [3, 300, width - 1] {
         scene(missing).not_ordered(1 + (missing + 2) % width, 1 + width + missing);
     }
-}
-
-#[test]
-fn journals_give_back_what_they_were_given() {
-    let [wide, last] = [1 << 59, u64::MAX].map(BlockNumber);
-    let (on, dependencies) = (stream(1), full(&[1, 2]));
-    let late = Dependency { node: node(1), edge: EdgeData::LAUNCH_ORDER };
-    let far = Dependency::full(NodeHandle::from_bits(1 << 40));
-    let odd = [late, far];
-    let many = full(&(0..100_000).collect::<Vec<_>>());
-    let entries = [
-        Entry::Node { node: node(3), dependencies: (&dependencies).into() },
-        Entry::Node {
-            node: NodeHandle::from_bits(usize::MAX),
-            dependencies: (&dependencies).into(),
-        },
-        Entry::Node { node: node(3), dependencies: (&odd).into() },
-        Entry::Node { node: far.node, dependencies: (&[]).into() },
-        Entry::Terminals { stream: on, terminals: (&dependencies[..1]).into() },
-        Entry::Terminals { stream: StreamHandle::from_bits(2), terminals: (&odd[1..]).into() },
-        Entry::Terminals { stream: on, terminals: (&many).into() },
-        Entry::Terminals { stream: on, terminals: (&[]).into() },
-        Entry::Allocate { block: wide, stream: on, address: u64::MAX, bytes: 1 },
-        Entry::Allocate { block: BlockNumber(wide.0 - 1), stream: on, address: 0, bytes: 0 },
-        Entry::Allocate { block: wide, stream: on, address: 1 << 40, bytes: 512 },
-        Entry::Allocate { block: wide, stream: on, address: 1 << 41, bytes: 512 },
-        Entry::Use { block: last, stream: on },
-        Entry::LastUse { block: wide, stream: on },
-        Entry::Outside { block: BlockNumber(0) },
-        Entry::Free { block: last },
-        Entry::Standing { block: last, address: 1, bytes: u64::MAX },
-        Entry::Settled { block: BlockNumber(1) },
-        Entry::Pool { next: last, held: 0, listed: u64::MAX },
-        Entry::Pool { next: BlockNumber(0), held: u64::MAX, listed: 1 },
-        Entry::Bound { address: 1, bytes: 2, memory: 3, offset: u64::MAX },
-        Entry::Bound { address: u64::MAX, bytes: 0, memory: last.0, offset: 0 },
-        Entry::Shared { memory: wide.0, bytes: 5, graph: CaptureId(7) },
-        Entry::Shared { memory: 0, bytes: u64::MAX, graph: CaptureId(u64::MAX) },
-        Entry::OutputFreed { memory: wide.0, graph: CaptureId(7) },
-        Entry::OutputFreed { memory: 0, graph: CaptureId(0) },
-        Entry::Free { block: wide },
-        Entry::Input { block: wide, stream: on },
-        Entry::Input { block: last, stream: on },
-    ];
-    let mut journal = Journal::new();
-    assert!(journal.is_empty());
-    entries.iter().for_each(|&entry| journal.push(entry));
-    assert_eq!(journal.len(), entries.len());
-    assert!(journal.iter().eq(entries));
 }
 
 /// A capture of `count` nodes on 16 streams; every third node has a block, every fourth of those a

@@ -25,58 +25,19 @@ mod state;
 
 use std::sync::Arc;
 
+use crate::bench::{range, Bench, MIB};
 use crate::device::{launch, Device};
 use regraph::driver::{CaptureMode, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
-use regraph_tagged::Tagged;
+use regraph::graphs::{Capture, Error, Graph, Memory};
 
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 type Shared<P> = Arc<P>;
 type Chain<P> = (Graph<Shared<P>>, Memory<Shared<P>>);
 /// The first tag, how many steps, bytes, and how long each kernel takes.
 type ChainOf = (u64, usize, u64, u32);
 
-/// An engine with a pool and some streams.
-struct Bench<P: Device> {
-    driver: Arc<P>,
-    engine: Arc<Engine<Shared<P>>>,
-    pool: Pool<Shared<P>>,
-}
-
 impl<P: Device> Bench<P> {
-    fn new(driver: &Arc<P>) -> Self {
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-        let pool = Pool::new(&engine, PoolConfig::default());
-        Self { driver: driver.clone(), engine, pool }
-    }
-
-    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
-        std::array::from_fn(|_| self.driver.create_stream().unwrap())
-    }
-
-    fn reserved(&self) -> u64 {
-        self.engine.statistics().unwrap().all.reserved_bytes.current
-    }
-
-    /// Waits for everything and says how many tags were wrong.
-    fn wrong(&self) -> u64 {
-        self.driver.synchronize().unwrap();
-        self.driver.take_wrong_tags().unwrap()
-    }
-
-    /// Ends everything: all memory is to be given back.
-    fn close(self) {
-        let Self { driver, engine, pool } = self;
-        driver.synchronize().unwrap();
-        pool.synchronize().unwrap();
-        drop(pool);
-        engine.empty_cache().unwrap();
-        assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
-    }
-
     /// A graph on two streams whose blocks hold tags of its own: see [`Bench::submit_chain`].
     fn chain(&self, streams: [StreamHandle; 2], chain: ChainOf) -> Result<Chain<P>, Error> {
         let body = |capture: &Capture<Shared<P>>| self.submit_chain(capture, streams, chain);
@@ -111,9 +72,4 @@ impl<P: Device> Bench<P> {
         driver.wait(first, second)?;
         Ok(last.unwrap().0)
     }
-}
-
-/// All of a block, with what it holds or is to hold.
-fn range<P: Device>(memory: &Memory<Arc<P>>, tag: u64) -> Tagged {
-    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
 }

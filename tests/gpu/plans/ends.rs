@@ -7,7 +7,7 @@ use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error};
 use regraph::plan::Options;
 
-use super::{granules, launch, range, Bench, Device, MIB};
+use super::{granules, launch, planned, range, Bench, Device, MIB};
 
 twins! {
     an_abandoned_capture_leaves_nothing
@@ -19,15 +19,15 @@ twins! {
 }
 
 fn an_abandoned_capture_leaves_nothing<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s] = bench.streams();
     let (graph, output) =
-        bench.capture(s, |it| bench.chain(it, s, (100, &[4 * MIB, 4 * MIB]))).unwrap();
+        bench.capture(s, |it| bench.line(it, s, (100, &[4 * MIB, 4 * MIB]))).unwrap();
     let before = bench.reserved();
     let mut held = None;
     let failed: Result<((), ()), Error> = bench
         .capture(s, |capture| {
-            held = Some(bench.chain(capture, s, (200, &[16 * MIB, 16 * MIB, 16 * MIB]))?);
+            held = Some(bench.line(capture, s, (200, &[16 * MIB, 16 * MIB, 16 * MIB]))?);
             Err(engine::Error::Poisoned)
         })
         .map(|(_, never): (_, ())| ((), never));
@@ -47,20 +47,19 @@ fn too_little_memory_refuses_the_capture_and_nothing_else<P: Device>(driver: &Ar
         Bench::with(driver, PoolConfig::default().plan(Options::default()).max_bytes(24 * MIB));
     let [s] = bench.streams();
     let (graph, output) =
-        bench.capture(s, |it| bench.chain(it, s, (100, &[4 * MIB, 4 * MIB]))).unwrap();
+        bench.capture(s, |it| bench.line(it, s, (100, &[4 * MIB, 4 * MIB]))).unwrap();
     // Both blocks live at once, more than the pool may ever hold: no plan could help.
-    let never = bench.capture(s, |it| bench.chain(it, s, (200, &[16 * MIB, 12 * MIB]))).map(drop);
+    let never = bench.capture(s, |it| bench.line(it, s, (200, &[16 * MIB, 12 * MIB]))).map(drop);
     assert!(matches!(never, Err(Error::OutOfMemory(_))), "{never:?}");
     // As much as the pool may hold, but not beside the output.
-    let too_much =
-        bench.capture(s, |it| bench.chain(it, s, (200, &[12 * MIB, 10 * MIB]))).map(drop);
+    let too_much = bench.capture(s, |it| bench.line(it, s, (200, &[12 * MIB, 10 * MIB]))).map(drop);
     let Err(Error::PlanOutOfMemory { room, new_bytes, .. }) = too_much else {
         panic!("{too_much:?}");
     };
     assert!(room.is_some_and(|room| room < new_bytes));
     assert_eq!(bench.reserved(), 8 * MIB);
     // As much as there is.
-    let (more, _) = bench.capture(s, |it| bench.chain(it, s, (300, &[12 * MIB, 8 * MIB]))).unwrap();
+    let (more, _) = bench.capture(s, |it| bench.line(it, s, (300, &[12 * MIB, 8 * MIB]))).unwrap();
     more.launch(s).unwrap();
     graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
@@ -71,14 +70,14 @@ fn too_little_memory_refuses_the_capture_and_nothing_else<P: Device>(driver: &Ar
 
 /// One of them might be the body of a conditional node of the other.
 fn captures_beside_each_other_share_nothing<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, granules());
+    let bench = planned(driver, granules());
     let [s, t] = bench.streams();
-    let (first, _) = bench.capture(s, |it| bench.chain(it, s, (100, &[6 * MIB, 6 * MIB]))).unwrap();
+    let (first, _) = bench.capture(s, |it| bench.line(it, s, (100, &[6 * MIB, 6 * MIB]))).unwrap();
     assert_eq!(bench.reserved(), 12 * MIB);
     let outer = Capture::begin(&bench.pool, s, CaptureMode::ThreadLocal).unwrap();
     let inner = Capture::begin(&bench.pool, t, CaptureMode::ThreadLocal).unwrap();
-    drop(bench.chain(&outer, s, (200, &[4 * MIB, 4 * MIB])).unwrap());
-    drop(bench.chain(&inner, t, (300, &[2 * MIB, 2 * MIB])).unwrap());
+    drop(bench.line(&outer, s, (200, &[4 * MIB, 4 * MIB])).unwrap());
+    drop(bench.line(&inner, t, (300, &[2 * MIB, 2 * MIB])).unwrap());
     let inner = inner.finish().unwrap();
     let outer = outer.finish().unwrap();
     assert_eq!(inner.report().plan.unwrap().new_bytes, 4 * MIB);
@@ -92,10 +91,10 @@ fn captures_beside_each_other_share_nothing<P: Device>(driver: &Arc<P>) {
 }
 
 fn blocks_outlive_their_graph<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s] = bench.streams();
     let (graph, output) =
-        bench.capture(s, |it| bench.chain(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
+        bench.capture(s, |it| bench.line(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
     graph.launch(s).unwrap();
     bench.driver.synchronize().unwrap();
     drop(graph);
@@ -111,10 +110,10 @@ fn blocks_outlive_their_graph<P: Device>(driver: &Arc<P>) {
 }
 
 fn suspension_is_refused_or_undone<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s] = bench.streams();
     let (graph, output) =
-        bench.capture(s, |it| bench.chain(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
+        bench.capture(s, |it| bench.line(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
     graph.launch(s).unwrap();
     bench.driver.synchronize().unwrap();
     let before = bench.reserved();
@@ -131,10 +130,10 @@ fn suspension_is_refused_or_undone<P: Device>(driver: &Arc<P>) {
 
 /// Other memory comes to the addresses that executables have, and what lives is not moved.
 fn compacted_graphs_run_at_their_addresses<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default().max_mappings(Some(1)));
+    let bench = planned(driver, Options::default().max_mappings(Some(1)));
     let [s, t] = bench.streams();
     let capture =
-        |tag, sizes: &[u64]| bench.capture(s, |it| bench.chain(it, s, (tag, sizes))).unwrap();
+        |tag, sizes: &[u64]| bench.capture(s, |it| bench.line(it, s, (tag, sizes))).unwrap();
     let (large, output) = capture(100, &[44 * MIB, 4 * MIB]);
     drop(output);
     let (first, kept) = capture(200, &[8 * MIB, 6 * MIB]);

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use regraph::graphs::Graph;
 use regraph::plan::Options;
 
-use super::{granules, Bench, Block, Device, Shared, MIB, PAGE};
+use super::{granules, planned, Bench, Block, Device, Shared, MIB, PAGE};
 
 twins! {
     outputs_survive_every_order_of_launches
@@ -42,14 +42,14 @@ fn outputs_survive_every_order_of_launches<P: Device>(driver: &Arc<P>) {
     ];
     for (seed, captured) in orders(SIZES.len()).into_iter().enumerate() {
         driver.schedule(seed as u64);
-        let bench = Bench::new(driver, if seed % 2 == 0 { granules() } else { Options::default() });
+        let bench = planned(driver, if seed % 2 == 0 { granules() } else { Options::default() });
         let [stream, other] = bench.streams();
         let mut graphs: Vec<_> = captured
             .iter()
             .map(|&which| {
                 let shape = (1000 * (which as u64 + 1), SIZES[which]);
                 let (graph, output) =
-                    bench.capture(stream, |capture| bench.chain(capture, stream, shape)).unwrap();
+                    bench.capture(stream, |capture| bench.line(capture, stream, shape)).unwrap();
                 let plan = graph.report().plan.unwrap();
                 assert!(plan.mappings > 0 && graph.report().verified, "{plan:?}");
                 (which, graph, output, 1000 * (which as u64 + 1) + SIZES[which].len() as u64 - 1)
@@ -73,16 +73,14 @@ fn outputs_survive_every_order_of_launches<P: Device>(driver: &Arc<P>) {
 fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<P>) {
     let mut random = Rng::with_seed(3);
     for _ in 0..12 {
-        let bench = Bench::new(driver, granules());
+        let bench = planned(driver, granules());
         let [stream] = bench.streams();
         let (mut outputs, mut largest, mut kept) = (0, 0, Vec::new());
         for number in 0..6 {
             let steps = 2 + random.usize(..5);
             let sizes: Vec<_> = (0..steps).map(|_| (1 + random.u64(..6)) * PAGE).collect();
             let shape = (1000 * (number + 1), &sizes[..]);
-            kept.push(
-                bench.capture(stream, |capture| bench.chain(capture, stream, shape)).unwrap(),
-            );
+            kept.push(bench.capture(stream, |capture| bench.line(capture, stream, shape)).unwrap());
             let least = sizes.windows(2).map(|pair| pair[0] + pair[1]).max().unwrap();
             outputs += sizes[steps - 1];
             largest = largest.max(least - sizes[steps - 1]);
@@ -143,7 +141,7 @@ fn random_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
     for seed in 0..12 {
         driver.schedule(seed);
         let mut random = Rng::with_seed(seed);
-        let bench = Bench::new(driver, if seed % 3 == 0 { granules() } else { Options::default() });
+        let bench = planned(driver, if seed % 3 == 0 { granules() } else { Options::default() });
         let [stream] = bench.streams();
         let mut graphs: Vec<_> =
             (0..6).map(|number| wild(&bench, &mut random, 1000 * (number + 1))).collect();
@@ -169,10 +167,10 @@ fn random_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
 }
 
 fn memory_of_outputs_that_are_freed_serves_later_graphs<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, granules());
+    let bench = planned(driver, granules());
     let [stream] = bench.streams();
     let one = |tag, sizes: &[u64]| {
-        bench.capture(stream, |capture| bench.chain(capture, stream, (tag, sizes))).unwrap()
+        bench.capture(stream, |capture| bench.line(capture, stream, (tag, sizes))).unwrap()
     };
     let (first, output) = one(1000, &[4 * MIB, 4 * MIB]);
     assert_eq!(bench.reserved(), 8 * MIB);
@@ -196,10 +194,10 @@ fn memory_of_outputs_that_are_freed_serves_later_graphs<P: Device>(driver: &Arc<
 }
 
 fn a_released_graph_gives_back_what_it_alone_used<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, granules());
+    let bench = planned(driver, granules());
     let [stream] = bench.streams();
     let one = |tag, sizes: &[u64]| {
-        bench.capture(stream, |capture| bench.chain(capture, stream, (tag, sizes))).unwrap()
+        bench.capture(stream, |capture| bench.line(capture, stream, (tag, sizes))).unwrap()
     };
     let small = one(1000, &[2 * MIB, 2 * MIB]);
     let (large, output) = one(2000, &[10 * MIB, 4 * MIB]);

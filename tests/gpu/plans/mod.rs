@@ -16,58 +16,25 @@ mod one;
 
 use std::sync::Arc;
 
+use crate::bench::{range, Bench, MIB};
 use crate::device::{launch, Device};
 use regraph::driver::{CaptureMode, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph::engine::PoolConfig;
+use regraph::graphs::{Capture, Error, Graph, Memory};
 use regraph::plan::Options;
-use regraph_tagged::Tagged;
 
-const MIB: u64 = 1 << 20;
 /// The granularity of both devices, in bytes.
 const PAGE: u64 = 2 * MIB;
 
 type Shared<P> = Arc<P>;
 type Block<P> = Memory<Shared<P>>;
 
-/// An engine with a pool whose captures get their memory at their end.
-struct Bench<P: Device> {
-    driver: Arc<P>,
-    engine: Arc<Engine<Shared<P>>>,
-    pool: Pool<Shared<P>>,
+/// With a pool whose captures get their memory at their end.
+fn planned<P: Device>(driver: &Arc<P>, options: Options) -> Bench<P> {
+    Bench::with(driver, PoolConfig::default().plan(options))
 }
 
 impl<P: Device> Bench<P> {
-    fn new(driver: &Arc<P>, options: Options) -> Self {
-        Self::with(driver, PoolConfig::default().plan(options))
-    }
-
-    fn with(driver: &Arc<P>, config: PoolConfig) -> Self {
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-        let pool = Pool::new(&engine, config);
-        Self { driver: driver.clone(), engine, pool }
-    }
-
-    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
-        std::array::from_fn(|_| self.driver.create_stream().unwrap())
-    }
-
-    fn reserved(&self) -> u64 {
-        self.engine.statistics().unwrap().all.reserved_bytes.current
-    }
-
-    fn wrong(&self) -> u64 {
-        self.driver.synchronize().unwrap();
-        self.driver.take_wrong_tags().unwrap()
-    }
-
-    /// Whether all of a block holds a tag.
-    fn holds(&self, memory: &Block<P>, tag: u64) -> bool {
-        self.driver.synchronize().unwrap();
-        let tags = self.driver.read_tags(memory.address(), memory.bytes()).unwrap();
-        tags.iter().all(|&held| held == tag)
-    }
-
     fn capture<R>(
         &self,
         stream: StreamHandle,
@@ -78,7 +45,7 @@ impl<P: Device> Bench<P> {
 
     /// Blocks of so many bytes one after the other, each read by the kernel that writes the next one.
     /// The last is returned.
-    fn chain(
+    fn line(
         &self,
         capture: &Capture<Shared<P>>,
         stream: StreamHandle,
@@ -94,21 +61,6 @@ impl<P: Device> Bench<P> {
         }
         Ok(last.unwrap().0)
     }
-
-    /// Ends everything: all memory is to be given back.
-    fn close(self) {
-        let Self { driver, engine, pool } = self;
-        driver.synchronize().unwrap();
-        pool.synchronize().unwrap();
-        drop(pool);
-        engine.empty_cache().unwrap();
-        assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
-    }
-}
-
-/// All of a block, with what it holds or is to hold.
-fn range<P: Device>(memory: &Block<P>, tag: u64) -> Tagged {
-    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
 }
 
 /// Pieces that fit any later plan.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regraph::engine::PoolConfig;
 use regraph::plan::Options;
 
-use super::{launch, range, Bench, Device, MIB, PAGE};
+use super::{launch, planned, range, Bench, Device, MIB, PAGE};
 
 twins! {
     a_capture_takes_no_more_than_the_least
@@ -18,13 +18,13 @@ twins! {
 
 /// Streams that do not wait for one another, then one that waits for all.
 fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s, t] = bench.streams();
     let body = |capture: &_| {
         bench.driver.wait(t, s)?;
         // 4 + 8 MiB at most on each, at any time against each other.
-        let a = bench.chain(capture, s, (100, &[8 * MIB, 4 * MIB, 8 * MIB, 4 * MIB]))?;
-        let b = bench.chain(capture, t, (200, &[4 * MIB, 8 * MIB, 4 * MIB]))?;
+        let a = bench.line(capture, s, (100, &[8 * MIB, 4 * MIB, 8 * MIB, 4 * MIB]))?;
+        let b = bench.line(capture, t, (200, &[4 * MIB, 8 * MIB, 4 * MIB]))?;
         bench.driver.wait(s, t)?;
         b.record_stream(s)?;
         let all = capture.allocate(16 * MIB, s)?;
@@ -47,7 +47,7 @@ fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
 }
 
 fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s] = bench.streams();
     let (graph, _) = bench
         .capture(s, |capture| {
@@ -77,12 +77,12 @@ fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
 }
 
 fn a_plan_tells_its_cost_before_it_is_carried_out<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s] = bench.streams();
     let mut told = None;
     let (graph, _) = bench
         .capture(s, |capture| {
-            let last = bench.chain(capture, s, (100, &[4 * MIB, 6 * MIB, 4 * MIB, 8 * MIB]))?;
+            let last = bench.line(capture, s, (100, &[4 * MIB, 6 * MIB, 4 * MIB, 8 * MIB]))?;
             drop(last);
             told = bench.engine.plans().preview_plan(capture.id())?.pop();
             Ok(())
@@ -100,10 +100,10 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
     let sizes: Vec<u64> = (0..40).map(|step| (1 + step % 5) * PAGE).collect();
     let mut before = u64::MAX;
     for most in [1, 4, 8, 16, 32, 64] {
-        let bench = Bench::new(driver, Options::default().max_mappings(Some(most)));
+        let bench = planned(driver, Options::default().max_mappings(Some(most)));
         let [s] = bench.streams();
         let (graph, _) =
-            bench.capture(s, |capture| bench.chain(capture, s, (100, &sizes)).map(drop)).unwrap();
+            bench.capture(s, |capture| bench.line(capture, s, (100, &sizes)).map(drop)).unwrap();
         let plan = graph.report().plan.unwrap();
         assert!(plan.mappings <= most, "{most}: {plan:?}");
         assert!(plan.bytes <= before, "more mappings are no worse: {most}: {plan:?}");
@@ -117,11 +117,11 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
 }
 
 fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
-    let bench = Bench::new(driver, Options::default());
+    let bench = planned(driver, Options::default());
     let [s, outside] = bench.streams();
     let (graph, place) = bench
         .capture(s, |capture| {
-            let before = bench.chain(capture, s, (100, &[4 * MIB, 4 * MIB]))?;
+            let before = bench.line(capture, s, (100, &[4 * MIB, 4 * MIB]))?;
             drop(before);
             let fixed = capture.allocate_fixed(3 * MIB, s)?;
             let place = range(&fixed, 55);
@@ -130,7 +130,7 @@ fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
             bench.driver.progress(outside);
             launch(&*bench.driver, s, (&[place], &[]), 100);
             drop(fixed);
-            bench.chain(capture, s, (200, &[4 * MIB, 4 * MIB, 2 * MIB])).map(drop)?;
+            bench.line(capture, s, (200, &[4 * MIB, 4 * MIB, 2 * MIB])).map(drop)?;
             Ok(place)
         })
         .unwrap();
@@ -143,7 +143,7 @@ fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
     assert!(tags.iter().all(|&tag| tag == 55));
     // Nor of later ones.
     let (next, _) = bench
-        .capture(s, |capture| bench.chain(capture, s, (300, &[20 * MIB, 4 * MIB])).map(drop))
+        .capture(s, |capture| bench.line(capture, s, (300, &[20 * MIB, 4 * MIB])).map(drop))
         .unwrap();
     next.launch(s).unwrap();
     graph.launch(s).unwrap();
@@ -162,7 +162,7 @@ fn a_capture_can_do_without<P: Device>(driver: &Arc<P>) {
         let (graph, _) = bench
             .capture(s, |capture| {
                 bench.engine.plans().plan_capture(capture.id(), plan.then(Options::default))?;
-                bench.chain(capture, s, (100, &[4 * MIB, 4 * MIB, 4 * MIB])).map(drop)
+                bench.line(capture, s, (100, &[4 * MIB, 4 * MIB, 4 * MIB])).map(drop)
             })
             .unwrap();
         assert_eq!(graph.report().plan.is_some(), plan);

@@ -404,6 +404,25 @@ pub const ROWS: &[Row] = &[
         "s: begin; s: a = 4M; s: b = 4M; s: launch; free b; ruin; s: c = 4M !CaptureInvalidated; s: stop !DriverError;
          s: d = 4M at b; free a; free d; complete; destroy A",
     ),
+    // Another handle, and the same work. No launch starts early behind the fourth block.
+    row(
+        "the second capture lags only where a launch started early",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch; s: c = 8M; s: launch;
+         free c; s: d = 8M; s: launch; free d; s: end !CaptureAgain \"capture again\";
+         t: begin; t: e = 4M; t: launch; free e; t: f = 4M not e; t: early; free f; t: launch; t: g = 8M; t: launch;
+         free g; t: h = 8M at g; t: launch; free h; t: end",
+    ),
+    row(
+        "a fault that is not the launches' is not captured again",
+        "s: begin; s: a = 4M; s: launch; free a; s: b = 4M at a; s: early; free b; s: launch; s: x = 4M; s: launch; free x;
+         s: y = 4M at x; s: launch; s: observe; s: cut; s: end !Refused",
+    ),
+    // Each of the second pair may lie on the first one's memory, the second of the first pair may not.
+    row(
+        "a plan knows which launches start early",
+        "s: begin; s: plan; s: attempt Last; s: a = 32M; s: launch; free a; s: b = 32M; s: early; free b; s: launch;
+         s: c = 32M; s: launch; free c; s: d = 32M; s: launch; free d; s: launch; s: end; reserved 64M",
+    ),
 ];
 
 /// Captures of any size are judged by a thread.

@@ -169,4 +169,36 @@ pub const ROWS: &[Row] = &[
          reserved 10M; s: touch a b d e f; complete; suspend discarding; suspended 10M; resume; reserved 10M;
          s: touch a b d e f; complete",
     ),
+    // A mapping takes as long for any size. All but the first block go: the piece that it lies in stays.
+    row(
+        "small pieces come back joined",
+        "s: a b c d e f g h i j k l m n o p q r s t = 2M; pieces 20; suspend discarding; suspended 40M; reserved 0;
+         resume; pieces 3; suspend discarding; resume; pieces 3; s: use a b c d e f g h i j k l m n o p q r s t; free b;
+         free c; free d; free e; free f; free g; free h; free i; free j; free k; free l; free m; free n; free o; free p;
+         free q; free r; free s; free t; complete; empty; reserved 16M; free a; complete; empty; reserved 0",
+    ),
+    // What a graph owns its launch writes anew; what the host filled would be lost. Without its graph an output is the
+    // host's.
+    row(
+        "live blocks that no graph owns keep their pool",
+        "s: begin; s: x = 4M; s: use x; s: o = 6M; s: use x o; free x; s: end; s: replay s; s: w = 9M; s: v = 700; s: use w;
+         complete; suspend !Pool \"HasBlocks\" \"suspend_discarding_all\" \"bytes: 9437184\" \"bytes: 700\"; suspended 0;
+         suspend !Pool; reserved 22M; s: use w; complete; suspend discarding; suspend; suspended 22M; resume; free w; free v;
+         complete; suspend; suspended 22M; resume; s: release; suspend !Pool \"HasBlocks\"; free o; complete; suspend;
+         suspended 22M",
+    ),
+    row(
+        "a graph runs again at its addresses",
+        "s: begin; s: a = 4M; s: use a; s: b = 700; s: use a b; free a; s: c = 9M; s: use b c; free b; s: o = 30M; s: use c o;
+         free c; s: end; s: replay s; s: use o; complete; suspend; suspended 44M; reserved 0; suspend; suspended 44M; resume;
+         resume; suspended 0; reserved 44M; s: replay s; s: use o; complete; suspend; suspended 44M; reserved 0; resume;
+         reserved 44M; s: replay s; s: use o",
+    ),
+    row(
+        "a graph runs again at its addresses in segments",
+        "with expandable_segments:False; s: begin; s: a = 4M; s: use a; s: b = 700; s: use a b; free a; s: c = 9M; s: use b c; free b; s: o = 30M; s: use c o;
+         free c; s: end; s: replay s; s: use o; complete; suspend; suspended 52M; reserved 0; suspend; suspended 52M; resume;
+         resume; suspended 0; reserved 52M; s: replay s; s: use o; complete; suspend; suspended 52M; reserved 0; resume;
+         reserved 52M; s: replay s; s: use o",
+    ),
 ];

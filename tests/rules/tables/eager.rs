@@ -151,4 +151,38 @@ pub const ROWS: &[Row] = &[
         "s: a = 4M; s: launch; free a; c: begin; c: x = 4M; c: launch; s: complete; s: b = 4M; s: launch; free b;
          s: d = 4M at b; s: launch; free d; s: e = 4M at b; reserved 8M",
     ),
+    // At any multiple of 512, in the order of its stream, and not beyond what there is.
+    row(
+        "a block comes at an address that is free for its stream",
+        "s: w = 12M; s: x = 4M from w !\"nothing is free\"; s: launch; free w; s: a = 4193792 from w+4M+512;
+         s: x = 2M from w+4M+1K !\"nothing is free\"; s: x = 2M from w+100 !\"nothing is free\";
+         s: x = 4M from w+2M !\"nothing is free\"; s: x = 64M from w+8M !\"nothing is free\"; reserved 12M;
+         t: x = 4M from w !\"nothing is free\"; s: complete; t: b = 4M+512 from w; t: c = 4M from w+8M; free a; free b;
+         free c; complete; empty; empty; reserved 0",
+    ),
+    row(
+        "what other streams use is not free at its address, not even for its own stream",
+        "s: a = 4M; t <- s; t: record a; t: launch; free a; s: x = 4M from a !\"nothing is free\"; complete;
+         s: b = 4M from a",
+    ),
+    row(
+        "no memory of a graph or in a capture comes by its address",
+        "s: a = 4M; s: launch; free a; s: begin; s: x = 4M from a !\"nothing is free\"; s: b = 4M; s: launch; free b;
+         s: end; s: x = 4M from b !\"nothing is free\"",
+    ),
+    row(
+        "what is never split has no address within it",
+        "with max_split_size_mb:20; s: w = 32M; s: launch; free w; s: x = 4M from w !\"nothing is free\";
+         s: x = 4M from w+4M !\"nothing is free\"; s: x = 32M from w !\"nothing is free\"; s: y = 32M at w",
+    ),
+    row(
+        "a stream has its own blocks back as one of another size",
+        "s: a b c = 4M; s: launch; free a; free b; free c; s: d = 12M at a; reserved 12M",
+    ),
+    row("nothing is no block", "s: a = 0 !\"allocate: zero bytes\""),
+    row(
+        "all goes on after a request that failed",
+        "with memory_limit_mb:32; s: a = 8M; t: b = 8M; t: launch; free b; allocated 8M; s: x = 64M !OutOfMemory;
+         allocated 8M; free a; t: c = 8M; free c; complete; empty; reserved 0",
+    ),
 ];

@@ -74,4 +74,14 @@ pub const ROWS: &[Row] = &[
          s: stop !DriverError; free a; free b; free c; free d; free e; free f; free g; free h; free i; complete; empty;
          reserved 0",
     ),
+    row(
+        "memory that is held ahead goes to the pool that needs it",
+        "with growth_step_mb:64, memory_limit_mb:100; s: begin; s: a b c d e f g h = 2M; reserved 22M; t: x = 84M in B;
+         reserved 16M; s: end; reserved 16M",
+    ),
+    row(
+        "nothing is held ahead where that is set",
+        "with growth_step_mb:0; s: begin; s: a = 4M; reserved 4M; s: b = 4M; reserved 8M; s: c d e f g h = 4M;
+         reserved 32M; s: i j k l m n o p = 4M; reserved 64M; s: end; reserved 64M",
+    ),
 ];

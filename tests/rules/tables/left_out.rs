@@ -99,4 +99,10 @@ pub const ROWS: &[Row] = &[
         "s: a = 4M; t <- s; t: record a; t: use a; t: use a; free a; s: b = 4M; s: use b; s: use b",
     )
     .without(Flaw::Events),
+    // Block c's addresses are others than block a's, and one of its pages of memory is that of a.
+    row("blocks that live at one time lie on memory of their own", PIECES).without(Flaw::SharedPieces),
+    row("memory lies where the plan has it", PIECES).without(Flaw::SwappedPieces),
 ];
+
+const PIECES: &str = "plans A 2M; s: begin; s: a = 2M; s: b = 2M; s: use a b; free a; s: c = 4M; s: use b c; free b; free c;
+    s: end";

@@ -4,6 +4,7 @@
 pub mod captures;
 pub mod checkpoints;
 pub mod eager;
+pub mod faults;
 pub mod growth;
 pub mod inputs;
 pub mod late_uses;

@@ -56,6 +56,27 @@ pub const ROWS: &[Row] = &[
         "blocks of a stream share pages",
         "plans A; s: begin; s: a = 5M; s: b c d = 4K; s: e = 3133440; s: use a e b c d; s: end; reserved 8M",
     ),
+    row(
+        "what the pool holds already needs no room below the limit",
+        "plans A; s: a = 16M; free a; s: mark; complete; limit 8M; s: begin; s: b = 16M at a; s: use b; free b; s: end",
+    ),
+    // Outside captures, and then for a plan.
+    row(
+        "memory of graphs that are gone is there for others",
+        "with memory_limit_mb:16; plans A; s: begin; s: a = 12M; s: use a; s: end; s: release; free a; complete;
+         t: b = 14M; free b; complete; s: begin; s: c = 16M; s: use c; free c; s: end; s: replay s; complete;
+         s: release",
+    ),
+    row(
+        "a record that begins behind launches misses nothing",
+        "s: capture; s: launch; s: begin; s: plan; s: a = 2M; s: use a; free a; s: end",
+    )
+    .with(unchecked),
+    row(
+        "a record of a second pool misses nothing",
+        "plans B; s: begin; s: launch; s: begin B; s: a = 2M in B; s: use a; free a; s: end",
+    )
+    .with(unchecked),
 ];
 
 fn unchecked() -> Config {

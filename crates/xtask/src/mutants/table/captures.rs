@@ -127,7 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A block in use by a capture under way waits for its end.",
         file: "src/engine/waits.rs",
         edits: &[("None => self.captures.push((capture, used)),", "None => {}")],
-        test: "captures::beside::a_graph_s_memory_stays_its_own_though_a_question_failed_and_the_driver_ended_first",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "waits-joins",
@@ -136,7 +136,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         edits: &[("if let Some(slot) = self.state.captures.slot(capture) {
                 self.join_pool(slot, pool);
             }", "")],
-        test: "captures::beside::a_pool_whose_block_a_graph_uses_belongs_to_it_though_a_question_failed",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "waits-unannounced",
@@ -156,7 +156,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 let positions = std::iter::once(mark).collect();
                 self.state.waiting.add(Wait { positions, ..waiting });
             }", "")],
-        test: "plans::plan_safety::a_planned_block_beyond_the_limit_lies_in_memory_that_the_pool_holds",
+        test: "rules::of_plans",
     },
     Mutant {
         name: "held-while-captured",

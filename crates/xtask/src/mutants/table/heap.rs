@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "What a stream cache takes back is counted within what it may keep.",
         file: "src/engine/stream_cache.rs",
         edits: &[("self.counted.rise(pool).give(class, bytes, requested)", "false")],
-        test: "blocks::eager::a_block_comes_at_an_address_that_is_free_for_its_stream",
+        test: "rules::of_eager_work",
     },
     Mutant {
         name: "cached-stranger",

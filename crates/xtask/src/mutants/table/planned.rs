@@ -82,7 +82,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A plan leaves fixed blocks mapped.",
         file: "src/heap/planned/bind.rs",
         edits: &[("kept || (access != Access::Unmapped && ", "(access != Access::Unmapped && ")],
-        test: "plans::plan_safety::a_fixed_block_outlives_a_plan_that_is_mapped_twice",
+        test: "rules::each_call_of_short_programs_may_fail",
     },
     Mutant {
         name: "beneath",

@@ -39,7 +39,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "A row of edges ends where the next one begins.",
         file: "crates/reach/src/rows.rs",
         edits: &[("row + 1", "row")],
-        test: "captures::attempts::a_fault_that_is_not_the_launches_is_not_captured_again",
+        test: "rules::of_captures",
     },
     Mutant {
         name: "proven-anew",

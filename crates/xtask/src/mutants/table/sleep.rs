@@ -36,7 +36,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Pieces are joined up to a size.",
         file: "src/heap/segment.rs",
         edits: &[("filter(|more| bytes + more <= JOINED)", "filter(|_| true)")],
-        test: "sleep::pools::small_pieces_come_back_joined",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "asleep-history",
@@ -133,7 +133,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "Blocks of graphs that are gone keep their pool awake.",
         file: "src/engine/end.rs",
         edits: &[("block.origin = Origin::Past;", "")],
-        test: "sleep::pools::live_blocks_that_no_graph_owns_keep_their_pool",
+        test: "rules::of_checkpoints_and_suspensions",
     },
     Mutant {
         name: "woken-copies",
