@@ -15,6 +15,11 @@ proptest! {
     }
 
     #[test]
+    fn eager_work_goes_on(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        graphs(&data, Features::EAGER);
+    }
+
+    #[test]
     fn what_is_lent_is_no_one_elses(data in proptest::collection::vec(any::<u8>(), 0..900)) {
         graphs(&data, Features::LOANS);
     }
@@ -77,13 +82,15 @@ fn what_is_lent_is_no_one_elses_in_longer_programs() {
 #[test]
 fn eager_work_goes_on_beside_graphs_while_calls_fail() {
     let often = [
-        ("plain blocks", 1_500),
-        ("loans", 100),
-        ("requests that calls of the driver failed", 100),
-        ("checkpoints gone back to", 50),
-        ("handles that streams had before", 100),
+        ("plain blocks", 5_000),
+        ("blocks that a pool has offered", 100),
+        ("requests without memory", 100),
+        ("loans", 400),
+        ("requests that calls of the driver failed", 150),
+        ("checkpoints gone back to", 100),
+        ("handles that streams had before", 400),
     ];
-    longer(60, Features::EAGER, &often);
+    longer(150, Features::EAGER, &often);
 }
 
 #[test]

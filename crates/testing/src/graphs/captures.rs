@@ -15,7 +15,7 @@ use super::blocks::{Borrowed, Kind};
 use super::executables::Launcher;
 use super::launches::{Made, Output};
 use super::streams::Stream;
-use super::{ends, is_short, overlap, Shared, World, DELAY, POOLS};
+use super::{is_short, overlap, Shared, World, DELAY, POOLS};
 
 /// Where a block lies: in which pool, and its addresses.
 type Spot = (usize, (u64, u64));
@@ -159,6 +159,7 @@ impl<P: Program> World<'_, P> {
         let crosses = read.iter().any(|it| it.0 != home);
         self.crossed |= crosses;
         let handle = stream.handle;
+        self.tell_uses(stream);
         if u.ratio(1, 2)? {
             self.engine.host().expect_capture(handle).expect("the stream does not capture");
             if u.ratio(2, 3)? {
@@ -240,7 +241,8 @@ impl<P: Program> World<'_, P> {
             }
         };
         let place = Tagged { address: block.address, bytes, tag };
-        open.places.push((open.home, ends(&place)));
+        let spot = (open.home, self.span(block.id));
+        self.open[at].places.push(spot);
         self.record(at, stream, &read, &[place]);
         self.record(at, stream, &[place], &[]);
         self.engine.record_stream(block.id, self.idle).expect("the block lives");
@@ -307,6 +309,7 @@ impl<P: Program> World<'_, P> {
             return Ok(Some(stream));
         }
         let fork = self.streams[self.free_stream(u)?];
+        self.tell_uses(fork);
         // What it gave back before is no graph's.
         self.engine.mark_stream(fork.handle).expect("the engine is sound");
         self.wait(fork, other);
@@ -340,8 +343,10 @@ impl<P: Program> World<'_, P> {
             }
         };
         let place = Tagged { address: block.address, bytes, tag };
-        let reuses = open.places.iter().any(|it| it.0 == home && overlap(it.1, ends(&place)));
-        open.places.push((home, ends(&place)));
+        let span = self.span(block.id);
+        let open = &mut self.open[at];
+        let reuses = open.places.iter().any(|it| it.0 == home && overlap(it.1, span));
+        open.places.push((home, span));
         let mut inputs = open.read.clone();
         let mut joined = None;
         if let Some(last) = open.live.last_mut() {

@@ -27,13 +27,14 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, StreamHandle};
-use regraph::engine::{Config, Engine, Lent};
+use regraph::engine::{Config, Engine, Flaw, FreeRange, Lent, Refusal, Spare};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
+use crate::given::settings;
 use blocks::{Borrowed, Kind};
 use captures::Open;
 use executables::Keeps;
@@ -93,6 +94,8 @@ struct World<'a, P: Program> {
     features: Features,
     /// How captures of the first pool get their memory at their end.
     plan: Option<Options>,
+    /// Whether the engine lacks a safety rule.
+    flawed: bool,
     /// Never works: blocks that it might use are held back in captures.
     idle: StreamHandle,
     driver: Arc<P>,
@@ -134,12 +137,41 @@ struct World<'a, P: Program> {
     hooks: Hooks<'a>,
 }
 
+/// How a program's engine is.
+struct Setup {
+    plan: Option<Options>,
+    settings: Settings,
+    /// Whether a thread judges captures.
+    aside: bool,
+    flaw: Option<Flaw>,
+}
+
+impl Features {
+    fn settings(&self, u: &mut Unstructured<'_>) -> Settings {
+        /// The most that limits are, in bytes.
+        const MOST: u64 = 80 << 20;
+        match self.varied {
+            true => settings(|| u.arbitrary().unwrap_or_default(), MOST),
+            false => Settings::default(),
+        }
+    }
+}
+
 /// Runs the program that the bytes spell on the simulated driver and checks everything that it shows. Returns what
 /// happened in it, and how often.
 ///
 /// # Panics
 /// Where the engine is wrong.
 pub fn graphs(data: &[u8], features: Features) -> Counts {
+    run_simulated(data, features, None)
+}
+
+/// Runs such a program on an engine without one of its safety rules; whether anything showed that.
+pub fn flawed_graphs(data: &[u8], features: Features, flaw: Flaw) -> bool {
+    std::panic::catch_unwind(|| run_simulated(data, features, Some(flaw))).is_err()
+}
+
+fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts {
     let mut u = Unstructured::new(data);
     let support = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
         0 if features.scarce => MemorySupport::Allocated,
@@ -189,18 +221,26 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
         false => PlanChoice::None,
     };
     let aside = features.verdicts && !u.arbitrary::<u8>().unwrap_or_default().is_multiple_of(4);
-    World::new(&driver, features, (plan, follows, aside), hooks).run(u)
+    let settings = features.settings(&mut u).plan(follows);
+    World::new(&driver, features, Setup { plan, settings, aside, flaw }, hooks).run(u)
 }
 
-/// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
-/// happen by itself.
+/// Runs one random program on any device, whose calls are not made to fail. `progress` lets a stream's work complete, where
+/// that does not happen by itself.
 ///
 /// # Panics
 /// Where the engine is wrong.
-pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
+pub fn graphs_on<P: Program>(
+    driver: &Arc<P>,
+    data: &[u8],
+    features: Features,
+    progress: &dyn Fn(StreamHandle),
+) -> Counts {
     let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 0 };
-    World::new(driver, Features::LOANS, (None, PlanChoice::None, false), hooks)
-        .run(Unstructured::new(data));
+    let mut u = Unstructured::new(data);
+    let settings = features.settings(&mut u).plan(PlanChoice::None);
+    let setup = Setup { plan: None, settings, aside: false, flaw: None };
+    World::new(driver, features, setup, hooks).run(u)
 }
 
 fn overlap((low, high): (u64, u64), (other_low, other_high): (u64, u64)) -> bool {
@@ -215,24 +255,25 @@ impl<'a, P: Program> World<'a, P> {
     fn new(
         driver: &Arc<P>,
         features: Features,
-        (plan, follows, aside): (Option<Options>, PlanChoice, bool),
+        Setup { plan, settings, aside, flaw }: Setup,
         hooks: Hooks<'a>,
     ) -> Self {
-        let mut config = Config::default().report_leaks(false);
+        let mut config = Config::default().report_leaks(false).flaw(flaw);
         if aside {
             // A thread judges captures of any size, but for planned ones.
             config = config.find_late_uses(false).judge_aside(0);
         }
         let history = if plan.is_none() { features.history } else { 0 };
-        let settings = Settings::default().plan(follows).history(history);
-        let config = config.settings(settings.exportable(features.processes));
+        let settings = settings.history(history).exportable(features.processes);
+        let config = config.settings(settings);
         let borrower = Engine::new(driver.clone(), config.clone());
         let engine = Arc::new(Engine::new(driver.clone(), config));
-        let homes = [plan.clone(), None].map(|plan| Home::new(&engine, plan, features.streams));
+        let homes = [plan.clone(), None].map(|plan| Home::new(&engine, plan, &features));
         let idle = driver.create_stream().expect("there is room for it");
         Self {
             features,
             plan,
+            flawed: flaw.is_some(),
             idle,
             driver: driver.clone(),
             engine,
@@ -270,7 +311,9 @@ impl<'a, P: Program> World<'a, P> {
             }
             // The bytes never run dry with an error: what is missing reads as zero.
             self.step(&mut u).expect("missing bytes read as zeroes");
-            crate::judge_tables(&self.engine);
+            if !self.flawed {
+                crate::judge_tables(&self.engine);
+            }
             self.judge_held();
             self.judge_budgets();
         }
@@ -393,6 +436,15 @@ impl<'a, P: Program> World<'a, P> {
                 let done = if begins { plans.learn() } else { plans.learned().map(drop) };
                 done.expect("the engine is sound");
             }
+            Step::Judge => {
+                self.judge_leaks();
+                self.explain(self.streams[self.free_stream(u)?]);
+            }
+            Step::Offer => {
+                let spares =
+                    [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
+                self.spare(u.choose_index(POOLS)?, *u.choose(&spares)?);
+            }
             Step::Replace => self.replace(u)?,
             Step::Hear => self.hear(u)?,
             Step::Keep => self.keep_executables(u)?,
@@ -413,18 +465,14 @@ impl<'a, P: Program> World<'a, P> {
         for home in 0..POOLS {
             let told = self.homes[home].pool.statistics().expect("the pool is there");
             let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
-            let lent = lent.map(|it| it.place.bytes);
+            let lent = lent.map(|it| it.span.1 - it.span.0);
             let loans = || self.loans.iter().filter(|it| it.home == home);
             let to_processes = loans().filter(|it| it.is_lent).map(|it| it.block.bytes);
-            let lent: u64 = lent.chain(to_processes).map(|it| it.next_multiple_of(512)).sum();
+            let to_processes = to_processes.map(|it| it.next_multiple_of(512));
+            let lent: u64 = lent.chain(to_processes).sum();
             let what = format!("{} bytes are lent, {lent} lie where graphs work", told.lent);
             assert!(told.lent == lent, "{what}");
-            let outputs = self.graphs.iter().flat_map(|it| &it.outputs);
-            let outputs = outputs.chain(self.open.iter().flat_map(Open::live));
-            let outputs = outputs.filter(|it| it.home == home && it.id.is_some());
-            let blocks = self.blocks.iter().filter(|it| it.home == home).map(|it| it.place.bytes);
-            let blocks = blocks.chain(loans().map(|it| it.block.bytes));
-            let all: Vec<u64> = outputs.map(|it| it.place.bytes).chain(blocks).collect();
+            let all: Vec<u64> = self.live(home).map(|it| it.1).collect();
             assert_eq!((told.blocks, told.requested), (all.len(), all.iter().sum()));
         }
         if let Some((used, _)) = (self.hooks.held)() {
@@ -435,6 +483,41 @@ impl<'a, P: Program> World<'a, P> {
             let exact = self.loans.is_empty() && !self.lossy;
             let right = if exact { reserved == used } else { reserved <= used };
             assert!(right, "the driver holds {used} bytes, and {reserved} are told");
+        }
+    }
+
+    /// Where all that lives in a pool lies, and its bytes.
+    fn live(&self, home: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let outputs = self.graphs.iter().flat_map(|it| &it.outputs);
+        let outputs = outputs.chain(self.open.iter().flat_map(Open::live));
+        let outputs = outputs.filter(move |it| it.home == home && it.id.is_some());
+        let blocks = self.blocks.iter().filter(move |it| it.home == home).map(|it| it.place);
+        let loans = self.loans.iter().filter(move |it| it.home == home).map(|it| it.block);
+        let loans = loans.map(|it| (it.address, it.bytes));
+        outputs.map(|it| it.place).chain(blocks).map(|it| (it.address, it.bytes)).chain(loans)
+    }
+
+    /// The blocks that the engine says were never freed are those that live.
+    fn judge_leaks(&self) {
+        let leaks = self.engine.leaks().expect("the engine is sound");
+        let mut expected: Vec<_> = (0..POOLS).flat_map(|home| self.live(home)).collect();
+        expected.sort_unstable();
+        let found: Vec<_> = leaks.iter().map(|it| (it.address, it.bytes)).collect();
+        assert_eq!(found, expected);
+    }
+
+    /// What the engine says of free memory adds up with its figures.
+    fn explain(&self, stream: Stream) {
+        for home in &self.homes {
+            let pool = home.pool.id();
+            let ranges = self.engine.explain(pool, stream.handle).expect("the stream is there");
+            let figures = self.engine.statistics_of(pool).expect("the pool is there").all;
+            let waits = |it: &&FreeRange| matches!(it.refusal, Some(Refusal::Waiting(_)));
+            let (waiting, free): (Vec<_>, Vec<_>) = ranges.iter().partition(waits);
+            let sum = |ranges: Vec<&FreeRange>| ranges.iter().map(|it| it.bytes).sum::<u64>();
+            let (active, allocated) = (figures.active_bytes, figures.allocated_bytes.current);
+            assert_eq!(active.current, allocated + sum(waiting), "active = allocated + waiting");
+            assert_eq!(figures.inactive_split_bytes.current, sum(free), "inactive = free");
         }
     }
 
@@ -471,6 +554,9 @@ impl<'a, P: Program> World<'a, P> {
     }
 
     fn size(&self, u: &mut Unstructured<'_>) -> Result<u64> {
+        if self.features.varied && u.ratio(1, 2)? {
+            return u.int_in_range(1..=4 * UNIT).map(|bytes| bytes.next_multiple_of(8));
+        }
         let units = u64::from(1 + u.arbitrary::<u8>()? % 24);
         // Pieces of plans are of whole pages, which blocks fill or do not.
         let odd = self.plan.is_some() && u.ratio(1, 4)?;

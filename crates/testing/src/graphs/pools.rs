@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use regraph::engine::{Checkpoint, CheckpointRefusal, Engine, PoolConfig, Restored};
+use regraph::engine::{Checkpoint, CheckpointRefusal, Engine, PoolConfig, Restored, Spare};
 use regraph::graphs::{Error, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
 use super::executables::{Keeps, Launcher};
+use super::features::Features;
 use super::launches::Made;
 use super::processes::ProcessLoan;
 use super::streams::Stream;
@@ -44,10 +45,11 @@ impl<P: Program> Home<P> {
     pub(super) fn new(
         engine: &Arc<Engine<Shared<P>>>,
         plan: Option<Options>,
-        streams: usize,
+        features: &Features,
     ) -> Self {
-        let config = plan.map_or_else(PoolConfig::default, |it| PoolConfig::default().plan(it));
-        let lending = (0..streams).map(|_| None).collect();
+        let config = PoolConfig::default().takes_offers(features.varied);
+        let config = plan.map_or(config.clone(), |it| config.plan(it));
+        let lending = (0..features.streams).map(|_| None).collect();
         let pool = Pool::new(engine, config);
         Self { pool, lending, keeps: Keeps::default(), used: Vec::new() }
     }
@@ -77,11 +79,18 @@ impl<P: Program> World<'_, P> {
         mine.iter().for_each(|block| self.free_block(block));
         self.saved.retain(|it| it.home != home);
         self.note_executables(home);
+        self.spare(home, Spare::GivenBack);
         let plan = self.plan.clone().filter(|_| home == 0);
-        self.homes[home] = Home::new(&self.engine, plan, self.streams.len());
+        self.homes[home] = Home::new(&self.engine, plan, &self.features);
         self.restart();
         self.count("pools destroyed", 1);
         Ok(())
+    }
+
+    /// What becomes of what is free in a pool.
+    pub(super) fn spare(&self, home: usize, spare: Spare) {
+        let set = self.engine.host().set_spare(self.homes[home].pool.id(), spare);
+        set.expect("the pool is there");
     }
 
     /// Suspends a pool and resumes it, where it has no blocks but graphs' own, or they may be lost.
@@ -185,7 +194,7 @@ impl<P: Program> World<'_, P> {
             made: self.made,
             path: self.path.clone(),
             outputs: outputs.collect(),
-            blocks: self.blocks.iter().filter(|it| it.home == home).cloned().collect(),
+            blocks: self.blocks.iter().filter(|it| it.is_own(home)).cloned().collect(),
         };
         if self.saved.len() == MOST_SAVED {
             self.saved.remove(0);
@@ -241,16 +250,14 @@ impl<P: Program> World<'_, P> {
         let home = saved.home;
         let outputs = self.graphs.iter_mut().flat_map(|it| &mut it.outputs);
         let outputs = outputs.filter(|it| it.home == home).filter_map(|it| it.id.take()).count();
-        let before = self.blocks.len();
-        self.blocks.retain(|it| it.home != home);
-        let ended = before - self.blocks.len() + outputs;
-        assert_eq!(restored.freed.len(), ended, "all blocks were ended");
+        let own: Vec<Borrowed> = self.blocks.extract_if(.., |it| it.is_own(home)).collect();
+        assert_eq!(restored.freed.len(), own.len() + outputs, "all blocks were ended");
         let then = saved.outputs.len() + saved.blocks.len();
         assert_eq!(restored.live.len(), then, "all that lived then lives");
-        let all = || restored.freed.iter().chain(&restored.live);
         if self.has_graphs(home) {
-            let places = all().map(|it| (it.address, it.address + it.bytes));
-            self.homes[home].used.extend(places);
+            let live = restored.live.iter().map(|it| self.span(it.id));
+            let all: Vec<_> = own.iter().map(|it| it.span).chain(live).collect();
+            self.homes[home].used.extend(all);
         }
         for block in &restored.live {
             let of = saved.outputs.iter().find(|it| it.1 == block.address);
@@ -271,12 +278,15 @@ impl<P: Program> World<'_, P> {
             self.blocks.push(Borrowed {
                 id: block.id,
                 home,
+                offered: false,
                 place,
+                span: self.span(block.id),
                 kind: Kind::Output { adopted: false },
                 written: false,
                 stream,
                 ended,
                 readers: Vec::new(),
+                untold: Vec::new(),
                 since: 0,
                 captured: None,
             });
