@@ -67,10 +67,11 @@ fn all_features_go_together_in_longer_programs() {
         ("checkpoints gone back to", 90),
         ("compactions that gave memory back", 10),
         ("pools that slept", 40),
+        ("sleeps", 40),
         ("pools destroyed", 90),
         ("handles that streams had before", 150),
     ];
-    longer(120, Features::ALL, &often);
+    longer(140, Features::ALL, &often);
 }
 
 #[test]
@@ -84,6 +85,7 @@ fn eager_work_goes_on_beside_graphs_while_calls_fail() {
     let often = [
         ("plain blocks", 5_000),
         ("blocks that a pool has offered", 100),
+        ("sleeps", 100),
         ("requests without memory", 100),
         ("loans", 400),
         ("requests that calls of the driver failed", 150),

@@ -18,7 +18,7 @@ fn eager_work_and_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
             *all.entry(what).or_default() += times;
         }
     }
-    for what in ["plain blocks", "loans", "launches", "requests without memory"] {
+    for what in ["plain blocks", "loans", "launches", "requests without memory", "sleeps"] {
         assert!(all.get(what) > Some(&50), "{what}: {all:#?}");
     }
 }

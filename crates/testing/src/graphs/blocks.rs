@@ -258,7 +258,11 @@ impl<P: Program> World<'_, P> {
         let lives = on_loan || self.blocks.iter().any(Borrowed::is_lent);
         match self.graphs.iter().position(newer) {
             // In the launch of a graph that has no part in it: the next one comes after its uses.
-            Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {
+            Some(graph)
+                if !lives
+                    && self.may_launch()
+                    && (!self.crossed || self.follow_launches(other)) =>
+            {
                 let id = block.id;
                 self.launch_freeing(graph, other, block);
                 if self.blocks.iter().any(|it| it.id == id) {

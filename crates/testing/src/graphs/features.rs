@@ -62,6 +62,8 @@ pub(super) enum Step {
     Judge,
     /// What is free in a pool becomes other pools', or theirs no more.
     Offer,
+    /// Regions sleep and wake.
+    Nap,
 }
 
 /// What happened in a program, and how often.
@@ -85,8 +87,9 @@ pub struct Features {
     pub(super) faults: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
-    /// Whether blocks are of all sizes, settings of all kinds, what is free in one pool is lent to others, and the host
-    /// tells the engine of some uses on other streams only when it frees the block.
+    /// Whether blocks are of all sizes, settings of all kinds, captures of all modes, some of which the driver ends before
+    /// the engine; what is free in one pool is lent to others; and the host tells the engine of some uses on other streams
+    /// only when it frees the block.
     pub(super) varied: bool,
     /// Whether memory is made so that other processes can map it.
     pub(super) processes: bool,
@@ -145,7 +148,7 @@ impl Features {
             (Begin, 2), (GoOn, 2), (Launch, 3), (Borrow, 18), (Share, 9), (GiveBack, 13), (Order, 4),
             (Progress, 6), (Retire, 2), (Trim, 1), (TrimTo, 1), (Mark, 1), (Learn, 1), (Suspend, 1),
             (Save, 1), (Restore, 1), (Replace, 1), (DropOutputs, 1), (Release, 1), (Judge, 1),
-            (Offer, 1),
+            (Offer, 1), (Nap, 1),
         ]),
         plain: 12,
         faults: true,
@@ -175,6 +178,7 @@ impl Features {
         steps: Weights(&[
             (Begin, 6), (GoOn, 1), (Run, 1), (Borrow, 1), (GiveBack, 1), (DropOutputs, 2),
             (Release, 2), (CaptureAgain, 2), (Suspend, 1), (Compact, 4), (CompactFailing, 1),
+            (Nap, 1),
         ]),
         plans: Some(10),
         second: u8::MAX,
@@ -227,6 +231,7 @@ impl Features {
             (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
             (CompactFailing, 1), (Replace, 1), (Keep, 1), (Prepare, 1), (Pin, 1),
             (ReleaseExecutables, 1), (Trim, 1), (LendToProcess, 1), (GoOnWithLoan, 2), (Hear, 2),
+            (Nap, 1),
         ]),
         plans: Some(3),
         second: 2,

@@ -124,6 +124,9 @@ impl<P: Program> World<'_, P> {
 
     /// Launches the next graph of the run.
     pub(super) fn launch(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if !self.may_launch() {
+            return Ok(());
+        }
         if self.at >= self.run.len() {
             let Some(row) = self.any_graph(u)? else { return Ok(()) };
             (self.run, self.at) = (self.path_of(self.graphs[row].number), 0);

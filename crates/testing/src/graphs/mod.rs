@@ -21,6 +21,7 @@ mod features;
 mod launches;
 mod pools;
 mod processes;
+mod regions;
 mod streams;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, S
 use regraph::engine::{Config, Engine, Flaw, FreeRange, Lent, Refusal, Spare};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
+use regraph::regions::Regions;
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -70,8 +72,8 @@ struct Hooks<'a> {
 enum Fault {
     /// One of the host's: so many succeed before.
     Host(u64),
-    /// One that is made for the host by the engine.
-    Engine(Call),
+    /// One that is made for the host by the engine: so many succeed before.
+    Engine(Call, u64),
     /// The next update of an executable.
     Update(ErrorKind),
     /// One of any kind that the engine makes: so many succeed before.
@@ -101,6 +103,8 @@ struct World<'a, P: Program> {
     driver: Arc<P>,
     engine: Arc<Engine<Shared<P>>>,
     homes: [Home<P>; POOLS],
+    /// With a region of each pool.
+    regions: Regions<Shared<P>>,
     streams: Vec<Stream>,
     gone_streams: Vec<Gone>,
     /// Whether a stream has ended, and work that it was given may go on.
@@ -194,7 +198,7 @@ fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts 
     let fail = |fault| match fault {
         None => driver.forget_failures(),
         Some(Fault::Host(before)) => driver.fail_host_nth(before, ErrorKind::NotSupported),
-        Some(Fault::Engine(call)) => driver.fail_nth(call, 0, ErrorKind::NotSupported),
+        Some(Fault::Engine(call, before)) => driver.fail_nth(call, before, ErrorKind::NotSupported),
         Some(Fault::Update(kind)) => driver.fail_update_nth(0, kind),
         Some(Fault::Any(before, kind)) => driver.fail_any_nth(before, kind),
         Some(Fault::Lost(before, kind)) => driver.lose_device_at(before, kind),
@@ -268,7 +272,7 @@ impl<'a, P: Program> World<'a, P> {
         let config = config.settings(settings);
         let borrower = Engine::new(driver.clone(), config.clone());
         let engine = Arc::new(Engine::new(driver.clone(), config));
-        let homes = [plan.clone(), None].map(|plan| Home::new(&engine, plan, &features));
+        let homes = [(0, plan.clone()), (1, None)].map(|it| Home::new(&engine, it, &features));
         let idle = driver.create_stream().expect("there is room for it");
         Self {
             features,
@@ -276,6 +280,7 @@ impl<'a, P: Program> World<'a, P> {
             flawed: flaw.is_some(),
             idle,
             driver: driver.clone(),
+            regions: Regions::new(&engine),
             engine,
             homes,
             streams: (0..features.streams).map(|_| Stream::create(driver)).collect(),
@@ -351,16 +356,17 @@ impl<'a, P: Program> World<'a, P> {
         let fault = match u.int_in_range(0..=59)? {
             before @ 0..=4 => Some(Fault::Host(before)),
             // A launch that cannot be marked waits for the device, which would ruin a capture.
-            5 if self.open.is_empty() => Some(Fault::Engine(Call::RecordEvent)),
-            6 if self.open.is_empty() => Some(Fault::Engine(Call::CreateEvent)),
-            7 => Some(Fault::Engine(Call::QueryEvent)),
+            5 if self.open.is_empty() => Some(Fault::Engine(Call::RecordEvent, 0)),
+            6 if self.open.is_empty() => Some(Fault::Engine(Call::CreateEvent, 0)),
+            7 => Some(Fault::Engine(Call::QueryEvent, 0)),
             8..=13 if self.features.executables => Some(Fault::Update(ErrorKind::UpdateRefused)),
             14 if self.features.executables => Some(Fault::Update(ErrorKind::NotSupported)),
             15..=29 if self.features.faults && self.open.is_empty() => {
                 let call = *u.choose(Call::ALL)?;
                 self.lossy = true;
                 // Else a block would be a graph's for good, as the stream that gave it back may capture.
-                (call != Call::CaptureStatus).then_some(Fault::Engine(call))
+                let before = u.int_in_range(0..=3)?;
+                (call != Call::CaptureStatus).then_some(Fault::Engine(call, before))
             }
             _ => None,
         };
@@ -416,12 +422,14 @@ impl<'a, P: Program> World<'a, P> {
             Step::Save => self.save(u)?,
             Step::Restore => self.restore(u)?,
             Step::Trim => {
-                self.engine.empty_cache().expect("the engine is sound");
+                let (emptied, failed) = self.may_fail(u, |world| world.engine.empty_cache())?;
+                assert!(failed || emptied.is_ok(), "the engine is sound");
                 self.judge_history();
             }
             Step::TrimTo => {
                 let keep = u64::from(u.arbitrary::<u8>()?) * 2 * UNIT;
-                self.engine.trim(keep).expect("the engine is sound");
+                let (trimmed, failed) = self.may_fail(u, |world| world.engine.trim(keep))?;
+                assert!(failed || trimmed.is_ok(), "the engine is sound");
             }
             Step::Order => {
                 let (stream, on) = (self.free_stream(u)?, self.free_stream(u)?);
@@ -445,6 +453,7 @@ impl<'a, P: Program> World<'a, P> {
                     [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
                 self.spare(u.choose_index(POOLS)?, *u.choose(&spares)?);
             }
+            Step::Nap => self.nap(u)?,
             Step::Replace => self.replace(u)?,
             Step::Hear => self.hear(u)?,
             Step::Keep => self.keep_executables(u)?,

@@ -13,6 +13,7 @@ use super::executables::{Keeps, Launcher};
 use super::features::Features;
 use super::launches::Made;
 use super::processes::ProcessLoan;
+use super::regions::TAGS;
 use super::streams::Stream;
 use super::{Home, Shared, World, POOLS};
 
@@ -44,10 +45,10 @@ impl<P: Program> Home<P> {
     /// A pool whose captures get their memory at their end where there is a plan for that.
     pub(super) fn new(
         engine: &Arc<Engine<Shared<P>>>,
-        plan: Option<Options>,
+        (number, plan): (usize, Option<Options>),
         features: &Features,
     ) -> Self {
-        let config = PoolConfig::default().takes_offers(features.varied);
+        let config = PoolConfig::default().takes_offers(features.varied).tag(TAGS[number]);
         let config = plan.map_or(config.clone(), |it| config.plan(it));
         let lending = (0..features.streams).map(|_| None).collect();
         let pool = Pool::new(engine, config);
@@ -81,7 +82,7 @@ impl<P: Program> World<'_, P> {
         self.note_executables(home);
         self.spare(home, Spare::GivenBack);
         let plan = self.plan.clone().filter(|_| home == 0);
-        self.homes[home] = Home::new(&self.engine, plan, &self.features);
+        self.homes[home] = Home::new(&self.engine, (home, plan), &self.features);
         self.restart();
         self.count("pools destroyed", 1);
         Ok(())
@@ -138,20 +139,7 @@ impl<P: Program> World<'_, P> {
                 self.count("pools that slept", 1);
                 let mine = |it: &&mut ProcessLoan| it.home == home;
                 self.loans.iter_mut().filter(mine).for_each(|it| it.has_slept = true);
-                self.restart();
-                for row in 0..self.blocks.len() {
-                    let Borrowed { home: of, kind, stream: own, ended, .. } = self.blocks[row];
-                    if of == home {
-                        self.blocks[row].written = false;
-                    }
-                    if ended || matches!(kind, Kind::Output { .. }) {
-                        continue;
-                    }
-                    if of == home {
-                        self.work(own, &[], &[self.blocks[row].place]);
-                        self.blocks[row].written = true;
-                    }
-                }
+                self.note_lost(home);
             }
             Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
                 let any = self.blocks.iter().any(|it| mine(&it)) || self.has_loan(home);
@@ -164,6 +152,22 @@ impl<P: Program> World<'_, P> {
             Err(error) => panic!("suspend: {error}"),
         }
         Ok(())
+    }
+
+    /// What a pool's blocks held is lost: work outside captures writes its own again.
+    pub(super) fn note_lost(&mut self, home: usize) {
+        self.restart();
+        for row in 0..self.blocks.len() {
+            let Borrowed { home: of, kind, stream, ended, place, .. } = self.blocks[row];
+            if of != home {
+                continue;
+            }
+            let writes = !ended && !matches!(kind, Kind::Output { .. });
+            self.blocks[row].written = writes;
+            if writes {
+                self.work(stream, &[], &[place]);
+            }
+        }
     }
 
     /// Takes a checkpoint of a pool.
