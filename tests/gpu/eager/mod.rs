@@ -7,7 +7,7 @@
 //! Every test has a twin on the simulated driver, where work is run in a random order that is free
 //! in every way in which streams leave it free; that one runs without `--ignored`.
 //!
-//! * [`random`]: random programs of eager work, loans and graphs;
+//! * [`random`]: random programs of eager work, loans, sleep, graphs, plans and executables;
 //! * [`threads`]: threads that share an engine, one of which captures;
 //! * [`giving_back`]: memory that goes back to the device under a running kernel;
 //! * [`limits`]: limits as the device sees them;

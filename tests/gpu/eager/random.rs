@@ -7,22 +7,46 @@ use regraph_testing::{graphs_on, Counts, Features};
 
 use super::Device;
 
-fn eager_work_and_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
+/// Runs so many programs, in which some things happen often.
+fn run<P: Device>(driver: &Arc<P>, programs: u64, features: Features, often: &[&str]) {
     let mut random = Rng::with_seed(5);
     let mut all = Counts::new();
-    for seed in 0..120 {
+    for seed in 0..programs {
         driver.schedule(seed);
         let program: Vec<u8> = (0..2_000).map(|_| random.u8(..)).collect();
         let progress = |stream| driver.progress(stream);
-        for (what, times) in graphs_on(driver, &program, Features::EAGER, &progress) {
+        for (what, times) in graphs_on(driver, &program, features, &progress) {
             *all.entry(what).or_default() += times;
         }
     }
-    for what in ["plain blocks", "loans", "launches", "requests without memory", "sleeps"] {
+    for what in often {
         assert!(all.get(what) > Some(&50), "{what}: {all:#?}");
     }
 }
 
+fn work_outside_captures<P: Device>(driver: &Arc<P>) {
+    let often = ["plain blocks", "loans", "launches", "requests without memory", "sleeps"];
+    run(driver, 120, Features::EAGER, &often);
+}
+
+fn captures_beside_each_other<P: Device>(driver: &Arc<P>) {
+    let often = ["captures beside others", "forks", "launches", "bodies of conditional nodes"];
+    run(driver, 40, Features::CAPTURES, &often);
+}
+
+fn planned_captures<P: Device>(driver: &Arc<P>) {
+    let often = ["launches", "compactions that gave memory back"];
+    run(driver, 120, Features::PLANS, &often);
+}
+
+fn executables_within_budgets<P: Device>(driver: &Arc<P>) {
+    let often = ["launches", "executables updated", "executables that went for others"];
+    run(driver, 40, Features::DEAR_EXECUTABLES, &often);
+}
+
 twins! {
-    eager_work_and_graphs_keep_their_tags
+    captures_beside_each_other
+    executables_within_budgets
+    planned_captures
+    work_outside_captures
 }

@@ -8,7 +8,7 @@ use regraph_tagged::{Program, Tagged};
 use super::executables::Launcher;
 use super::launches::Made;
 use super::streams::Stream;
-use super::{is_short, overlap, Home, World, POOLS};
+use super::{ends, is_short, overlap, Home, World, POOLS};
 
 /// What a block of work outside captures is to graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,11 @@ impl<P: Program> World<'_, P> {
         assert!(home == asked || self.features.varied, "no pool offers anything");
         self.count("blocks that a pool has offered", u64::from(home != asked));
         let span = self.span(block.id);
-        let lies = self.homes[home].used.iter().any(|&used| overlap(used, span));
+        let mut lies = self.homes[home].used.iter().any(|&used| overlap(used, span));
+        if lies && self.came_again(home, span) {
+            self.homes[home].used.retain(|&used| !overlap(used, span));
+            lies = false;
+        }
         assert!(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
         assert!(
             !(lies && self.is_captured(home)),
@@ -142,6 +146,15 @@ impl<P: Program> World<'_, P> {
             captured: None,
         });
         Ok(())
+    }
+
+    /// Whether addresses that graphs of a pool once used have gone with them and come again: the engine says that none is
+    /// lent. Only planned captures have addresses of their own, which go with the graph.
+    fn came_again(&self, home: usize, span: (u64, u64)) -> bool {
+        let inputs = self.graphs.iter().flat_map(|it| &it.inputs).map(|it| ends(&it.1));
+        let mut places = self.graphs.iter().flat_map(|it| &it.places).copied().chain(inputs);
+        let gone = self.plan.is_some() && home == 0 && !places.any(|it| overlap(it, span));
+        gone && self.homes[home].pool.statistics().is_ok_and(|it| it.lent == self.lent(home))
     }
 
     fn request(

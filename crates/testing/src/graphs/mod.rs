@@ -151,13 +151,24 @@ struct Setup {
 }
 
 impl Features {
-    fn settings(&self, u: &mut Unstructured<'_>) -> Settings {
+    fn setup(&self, u: &mut Unstructured<'_>, support: MemorySupport) -> Setup {
         /// The most that limits are, in bytes.
         const MOST: u64 = 80 << 20;
-        match self.varied {
-            true => settings(|| u.arbitrary().unwrap_or_default(), MOST),
-            false => Settings::default(),
-        }
+        let mut next = || u.arbitrary::<u8>().unwrap_or_default();
+        let mapped = matches!(support, MemorySupport::Mapped { .. });
+        let plan = self.plans.filter(|_| mapped).map(|_| {
+            let bounds = next();
+            Options::default().max_mappings(match bounds % 4 {
+                0 | 1 => None,
+                2 => Some(1),
+                _ => Some(usize::from(bounds / 4)),
+            })
+        });
+        let follows = self.follows && !next().is_multiple_of(3);
+        let aside = self.verdicts && !next().is_multiple_of(4);
+        let settings = if self.varied { settings(next, MOST) } else { Settings::default() };
+        let choice = if follows { PlanChoice::Auto } else { PlanChoice::None };
+        Setup { plan, settings: settings.plan(choice), aside, flaw: None }
     }
 }
 
@@ -189,6 +200,10 @@ fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts 
     let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
     driver.set_schedule_seed(u64::from(u.arbitrary::<u8>().unwrap_or_default()));
     driver.give_streams_again();
+    // Else a capture is refused at times whose blocks lie where a graph lay that was captured beside it and is gone.
+    if features.captures == 1 {
+        driver.give_addresses_again();
+    }
     // Where memory is short, executables take none of it.
     let scarce = total_bytes < SimConfig::default().total_bytes;
     let node_bytes = if features.overcharge > 1 { 1 << 20 } else { 64 << 10 };
@@ -208,25 +223,8 @@ fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts 
         Some((driver.used_bytes() - taken, driver.executables()))
     };
     let hooks = Hooks { progress: &progress, fail: &fail, held: &held, node_bytes };
-    let plan = match support {
-        MemorySupport::Mapped { .. } if features.plans.is_some() => {
-            let bounds = u.arbitrary::<u8>().unwrap_or_default();
-            let mappings = match bounds % 4 {
-                0 | 1 => None,
-                2 => Some(1),
-                _ => Some(usize::from(bounds / 4)),
-            };
-            Some(Options::default().max_mappings(mappings))
-        }
-        _ => None,
-    };
-    let follows = match features.follows && u.ratio(2, 3).unwrap_or_default() {
-        true => PlanChoice::Auto,
-        false => PlanChoice::None,
-    };
-    let aside = features.verdicts && !u.arbitrary::<u8>().unwrap_or_default().is_multiple_of(4);
-    let settings = features.settings(&mut u).plan(follows);
-    World::new(&driver, features, Setup { plan, settings, aside, flaw }, hooks).run(u)
+    let setup = Setup { flaw, ..features.setup(&mut u, support) };
+    World::new(&driver, features, setup, hooks).run(u)
 }
 
 /// Runs one random program on any device, whose calls are not made to fail. `progress` lets a stream's work complete, where
@@ -240,10 +238,9 @@ pub fn graphs_on<P: Program>(
     features: Features,
     progress: &dyn Fn(StreamHandle),
 ) -> Counts {
-    let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 0 };
+    let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 64 << 10 };
     let mut u = Unstructured::new(data);
-    let settings = features.settings(&mut u).plan(PlanChoice::None);
-    let setup = Setup { plan: None, settings, aside: false, flaw: None };
+    let setup = features.setup(&mut u, driver.memory_support());
     World::new(driver, features, setup, hooks).run(u)
 }
 
@@ -473,12 +470,7 @@ impl<'a, P: Program> World<'a, P> {
     fn judge_held(&self) {
         for home in 0..POOLS {
             let told = self.homes[home].pool.statistics().expect("the pool is there");
-            let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
-            let lent = lent.map(|it| it.span.1 - it.span.0);
-            let loans = || self.loans.iter().filter(|it| it.home == home);
-            let to_processes = loans().filter(|it| it.is_lent).map(|it| it.block.bytes);
-            let to_processes = to_processes.map(|it| it.next_multiple_of(512));
-            let lent: u64 = lent.chain(to_processes).sum();
+            let lent = self.lent(home);
             let what = format!("{} bytes are lent, {lent} lie where graphs work", told.lent);
             assert!(told.lent == lent, "{what}");
             let all: Vec<u64> = self.live(home).map(|it| it.1).collect();
@@ -493,6 +485,14 @@ impl<'a, P: Program> World<'a, P> {
             let right = if exact { reserved == used } else { reserved <= used };
             assert!(right, "the driver holds {used} bytes, and {reserved} are told");
         }
+    }
+
+    /// The bytes of a pool's graphs that are lent.
+    fn lent(&self, home: usize) -> u64 {
+        let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
+        let loans = self.loans.iter().filter(|it| it.home == home && it.is_lent);
+        let loans = loans.map(|it| it.block.bytes.next_multiple_of(512));
+        lent.map(|it| it.span.1 - it.span.0).chain(loans).sum()
     }
 
     /// Where all that lives in a pool lies, and its bytes.
