@@ -178,7 +178,6 @@ impl Features {
         steps: Weights(&[
             (Begin, 6), (GoOn, 1), (Run, 1), (Borrow, 1), (GiveBack, 1), (DropOutputs, 2),
             (Release, 2), (CaptureAgain, 2), (Suspend, 1), (Compact, 4), (CompactFailing, 1),
-            (Nap, 1),
         ]),
         plans: Some(10),
         second: u8::MAX,

@@ -67,6 +67,12 @@ impl<P: Program> World<'_, P> {
             let slot = self.free_stream(u)?;
             self.borrow_as(home, slot, None, u)?;
         }
+        if !self.has_room() {
+            // What another process has borrowed of it is on the device besides.
+            let mine = |row: &usize| asleep[self.loans[*row].home];
+            let mine: Vec<usize> = (0..self.loans.len()).rev().filter(mine).collect();
+            mine.into_iter().for_each(|row| self.end_loan(row));
+        }
         if u.ratio(1, 3)? {
             self.regions.wake(Some(&tags[..1])).expect("there is room for it");
         }
