@@ -44,9 +44,9 @@ pub(super) enum Step {
 
 #[rustfmt::skip]
 pub(super) const STEPS: Weights<Step> = Weights(&[
-    (Launch, 12), (Allocate, 23), (Free, 14), (Share, 7), (Wait, 4), (Complete, 5),
-    (MakeObject, 4), (DropObject, 2), (BeginRoute, 4), (EndRoute, 3), (UseOnOom, 2),
-    (EmptyPool, 1), (EmptyCache, 1), (Caching, 1), (Trim, 1), (TrimTo, 1), (Replace, 1),
+    (Launch, 11), (Allocate, 23), (Free, 14), (Share, 7), (Wait, 4), (Complete, 5),
+    (MakeObject, 4), (DropObject, 2), (BeginRoute, 4), (EndRoute, 3), (UseOnOom, 3),
+    (EmptyPool, 1), (EmptyCache, 1), (Caching, 1), (Trim, 2), (TrimTo, 2), (Replace, 1),
     (Limit, 1), (Reset, 1), (Begin, 3), (End, 2), (Replay, 3), (Release, 1), (Save, 2),
     (Restore, 3), (Open, 1), (Close, 1), (Inject, 1), (JudgeDevice, 1), (Nap, 1),
 ]);
