@@ -1,8 +1,9 @@
-//! The checker, or the model of eager work, notices when the engine leaves out a safety rule: a search by random
+//! The checker, or tags of kernels outside captures, show when the engine leaves out a safety rule: a search by random
 //! programs. `tests/rules/tables/left_out.rs` has a program for each rule. Plans that are wrong are in
 //! `tests/plans/plan_safety.rs`; rules that only the source can leave out are mutants (`crates/xtask/src/mutants`).
 
 use regraph::engine::Flaw;
+use regraph_testing::{flawed_graphs, graphs, Features};
 
 /// Random bytes, the same in each run.
 fn bytes() -> impl FnMut() -> u8 {
@@ -15,17 +16,17 @@ fn bytes() -> impl FnMut() -> u8 {
     }
 }
 
-/// Random programs until the model says that the flawed engine gave memory away too early. It says
-/// nothing of that kind of the sound engine: the search would panic.
+/// Random programs until kernels find that the flawed engine gave memory away too early. They find nothing of that kind
+/// with the sound engine: the search would panic.
 #[test]
 fn a_search_finds_every_flaw_outside_captures() {
     let mut next = bytes();
     for flaw in [Flaw::StreamOrder, Flaw::Events, Flaw::Lending] {
         let found = (0..400).find(|_| {
             let program: Vec<u8> = (0..600).map(|_| next()).collect();
-            let found = regraph_testing::flawed_eager(&program, flaw);
+            let found = flawed_graphs(&program, Features::EAGER, flaw);
             if found {
-                regraph_testing::eager(&program);
+                graphs(&program, Features::EAGER);
             }
             found
         });

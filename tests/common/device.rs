@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{StreamHandle, Transfer};
+use regraph::driver::StreamHandle;
 use regraph::engine::Block;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -30,7 +30,7 @@ macro_rules! twins {
 }
 
 /// A device to run the tests on.
-pub trait Device: Program + Transfer + 'static {
+pub trait Device: Program + 'static {
     /// Lets a stream's work complete, where that does not happen by itself.
     fn progress(&self, stream: StreamHandle);
 

@@ -15,6 +15,11 @@ proptest! {
     }
 
     #[test]
+    fn eager_work_goes_on(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        graphs(&data, Features::EAGER);
+    }
+
+    #[test]
     fn what_is_lent_is_no_one_elses(data in proptest::collection::vec(any::<u8>(), 0..900)) {
         graphs(&data, Features::LOANS);
     }
@@ -62,10 +67,11 @@ fn all_features_go_together_in_longer_programs() {
         ("checkpoints gone back to", 90),
         ("compactions that gave memory back", 10),
         ("pools that slept", 40),
+        ("sleeps", 40),
         ("pools destroyed", 90),
         ("handles that streams had before", 150),
     ];
-    longer(120, Features::ALL, &often);
+    longer(140, Features::ALL, &often);
 }
 
 #[test]
@@ -77,13 +83,16 @@ fn what_is_lent_is_no_one_elses_in_longer_programs() {
 #[test]
 fn eager_work_goes_on_beside_graphs_while_calls_fail() {
     let often = [
-        ("plain blocks", 1_500),
-        ("loans", 100),
-        ("requests that calls of the driver failed", 100),
-        ("checkpoints gone back to", 50),
-        ("handles that streams had before", 100),
+        ("plain blocks", 5_000),
+        ("blocks that a pool has offered", 100),
+        ("sleeps", 100),
+        ("requests without memory", 100),
+        ("loans", 400),
+        ("requests that calls of the driver failed", 150),
+        ("checkpoints gone back to", 100),
+        ("handles that streams had before", 400),
     ];
-    longer(60, Features::EAGER, &often);
+    longer(150, Features::EAGER, &often);
 }
 
 #[test]

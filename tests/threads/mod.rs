@@ -1,5 +1,4 @@
 //! Threads on one engine.
 
 mod locks;
-mod many;
 mod stalls;

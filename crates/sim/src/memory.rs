@@ -164,9 +164,9 @@ impl Memory {
             return Err(ErrorKind::OutOfMemory.into());
         }
         let again = self.again.iter_mut().flatten();
-        if let Some(place) = again.filter(|(_, size)| *size == bytes).min() {
+        if let Some(place) = again.filter(|(_, size)| *size >= bytes).min() {
             let address = place.0;
-            self.again.iter_mut().for_each(|again| again.retain(|(start, _)| *start != address));
+            *place = (address + bytes, place.1 - bytes);
             self.reservations.insert(address, bytes);
             return Ok(address);
         }

@@ -227,7 +227,7 @@ impl SimDriver {
         Ok((numbers, first..first + bytes.div_ceil(GRANULE) as usize))
     }
 
-    /// Has reservations get addresses again that were given back, the lowest of their size first, as a
+    /// Has reservations get addresses again that were given back, the lowest that suffice first, as a
     /// driver may do. Without this call none is given twice, so that what is used late is found.
     pub fn give_addresses_again(&self) {
         self.lock().memory.give_again();

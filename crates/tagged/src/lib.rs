@@ -12,7 +12,7 @@ mod simulated;
 use std::sync::Arc;
 
 use regraph_driver::{
-    forward, CaptureMode, Dependency, GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
+    forward, CaptureMode, Dependency, GraphHandle, NodeHandle, Result, StreamHandle, Transfer,
 };
 
 #[cfg(feature = "cuda")]
@@ -47,7 +47,7 @@ pub struct Work<'a> {
 ///
 /// Every stream call may run while the stream captures; it then adds to the graph what CUDA would
 /// add.
-pub trait Program: HostApi {
+pub trait Program: Transfer {
     /// Begins a capture into an existing graph, such as a conditional node's body.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ mod traces;
 mod weights;
 
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
-pub use graphs::{graphs, run_lending, Counts, Features};
-pub use named::{eager, flawed_eager, named, named_with_upkeep};
+pub use graphs::{flawed_graphs, graphs, graphs_on, Counts, Features};
+pub use named::named;
 pub use readers::{
     certificate_reader, csv_reader, edited, environment_reader, handle_reader, settings_reader,
     snapshot_reader, texts,

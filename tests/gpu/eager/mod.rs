@@ -7,7 +7,8 @@
 //! Every test has a twin on the simulated driver, where work is run in a random order that is free
 //! in every way in which streams leave it free; that one runs without `--ignored`.
 //!
-//! * [`random`]: tagged kernels of random programs, eager work and captures at once;
+//! * [`random`]: random programs of eager work, loans, sleep, graphs, plans and executables;
+//! * [`threads`]: threads that share an engine, one of which captures;
 //! * [`giving_back`]: memory that goes back to the device under a running kernel;
 //! * [`limits`]: limits as the device sees them;
 //! * [`captures`]: calls of the engine beside captures of other threads and of its own;
@@ -17,10 +18,10 @@
 mod captures;
 mod giving_back;
 mod handles;
-mod host;
 mod limits;
 mod random;
 mod suspend;
+mod threads;
 
 use crate::device::{launch, tagged, Device};
 

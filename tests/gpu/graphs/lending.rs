@@ -9,6 +9,7 @@ use fastrand::Rng;
 use super::{launch, range, Bench, Device, MIB};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::graphs::{Error, Graph, Memory, PoolRefusal};
+use regraph_testing::Features;
 
 twins! {
     a_launch_comes_after_what_was_lent
@@ -283,6 +284,7 @@ fn random_programs_borrow<P: Device>(driver: &Arc<P>) {
     for seed in 0..20 {
         driver.schedule(seed);
         let program: Vec<u8> = (0..600).map(|_| random.u8(..)).collect();
-        regraph_testing::run_lending(driver, &program, &|stream| driver.progress(stream));
+        let progress = |stream| driver.progress(stream);
+        regraph_testing::graphs_on(driver, &program, Features::LOANS, &progress);
     }
 }

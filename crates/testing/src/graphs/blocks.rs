@@ -8,7 +8,7 @@ use regraph_tagged::{Program, Tagged};
 use super::executables::Launcher;
 use super::launches::Made;
 use super::streams::Stream;
-use super::{ends, is_short, overlap, World, POOLS};
+use super::{ends, is_short, overlap, Home, World, POOLS};
 
 /// What a block of work outside captures is to graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,11 @@ pub(super) enum Kind {
 pub(super) struct Borrowed {
     pub(super) id: BlockId,
     pub(super) home: usize,
+    /// Whether its pool has offered it to the one that was asked.
+    pub(super) offered: bool,
     pub(super) place: Tagged,
+    /// What it occupies: maybe more than was asked for.
+    pub(super) span: (u64, u64),
     pub(super) kind: Kind,
     /// Whether it holds its tag.
     pub(super) written: bool,
@@ -36,6 +40,8 @@ pub(super) struct Borrowed {
     pub(super) ended: bool,
     /// Other streams that were recorded for it.
     pub(super) readers: Vec<Stream>,
+    /// Those that the engine is told of only when the block is freed, or before the stream captures or ends.
+    pub(super) untold: Vec<Stream>,
     /// The number of the next graph when it was borrowed, or of the one whose capture has taken it over: older ones may
     /// overwrite it.
     pub(super) since: u64,
@@ -46,6 +52,11 @@ pub(super) struct Borrowed {
 impl Borrowed {
     pub(super) fn is_lent(&self) -> bool {
         matches!(self.kind, Kind::Lent(_))
+    }
+
+    /// Whether it is of a pool that was asked for it.
+    pub(super) fn is_own(&self, home: usize) -> bool {
+        self.home == home && !self.offered
     }
 
     /// Those that used it, whether they have ended or not.
@@ -93,11 +104,23 @@ impl<P: Program> World<'_, P> {
             Err(error) => {
                 assert!(failed || is_short(&error), "borrow: {error}");
                 self.count("requests that calls of the driver failed", u64::from(failed));
+                self.count("requests without memory", u64::from(!failed));
                 return Ok(());
             }
         };
         let place = Tagged { address: block.address, bytes, tag: self.next_tag() };
-        let lies = self.homes[home].used.iter().any(|&used| overlap(used, ends(&place)));
+        let report = self.engine.host().block_report(block.id).expect("the block lives");
+        assert_eq!((report.requested, report.stream), (bytes, stream.handle));
+        let is_of = |home: &Home<P>| home.pool.id() == report.pool;
+        let (asked, home) = (home, self.homes.iter().position(is_of).expect("one of these"));
+        assert!(home == asked || self.features.varied, "no pool offers anything");
+        self.count("blocks that a pool has offered", u64::from(home != asked));
+        let span = self.span(block.id);
+        let mut lies = self.homes[home].used.iter().any(|&used| overlap(used, span));
+        if lies && self.came_again(home, span) {
+            self.homes[home].used.retain(|&used| !overlap(used, span));
+            lies = false;
+        }
         assert!(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
         assert!(
             !(lies && self.is_captured(home)),
@@ -110,16 +133,28 @@ impl<P: Program> World<'_, P> {
         self.blocks.push(Borrowed {
             id: block.id,
             home,
+            offered: home != asked,
             place,
+            span,
             kind,
             written: true,
             stream,
             ended: false,
             readers: Vec::new(),
+            untold: Vec::new(),
             since: self.made,
             captured: None,
         });
         Ok(())
+    }
+
+    /// Whether addresses that graphs of a pool once used have gone with them and come again: the engine says that none is
+    /// lent. Only planned captures have addresses of their own, which go with the graph.
+    fn came_again(&self, home: usize, span: (u64, u64)) -> bool {
+        let inputs = self.graphs.iter().flat_map(|it| &it.inputs).map(|it| ends(&it.1));
+        let mut places = self.graphs.iter().flat_map(|it| &it.places).copied().chain(inputs);
+        let gone = self.plan.is_some() && home == 0 && !places.any(|it| overlap(it, span));
+        gone && self.homes[home].pool.statistics().is_ok_and(|it| it.lent == self.lent(home))
     }
 
     fn request(
@@ -165,7 +200,8 @@ impl<P: Program> World<'_, P> {
         if kind == (Kind::Output { adopted: true }) && (!written || u.ratio(1, 2)?) {
             return self.use_taken(row, stream, u);
         }
-        if captured.is_some() || !written || !self.join_users(row, stream) {
+        let late = self.features.varied && kind == Kind::Plain && u.ratio(1, 3)?;
+        if captured.is_some() || !written || !self.join_users(row, stream, late) {
             return Ok(());
         }
         self.work(stream, &[self.blocks[row].place], &[]);
@@ -176,8 +212,9 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
-    /// A stream becomes one of those that use a block, after its own. False where that cannot be now.
-    fn join_users(&mut self, row: usize, stream: Stream) -> bool {
+    /// A stream becomes one of those that use a block, after its own, of which the engine hears now or late. False where
+    /// that cannot be now.
+    fn join_users(&mut self, row: usize, stream: Stream, late: bool) -> bool {
         let block = &self.blocks[row];
         let (id, own) = (block.id, block.stream);
         if block.all_streams().any(|it| self.is_capturing(it)) {
@@ -185,10 +222,23 @@ impl<P: Program> World<'_, P> {
         }
         self.wait(stream, own);
         if own != stream {
-            self.engine.record_stream(id, stream.handle).expect("the block lives");
-            self.blocks[row].readers.push(stream);
+            let block = &mut self.blocks[row];
+            block.readers.push(stream);
+            match late {
+                true => block.untold.push(stream),
+                false => self.engine.record_stream(id, stream.handle).expect("the block lives"),
+            }
         }
         true
+    }
+
+    /// Tells the engine of all that a stream has used.
+    pub(super) fn tell_uses(&mut self, stream: Stream) {
+        for block in &mut self.blocks {
+            if block.untold.extract_if(.., |it| *it == stream).count() > 0 {
+                self.engine.record_stream(block.id, stream.handle).expect("the block lives");
+            }
+        }
     }
 
     /// Between runs a block that a capture has taken over is still its holder's to use, who gives it back before the
@@ -200,7 +250,7 @@ impl<P: Program> World<'_, P> {
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
         // Graphs of other pools that read what lay there are their host's to wait for.
-        if (self.crossed && !self.follow_launches(stream)) || !self.join_users(row, stream) {
+        if (self.crossed && !self.follow_launches(stream)) || !self.join_users(row, stream, false) {
             return Ok(());
         }
         self.restart();
@@ -221,7 +271,11 @@ impl<P: Program> World<'_, P> {
         let lives = on_loan || self.blocks.iter().any(Borrowed::is_lent);
         match self.graphs.iter().position(newer) {
             // In the launch of a graph that has no part in it: the next one comes after its uses.
-            Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {
+            Some(graph)
+                if !lives
+                    && self.may_launch()
+                    && (!self.crossed || self.follow_launches(other)) =>
+            {
                 let id = block.id;
                 self.launch_freeing(graph, other, block);
                 if self.blocks.iter().any(|it| it.id == id) {
@@ -250,18 +304,29 @@ impl<P: Program> World<'_, P> {
         Ok(())
     }
 
+    /// What a block occupies.
+    pub(super) fn span(&self, block: BlockId) -> (u64, u64) {
+        let report = self.engine.host().block_report(block).expect("the block lives");
+        (report.address, report.address + report.bytes)
+    }
+
     /// Frees a block, which is in no table any more.
     pub(super) fn free_block(&mut self, block: &Borrowed) {
         self.note_free_of(block);
+        for stream in &block.untold {
+            self.engine.record_stream(block.id, stream.handle).expect("the block lives");
+        }
         self.engine.free(block.id).expect("the block lives");
+        let again = self.engine.free(block.id);
+        assert!(matches!(again, Err(Error::Unknown { .. })), "{again:?}");
     }
 
     /// A block is freed, whose memory is graphs' if it was as an output of theirs.
     pub(super) fn note_free_of(&mut self, block: &Borrowed) {
-        self.note_free(block.home, &block.place, block.all_streams());
+        self.note_free(block.home, block.span, block.all_streams());
         let belongs = self.has_graphs(block.home) || self.is_captured(block.home);
         if matches!(block.kind, Kind::Output { .. }) && belongs {
-            self.homes[block.home].used.push(ends(&block.place));
+            self.homes[block.home].used.push(block.span);
         }
     }
 
@@ -269,14 +334,14 @@ impl<P: Program> World<'_, P> {
     pub(super) fn note_free(
         &mut self,
         home: usize,
-        place: &Tagged,
+        span: (u64, u64),
         streams: impl Iterator<Item = Stream>,
     ) {
         let streams: Vec<Stream> = streams.collect();
         for open in &mut self.open {
             if streams.iter().any(|it| open.streams.contains(it)) {
                 open.homes[home] = true;
-                open.freed.push((home, ends(place)));
+                open.freed.push((home, span));
             }
         }
     }

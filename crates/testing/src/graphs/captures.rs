@@ -15,7 +15,7 @@ use super::blocks::{Borrowed, Kind};
 use super::executables::Launcher;
 use super::launches::{Made, Output};
 use super::streams::Stream;
-use super::{ends, is_short, overlap, Shared, World, DELAY, POOLS};
+use super::{is_short, overlap, Shared, World, DELAY, POOLS};
 
 /// Where a block lies: in which pool, and its addresses.
 type Spot = (usize, (u64, u64));
@@ -44,6 +44,8 @@ pub(super) struct Open<P: Program> {
     pub(super) behind: Vec<EventHandle>,
     /// Whether its memory comes at its end.
     planned: bool,
+    /// Whether graphs may be launched meanwhile.
+    relaxed: bool,
     /// Its nodes, and whether the last one writes where another block of the capture lay.
     nodes: u64,
     reuses: bool,
@@ -91,6 +93,11 @@ pub(super) struct Shape {
 impl<P: Program> World<'_, P> {
     pub(super) fn is_captured(&self, home: usize) -> bool {
         self.open.iter().any(|open| open.homes[home])
+    }
+
+    /// Whether no capture forbids the host to launch graphs.
+    pub(super) fn may_launch(&self) -> bool {
+        self.open.iter().all(|open| open.relaxed)
     }
 
     /// Whether a capture begins now, beside those under way.
@@ -159,6 +166,7 @@ impl<P: Program> World<'_, P> {
         let crosses = read.iter().any(|it| it.0 != home);
         self.crossed |= crosses;
         let handle = stream.handle;
+        self.tell_uses(stream);
         if u.ratio(1, 2)? {
             self.engine.host().expect_capture(handle).expect("the stream does not capture");
             if u.ratio(2, 3)? {
@@ -167,7 +175,10 @@ impl<P: Program> World<'_, P> {
         } else {
             self.engine.mark_stream(handle).expect("the engine is sound");
         }
-        self.driver.begin_capture(handle, CaptureMode::Relaxed).expect("no stream captures");
+        let modes = [CaptureMode::Relaxed, CaptureMode::ThreadLocal, CaptureMode::Global];
+        let mode = if self.features.varied { *u.choose(&modes)? } else { modes[0] };
+        let relaxed = mode == CaptureMode::Relaxed;
+        self.driver.begin_capture(handle, mode).expect("no stream captures");
         let capture = Capture::adopt(&self.homes[home].pool, handle).expect("the pool is awake");
         let planned = match self.features.plans.filter(|_| self.plan.is_some() && home == 0) {
             Some(one) if u.ratio(1, one)? => {
@@ -203,6 +214,7 @@ impl<P: Program> World<'_, P> {
             crosses,
             behind: Vec::new(),
             planned,
+            relaxed,
             nodes: 0,
             reuses: false,
             shape: Shape { sizes: Vec::new(), kept },
@@ -240,7 +252,8 @@ impl<P: Program> World<'_, P> {
             }
         };
         let place = Tagged { address: block.address, bytes, tag };
-        open.places.push((open.home, ends(&place)));
+        let spot = (open.home, self.span(block.id));
+        self.open[at].places.push(spot);
         self.record(at, stream, &read, &[place]);
         self.record(at, stream, &[place], &[]);
         self.engine.record_stream(block.id, self.idle).expect("the block lives");
@@ -307,6 +320,7 @@ impl<P: Program> World<'_, P> {
             return Ok(Some(stream));
         }
         let fork = self.streams[self.free_stream(u)?];
+        self.tell_uses(fork);
         // What it gave back before is no graph's.
         self.engine.mark_stream(fork.handle).expect("the engine is sound");
         self.wait(fork, other);
@@ -340,8 +354,10 @@ impl<P: Program> World<'_, P> {
             }
         };
         let place = Tagged { address: block.address, bytes, tag };
-        let reuses = open.places.iter().any(|it| it.0 == home && overlap(it.1, ends(&place)));
-        open.places.push((home, ends(&place)));
+        let span = self.span(block.id);
+        let open = &mut self.open[at];
+        let reuses = open.places.iter().any(|it| it.0 == home && overlap(it.1, span));
+        open.places.push((home, span));
         let mut inputs = open.read.clone();
         let mut joined = None;
         if let Some(last) = open.live.last_mut() {
@@ -432,6 +448,11 @@ impl<P: Program> World<'_, P> {
         let mut open = self.open.remove(at);
         let may_cut = self.features.verdicts && open.reuses && !open.planned;
         let is_unsafe = may_cut && u.ratio(1, 3)? && self.cut(&open);
+        // Then the engine looks at all streams once more before: it would not know whose the last nodes are.
+        let ended_first = self.features.varied && u.ratio(1, 3)?;
+        for stream in open.streams.iter().filter(|_| ended_first) {
+            self.engine.observe(stream.handle).expect("the stream captures");
+        }
         let (capture, handle) = (open.capture, open.streams[0].handle);
         let found = self.driver.capture_of(handle);
         let Ok(CaptureStatus::Active { graph, .. }) = found else { unreachable!("{found:?}") };
@@ -445,7 +466,7 @@ impl<P: Program> World<'_, P> {
             By::Host
         };
         let (Ended { closed, accepted, follows, graph, launcher }, failed) =
-            self.may_fail(u, |world| world.end(capture, (handle, graph), by))?;
+            self.may_fail(u, |world| world.end(capture, (handle, graph), by, ended_first))?;
         self.count("captures that follow a layout", u64::from(follows));
         self.wake();
         let graph = graph.or_else(|_| self.driver.end_capture(handle)).expect("it is under way");
@@ -584,9 +605,11 @@ impl<P: Program> World<'_, P> {
         capture: Capture<Shared<P>>,
         (handle, graph): (StreamHandle, GraphHandle),
         by: By,
+        ended_first: bool,
     ) -> Ended<P> {
+        let ended = ended_first.then(|| self.driver.end_capture(handle));
         let closed = capture.close(graph);
-        let graph = self.driver.end_capture(handle);
+        let graph = ended.unwrap_or_else(|| self.driver.end_capture(handle));
         let mut ended = Ended {
             closed: closed.is_ok(),
             accepted: false,

@@ -58,6 +58,12 @@ pub(super) enum Step {
     Mark,
     /// The engine learns from what is asked for from now on, or has learned.
     Learn,
+    /// What the engine says of live blocks and of free memory is looked at.
+    Judge,
+    /// What is free in a pool becomes other pools', or theirs no more.
+    Offer,
+    /// Regions sleep and wake.
+    Nap,
 }
 
 /// What happened in a program, and how often.
@@ -81,6 +87,10 @@ pub struct Features {
     pub(super) faults: bool,
     /// Whether memory is short in some programs, and some devices have no virtual memory management.
     pub(super) scarce: bool,
+    /// Whether blocks are of all sizes, settings of all kinds, captures of all modes, some of which the driver ends before
+    /// the engine; what is free in one pool is lent to others; and the host tells the engine of some uses on other streams
+    /// only when it frees the block.
+    pub(super) varied: bool,
     /// Whether memory is made so that other processes can map it.
     pub(super) processes: bool,
     /// Whether pools keep the executables of some graphs.
@@ -118,6 +128,7 @@ impl Features {
         plain: 3,
         faults: false,
         scarce: true,
+        varied: false,
         processes: false,
         executables: false,
         overcharge: 1,
@@ -136,12 +147,14 @@ impl Features {
         steps: Weights(&[
             (Begin, 2), (GoOn, 2), (Launch, 3), (Borrow, 18), (Share, 9), (GiveBack, 13), (Order, 4),
             (Progress, 6), (Retire, 2), (Trim, 1), (TrimTo, 1), (Mark, 1), (Learn, 1), (Suspend, 1),
-            (Save, 1), (Restore, 1), (Replace, 1), (DropOutputs, 1), (Release, 1),
+            (Save, 1), (Restore, 1), (Replace, 1), (DropOutputs, 1), (Release, 1), (Judge, 1),
+            (Offer, 1), (Nap, 1),
         ]),
         plain: 12,
         faults: true,
+        varied: true,
         streams: 5,
-        most: 14,
+        most: 24,
         longest: 300,
         ..Self::LOANS
     };
@@ -165,24 +178,14 @@ impl Features {
         steps: Weights(&[
             (Begin, 6), (GoOn, 1), (Run, 1), (Borrow, 1), (GiveBack, 1), (DropOutputs, 2),
             (Release, 2), (CaptureAgain, 2), (Suspend, 1), (Compact, 4), (CompactFailing, 1),
+            (Nap, 1),
         ]),
         plans: Some(10),
         second: u8::MAX,
-        follows: false,
-        verdicts: false,
-        plain: 3,
-        faults: false,
         scarce: false,
-        processes: false,
-        executables: false,
-        overcharge: 1,
-        captures: 1,
-        forks: false,
-        streams: 3,
-        repeats: false,
-        history: 0,
         most: 16,
         longest: 60,
+        ..Self::LOANS
     };
 
     /// Pools keep executables within budgets, and graphs share them.
@@ -228,17 +231,14 @@ impl Features {
             (Retire, 1), (Save, 2), (Restore, 2), (TakeOver, 1), (Progress, 1), (Compact, 2),
             (CompactFailing, 1), (Replace, 1), (Keep, 1), (Prepare, 1), (Pin, 1),
             (ReleaseExecutables, 1), (Trim, 1), (LendToProcess, 1), (GoOnWithLoan, 2), (Hear, 2),
+            (Nap, 1),
         ]),
         plans: Some(3),
         second: 2,
         follows: true,
         verdicts: true,
-        plain: 3,
-        faults: false,
-        scarce: true,
         processes: true,
         executables: true,
-        overcharge: 1,
         captures: 3,
         forks: true,
         streams: 6,
@@ -246,5 +246,6 @@ impl Features {
         history: 10_000,
         most: 8,
         longest: 180,
+        ..Self::LOANS
     };
 }

@@ -124,6 +124,9 @@ impl<P: Program> World<'_, P> {
 
     /// Launches the next graph of the run.
     pub(super) fn launch(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if !self.may_launch() {
+            return Ok(());
+        }
         if self.at >= self.run.len() {
             let Some(row) = self.any_graph(u)? else { return Ok(()) };
             (self.run, self.at) = (self.path_of(self.graphs[row].number), 0);
@@ -141,10 +144,8 @@ impl<P: Program> World<'_, P> {
         }
         let inputs = self.graphs[row].inputs.clone();
         let all = |it: &&Borrowed| it.kind == Kind::Lent(Lent::AllFree);
-        let covered = |block: &Borrowed| {
-            let place = ends(&block.place);
-            inputs.iter().any(|(_, input)| overlap(ends(input), place))
-        };
+        let covered =
+            |block: &Borrowed| inputs.iter().any(|(_, input)| overlap(ends(input), block.span));
         let waits = self.lent_all && !self.open.is_empty() && !inputs.is_empty();
         if waits || self.blocks.iter().filter(all).any(covered) {
             // The host has lent what it would have to fill, or cannot come after who has used it.
@@ -287,6 +288,7 @@ impl<P: Program> World<'_, P> {
 
     fn note_launched(&mut self, row: usize, stream: Stream) {
         self.graphs[row].last = Some(stream);
+        self.count("launches", 1);
         let output = |it: &&mut Borrowed| matches!(it.kind, Kind::Output { .. });
         self.blocks.iter_mut().filter(output).for_each(|it| it.written = false);
     }
@@ -386,7 +388,7 @@ impl<P: Program> World<'_, P> {
             let Some(id) = output.id.take() else { continue };
             let (home, place, streams) = (output.home, output.place, output.streams());
             self.graphs[row].lost = true;
-            self.note_free(home, &place, streams.into_iter());
+            self.note_free(home, ends(&place), streams.into_iter());
             for open in &mut self.open {
                 open.read.retain(|it| it.address != place.address);
             }
@@ -409,7 +411,7 @@ impl<P: Program> World<'_, P> {
         self.settle();
         for output in outputs {
             let Some(id) = output.id else { continue };
-            self.note_free(output.home, &output.place, output.streams().into_iter());
+            self.note_free(output.home, ends(&output.place), output.streams().into_iter());
             self.engine.free(id).expect("the block lives");
         }
     }

@@ -21,19 +21,22 @@ mod features;
 mod launches;
 mod pools;
 mod processes;
+mod regions;
 mod streams;
 
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, StreamHandle};
-use regraph::engine::{Config, Engine, Lent};
+use regraph::engine::{Config, Engine, Flaw, FreeRange, Lent, Refusal, Spare};
 use regraph::graphs::{Error, Lending, Pool};
 use regraph::plan::Options;
+use regraph::regions::Regions;
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
+use crate::given::settings;
 use blocks::{Borrowed, Kind};
 use captures::Open;
 use executables::Keeps;
@@ -69,8 +72,8 @@ struct Hooks<'a> {
 enum Fault {
     /// One of the host's: so many succeed before.
     Host(u64),
-    /// One that is made for the host by the engine.
-    Engine(Call),
+    /// One that is made for the host by the engine: so many succeed before.
+    Engine(Call, u64),
     /// The next update of an executable.
     Update(ErrorKind),
     /// One of any kind that the engine makes: so many succeed before.
@@ -93,11 +96,15 @@ struct World<'a, P: Program> {
     features: Features,
     /// How captures of the first pool get their memory at their end.
     plan: Option<Options>,
+    /// Whether the engine lacks a safety rule.
+    flawed: bool,
     /// Never works: blocks that it might use are held back in captures.
     idle: StreamHandle,
     driver: Arc<P>,
     engine: Arc<Engine<Shared<P>>>,
     homes: [Home<P>; POOLS],
+    /// With a region of each pool.
+    regions: Regions<Shared<P>>,
     streams: Vec<Stream>,
     gone_streams: Vec<Gone>,
     /// Whether a stream has ended, and work that it was given may go on.
@@ -134,12 +141,52 @@ struct World<'a, P: Program> {
     hooks: Hooks<'a>,
 }
 
+/// How a program's engine is.
+struct Setup {
+    plan: Option<Options>,
+    settings: Settings,
+    /// Whether a thread judges captures.
+    aside: bool,
+    flaw: Option<Flaw>,
+}
+
+impl Features {
+    fn setup(&self, u: &mut Unstructured<'_>, support: MemorySupport) -> Setup {
+        /// The most that limits are, in bytes.
+        const MOST: u64 = 80 << 20;
+        let mut next = || u.arbitrary::<u8>().unwrap_or_default();
+        let mapped = matches!(support, MemorySupport::Mapped { .. });
+        let plan = self.plans.filter(|_| mapped).map(|_| {
+            let bounds = next();
+            Options::default().max_mappings(match bounds % 4 {
+                0 | 1 => None,
+                2 => Some(1),
+                _ => Some(usize::from(bounds / 4)),
+            })
+        });
+        let follows = self.follows && !next().is_multiple_of(3);
+        let aside = self.verdicts && !next().is_multiple_of(4);
+        let settings = if self.varied { settings(next, MOST) } else { Settings::default() };
+        let choice = if follows { PlanChoice::Auto } else { PlanChoice::None };
+        Setup { plan, settings: settings.plan(choice), aside, flaw: None }
+    }
+}
+
 /// Runs the program that the bytes spell on the simulated driver and checks everything that it shows. Returns what
 /// happened in it, and how often.
 ///
 /// # Panics
 /// Where the engine is wrong.
 pub fn graphs(data: &[u8], features: Features) -> Counts {
+    run_simulated(data, features, None)
+}
+
+/// Runs such a program on an engine without one of its safety rules; whether anything showed that.
+pub fn flawed_graphs(data: &[u8], features: Features, flaw: Flaw) -> bool {
+    std::panic::catch_unwind(|| run_simulated(data, features, Some(flaw))).is_err()
+}
+
+fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts {
     let mut u = Unstructured::new(data);
     let support = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
         0 if features.scarce => MemorySupport::Allocated,
@@ -153,6 +200,10 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
     let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
     driver.set_schedule_seed(u64::from(u.arbitrary::<u8>().unwrap_or_default()));
     driver.give_streams_again();
+    // Else a capture is refused at times whose blocks lie where a graph lay that was captured beside it and is gone.
+    if features.captures == 1 {
+        driver.give_addresses_again();
+    }
     // Where memory is short, executables take none of it.
     let scarce = total_bytes < SimConfig::default().total_bytes;
     let node_bytes = if features.overcharge > 1 { 1 << 20 } else { 64 << 10 };
@@ -162,7 +213,7 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
     let fail = |fault| match fault {
         None => driver.forget_failures(),
         Some(Fault::Host(before)) => driver.fail_host_nth(before, ErrorKind::NotSupported),
-        Some(Fault::Engine(call)) => driver.fail_nth(call, 0, ErrorKind::NotSupported),
+        Some(Fault::Engine(call, before)) => driver.fail_nth(call, before, ErrorKind::NotSupported),
         Some(Fault::Update(kind)) => driver.fail_update_nth(0, kind),
         Some(Fault::Any(before, kind)) => driver.fail_any_nth(before, kind),
         Some(Fault::Lost(before, kind)) => driver.lose_device_at(before, kind),
@@ -172,35 +223,25 @@ pub fn graphs(data: &[u8], features: Features) -> Counts {
         Some((driver.used_bytes() - taken, driver.executables()))
     };
     let hooks = Hooks { progress: &progress, fail: &fail, held: &held, node_bytes };
-    let plan = match support {
-        MemorySupport::Mapped { .. } if features.plans.is_some() => {
-            let bounds = u.arbitrary::<u8>().unwrap_or_default();
-            let mappings = match bounds % 4 {
-                0 | 1 => None,
-                2 => Some(1),
-                _ => Some(usize::from(bounds / 4)),
-            };
-            Some(Options::default().max_mappings(mappings))
-        }
-        _ => None,
-    };
-    let follows = match features.follows && u.ratio(2, 3).unwrap_or_default() {
-        true => PlanChoice::Auto,
-        false => PlanChoice::None,
-    };
-    let aside = features.verdicts && !u.arbitrary::<u8>().unwrap_or_default().is_multiple_of(4);
-    World::new(&driver, features, (plan, follows, aside), hooks).run(u)
+    let setup = Setup { flaw, ..features.setup(&mut u, support) };
+    World::new(&driver, features, setup, hooks).run(u)
 }
 
-/// Runs one random program of graphs that lend on any device. `progress` lets a stream's work complete, where that does not
-/// happen by itself.
+/// Runs one random program on any device, whose calls are not made to fail. `progress` lets a stream's work complete, where
+/// that does not happen by itself.
 ///
 /// # Panics
 /// Where the engine is wrong.
-pub fn run_lending<P: Program>(driver: &Arc<P>, data: &[u8], progress: &dyn Fn(StreamHandle)) {
-    let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 0 };
-    World::new(driver, Features::LOANS, (None, PlanChoice::None, false), hooks)
-        .run(Unstructured::new(data));
+pub fn graphs_on<P: Program>(
+    driver: &Arc<P>,
+    data: &[u8],
+    features: Features,
+    progress: &dyn Fn(StreamHandle),
+) -> Counts {
+    let hooks = Hooks { progress, fail: &|_| {}, held: &|| None, node_bytes: 64 << 10 };
+    let mut u = Unstructured::new(data);
+    let setup = features.setup(&mut u, driver.memory_support());
+    World::new(driver, features, setup, hooks).run(u)
 }
 
 fn overlap((low, high): (u64, u64), (other_low, other_high): (u64, u64)) -> bool {
@@ -215,26 +256,28 @@ impl<'a, P: Program> World<'a, P> {
     fn new(
         driver: &Arc<P>,
         features: Features,
-        (plan, follows, aside): (Option<Options>, PlanChoice, bool),
+        Setup { plan, settings, aside, flaw }: Setup,
         hooks: Hooks<'a>,
     ) -> Self {
-        let mut config = Config::default().report_leaks(false);
+        let mut config = Config::default().report_leaks(false).flaw(flaw);
         if aside {
             // A thread judges captures of any size, but for planned ones.
             config = config.find_late_uses(false).judge_aside(0);
         }
         let history = if plan.is_none() { features.history } else { 0 };
-        let settings = Settings::default().plan(follows).history(history);
-        let config = config.settings(settings.exportable(features.processes));
+        let settings = settings.history(history).exportable(features.processes);
+        let config = config.settings(settings);
         let borrower = Engine::new(driver.clone(), config.clone());
         let engine = Arc::new(Engine::new(driver.clone(), config));
-        let homes = [plan.clone(), None].map(|plan| Home::new(&engine, plan, features.streams));
+        let homes = [(0, plan.clone()), (1, None)].map(|it| Home::new(&engine, it, &features));
         let idle = driver.create_stream().expect("there is room for it");
         Self {
             features,
             plan,
+            flawed: flaw.is_some(),
             idle,
             driver: driver.clone(),
+            regions: Regions::new(&engine),
             engine,
             homes,
             streams: (0..features.streams).map(|_| Stream::create(driver)).collect(),
@@ -270,7 +313,9 @@ impl<'a, P: Program> World<'a, P> {
             }
             // The bytes never run dry with an error: what is missing reads as zero.
             self.step(&mut u).expect("missing bytes read as zeroes");
-            crate::judge_tables(&self.engine);
+            if !self.flawed {
+                crate::judge_tables(&self.engine);
+            }
             self.judge_held();
             self.judge_budgets();
         }
@@ -308,16 +353,17 @@ impl<'a, P: Program> World<'a, P> {
         let fault = match u.int_in_range(0..=59)? {
             before @ 0..=4 => Some(Fault::Host(before)),
             // A launch that cannot be marked waits for the device, which would ruin a capture.
-            5 if self.open.is_empty() => Some(Fault::Engine(Call::RecordEvent)),
-            6 if self.open.is_empty() => Some(Fault::Engine(Call::CreateEvent)),
-            7 => Some(Fault::Engine(Call::QueryEvent)),
+            5 if self.open.is_empty() => Some(Fault::Engine(Call::RecordEvent, 0)),
+            6 if self.open.is_empty() => Some(Fault::Engine(Call::CreateEvent, 0)),
+            7 => Some(Fault::Engine(Call::QueryEvent, 0)),
             8..=13 if self.features.executables => Some(Fault::Update(ErrorKind::UpdateRefused)),
             14 if self.features.executables => Some(Fault::Update(ErrorKind::NotSupported)),
             15..=29 if self.features.faults && self.open.is_empty() => {
                 let call = *u.choose(Call::ALL)?;
                 self.lossy = true;
                 // Else a block would be a graph's for good, as the stream that gave it back may capture.
-                (call != Call::CaptureStatus).then_some(Fault::Engine(call))
+                let before = u.int_in_range(0..=3)?;
+                (call != Call::CaptureStatus).then_some(Fault::Engine(call, before))
             }
             _ => None,
         };
@@ -373,12 +419,14 @@ impl<'a, P: Program> World<'a, P> {
             Step::Save => self.save(u)?,
             Step::Restore => self.restore(u)?,
             Step::Trim => {
-                self.engine.empty_cache().expect("the engine is sound");
+                let (emptied, failed) = self.may_fail(u, |world| world.engine.empty_cache())?;
+                assert!(failed || emptied.is_ok(), "the engine is sound");
                 self.judge_history();
             }
             Step::TrimTo => {
                 let keep = u64::from(u.arbitrary::<u8>()?) * 2 * UNIT;
-                self.engine.trim(keep).expect("the engine is sound");
+                let (trimmed, failed) = self.may_fail(u, |world| world.engine.trim(keep))?;
+                assert!(failed || trimmed.is_ok(), "the engine is sound");
             }
             Step::Order => {
                 let (stream, on) = (self.free_stream(u)?, self.free_stream(u)?);
@@ -393,6 +441,16 @@ impl<'a, P: Program> World<'a, P> {
                 let done = if begins { plans.learn() } else { plans.learned().map(drop) };
                 done.expect("the engine is sound");
             }
+            Step::Judge => {
+                self.judge_leaks();
+                self.explain(self.streams[self.free_stream(u)?]);
+            }
+            Step::Offer => {
+                let spares =
+                    [Spare::GivenBack, Spare::Kept, Spare::OfferedWhenShort, Spare::Offered];
+                self.spare(u.choose_index(POOLS)?, *u.choose(&spares)?);
+            }
+            Step::Nap => self.nap(u)?,
             Step::Replace => self.replace(u)?,
             Step::Hear => self.hear(u)?,
             Step::Keep => self.keep_executables(u)?,
@@ -412,19 +470,10 @@ impl<'a, P: Program> World<'a, P> {
     fn judge_held(&self) {
         for home in 0..POOLS {
             let told = self.homes[home].pool.statistics().expect("the pool is there");
-            let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
-            let lent = lent.map(|it| it.place.bytes);
-            let loans = || self.loans.iter().filter(|it| it.home == home);
-            let to_processes = loans().filter(|it| it.is_lent).map(|it| it.block.bytes);
-            let lent: u64 = lent.chain(to_processes).map(|it| it.next_multiple_of(512)).sum();
+            let lent = self.lent(home);
             let what = format!("{} bytes are lent, {lent} lie where graphs work", told.lent);
             assert!(told.lent == lent, "{what}");
-            let outputs = self.graphs.iter().flat_map(|it| &it.outputs);
-            let outputs = outputs.chain(self.open.iter().flat_map(Open::live));
-            let outputs = outputs.filter(|it| it.home == home && it.id.is_some());
-            let blocks = self.blocks.iter().filter(|it| it.home == home).map(|it| it.place.bytes);
-            let blocks = blocks.chain(loans().map(|it| it.block.bytes));
-            let all: Vec<u64> = outputs.map(|it| it.place.bytes).chain(blocks).collect();
+            let all: Vec<u64> = self.live(home).map(|it| it.1).collect();
             assert_eq!((told.blocks, told.requested), (all.len(), all.iter().sum()));
         }
         if let Some((used, _)) = (self.hooks.held)() {
@@ -435,6 +484,49 @@ impl<'a, P: Program> World<'a, P> {
             let exact = self.loans.is_empty() && !self.lossy;
             let right = if exact { reserved == used } else { reserved <= used };
             assert!(right, "the driver holds {used} bytes, and {reserved} are told");
+        }
+    }
+
+    /// The bytes of a pool's graphs that are lent.
+    fn lent(&self, home: usize) -> u64 {
+        let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
+        let loans = self.loans.iter().filter(|it| it.home == home && it.is_lent);
+        let loans = loans.map(|it| it.block.bytes.next_multiple_of(512));
+        lent.map(|it| it.span.1 - it.span.0).chain(loans).sum()
+    }
+
+    /// Where all that lives in a pool lies, and its bytes.
+    fn live(&self, home: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let outputs = self.graphs.iter().flat_map(|it| &it.outputs);
+        let outputs = outputs.chain(self.open.iter().flat_map(Open::live));
+        let outputs = outputs.filter(move |it| it.home == home && it.id.is_some());
+        let blocks = self.blocks.iter().filter(move |it| it.home == home).map(|it| it.place);
+        let loans = self.loans.iter().filter(move |it| it.home == home).map(|it| it.block);
+        let loans = loans.map(|it| (it.address, it.bytes));
+        outputs.map(|it| it.place).chain(blocks).map(|it| (it.address, it.bytes)).chain(loans)
+    }
+
+    /// The blocks that the engine says were never freed are those that live.
+    fn judge_leaks(&self) {
+        let leaks = self.engine.leaks().expect("the engine is sound");
+        let mut expected: Vec<_> = (0..POOLS).flat_map(|home| self.live(home)).collect();
+        expected.sort_unstable();
+        let found: Vec<_> = leaks.iter().map(|it| (it.address, it.bytes)).collect();
+        assert_eq!(found, expected);
+    }
+
+    /// What the engine says of free memory adds up with its figures.
+    fn explain(&self, stream: Stream) {
+        for home in &self.homes {
+            let pool = home.pool.id();
+            let ranges = self.engine.explain(pool, stream.handle).expect("the stream is there");
+            let figures = self.engine.statistics_of(pool).expect("the pool is there").all;
+            let waits = |it: &&FreeRange| matches!(it.refusal, Some(Refusal::Waiting(_)));
+            let (waiting, free): (Vec<_>, Vec<_>) = ranges.iter().partition(waits);
+            let sum = |ranges: Vec<&FreeRange>| ranges.iter().map(|it| it.bytes).sum::<u64>();
+            let (active, allocated) = (figures.active_bytes, figures.allocated_bytes.current);
+            assert_eq!(active.current, allocated + sum(waiting), "active = allocated + waiting");
+            assert_eq!(figures.inactive_split_bytes.current, sum(free), "inactive = free");
         }
     }
 
@@ -471,6 +563,9 @@ impl<'a, P: Program> World<'a, P> {
     }
 
     fn size(&self, u: &mut Unstructured<'_>) -> Result<u64> {
+        if self.features.varied && u.ratio(1, 2)? {
+            return u.int_in_range(1..=4 * UNIT).map(|bytes| bytes.next_multiple_of(8));
+        }
         let units = u64::from(1 + u.arbitrary::<u8>()? % 24);
         // Pieces of plans are of whole pages, which blocks fill or do not.
         let odd = self.plan.is_some() && u.ratio(1, 4)?;

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use regraph::engine::{Checkpoint, CheckpointRefusal, Engine, PoolConfig, Restored};
+use regraph::engine::{Checkpoint, CheckpointRefusal, Engine, PoolConfig, Restored, Spare};
 use regraph::graphs::{Error, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
 use super::executables::{Keeps, Launcher};
+use super::features::Features;
 use super::launches::Made;
 use super::processes::ProcessLoan;
+use super::regions::TAGS;
 use super::streams::Stream;
 use super::{Home, Shared, World, POOLS};
 
@@ -43,11 +45,12 @@ impl<P: Program> Home<P> {
     /// A pool whose captures get their memory at their end where there is a plan for that.
     pub(super) fn new(
         engine: &Arc<Engine<Shared<P>>>,
-        plan: Option<Options>,
-        streams: usize,
+        (number, plan): (usize, Option<Options>),
+        features: &Features,
     ) -> Self {
-        let config = plan.map_or_else(PoolConfig::default, |it| PoolConfig::default().plan(it));
-        let lending = (0..streams).map(|_| None).collect();
+        let config = PoolConfig::default().takes_offers(features.varied).tag(TAGS[number]);
+        let config = plan.map_or(config.clone(), |it| config.plan(it));
+        let lending = (0..features.streams).map(|_| None).collect();
         let pool = Pool::new(engine, config);
         Self { pool, lending, keeps: Keeps::default(), used: Vec::new() }
     }
@@ -77,11 +80,18 @@ impl<P: Program> World<'_, P> {
         mine.iter().for_each(|block| self.free_block(block));
         self.saved.retain(|it| it.home != home);
         self.note_executables(home);
+        self.spare(home, Spare::GivenBack);
         let plan = self.plan.clone().filter(|_| home == 0);
-        self.homes[home] = Home::new(&self.engine, plan, self.streams.len());
+        self.homes[home] = Home::new(&self.engine, (home, plan), &self.features);
         self.restart();
         self.count("pools destroyed", 1);
         Ok(())
+    }
+
+    /// What becomes of what is free in a pool.
+    pub(super) fn spare(&self, home: usize, spare: Spare) {
+        let set = self.engine.host().set_spare(self.homes[home].pool.id(), spare);
+        set.expect("the pool is there");
     }
 
     /// Suspends a pool and resumes it, where it has no blocks but graphs' own, or they may be lost.
@@ -129,20 +139,7 @@ impl<P: Program> World<'_, P> {
                 self.count("pools that slept", 1);
                 let mine = |it: &&mut ProcessLoan| it.home == home;
                 self.loans.iter_mut().filter(mine).for_each(|it| it.has_slept = true);
-                self.restart();
-                for row in 0..self.blocks.len() {
-                    let Borrowed { home: of, kind, stream: own, ended, .. } = self.blocks[row];
-                    if of == home {
-                        self.blocks[row].written = false;
-                    }
-                    if ended || matches!(kind, Kind::Output { .. }) {
-                        continue;
-                    }
-                    if of == home {
-                        self.work(own, &[], &[self.blocks[row].place]);
-                        self.blocks[row].written = true;
-                    }
-                }
+                self.note_lost(home);
             }
             Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
                 let any = self.blocks.iter().any(|it| mine(&it)) || self.has_loan(home);
@@ -155,6 +152,22 @@ impl<P: Program> World<'_, P> {
             Err(error) => panic!("suspend: {error}"),
         }
         Ok(())
+    }
+
+    /// What a pool's blocks held is lost: work outside captures writes its own again.
+    pub(super) fn note_lost(&mut self, home: usize) {
+        self.restart();
+        for row in 0..self.blocks.len() {
+            let Borrowed { home: of, kind, stream, ended, place, .. } = self.blocks[row];
+            if of != home {
+                continue;
+            }
+            let writes = !ended && !matches!(kind, Kind::Output { .. });
+            self.blocks[row].written = writes;
+            if writes {
+                self.work(stream, &[], &[place]);
+            }
+        }
     }
 
     /// Takes a checkpoint of a pool.
@@ -185,7 +198,7 @@ impl<P: Program> World<'_, P> {
             made: self.made,
             path: self.path.clone(),
             outputs: outputs.collect(),
-            blocks: self.blocks.iter().filter(|it| it.home == home).cloned().collect(),
+            blocks: self.blocks.iter().filter(|it| it.is_own(home)).cloned().collect(),
         };
         if self.saved.len() == MOST_SAVED {
             self.saved.remove(0);
@@ -241,16 +254,14 @@ impl<P: Program> World<'_, P> {
         let home = saved.home;
         let outputs = self.graphs.iter_mut().flat_map(|it| &mut it.outputs);
         let outputs = outputs.filter(|it| it.home == home).filter_map(|it| it.id.take()).count();
-        let before = self.blocks.len();
-        self.blocks.retain(|it| it.home != home);
-        let ended = before - self.blocks.len() + outputs;
-        assert_eq!(restored.freed.len(), ended, "all blocks were ended");
+        let own: Vec<Borrowed> = self.blocks.extract_if(.., |it| it.is_own(home)).collect();
+        assert_eq!(restored.freed.len(), own.len() + outputs, "all blocks were ended");
         let then = saved.outputs.len() + saved.blocks.len();
         assert_eq!(restored.live.len(), then, "all that lived then lives");
-        let all = || restored.freed.iter().chain(&restored.live);
         if self.has_graphs(home) {
-            let places = all().map(|it| (it.address, it.address + it.bytes));
-            self.homes[home].used.extend(places);
+            let live = restored.live.iter().map(|it| self.span(it.id));
+            let all: Vec<_> = own.iter().map(|it| it.span).chain(live).collect();
+            self.homes[home].used.extend(all);
         }
         for block in &restored.live {
             let of = saved.outputs.iter().find(|it| it.1 == block.address);
@@ -271,12 +282,15 @@ impl<P: Program> World<'_, P> {
             self.blocks.push(Borrowed {
                 id: block.id,
                 home,
+                offered: false,
                 place,
+                span: self.span(block.id),
                 kind: Kind::Output { adopted: false },
                 written: false,
                 stream,
                 ended,
                 readers: Vec::new(),
+                untold: Vec::new(),
                 since: 0,
                 captured: None,
             });

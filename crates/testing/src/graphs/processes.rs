@@ -74,7 +74,7 @@ impl<P: Program> World<'_, P> {
         let Some(Sent::Pieces { offset, pieces }) = sent else {
             // It is given back at once.
             self.engine.sharing().play_ending(id);
-            self.note_free(home, &tagged(&block, 0), [stream].into_iter());
+            self.note_free(home, ends(&tagged(&block, 0)), [stream].into_iter());
             return Ok(());
         };
         let copy = |it: &Descriptor| it.try_clone().expect("there is room for a file");
@@ -151,7 +151,7 @@ impl<P: Program> World<'_, P> {
             self.driver.destroy_stream(stream.handle).expect("it has ended");
         }
         self.engine.sharing().play_ending(loan.id);
-        self.note_free(loan.home, &tagged(&loan.block, 0), [loan.stream].into_iter());
+        self.note_free(loan.home, loan.place(), [loan.stream].into_iter());
         assert_eq!(self.engine.sharing().loan_state(loan.id).expect("known"), LoanState::Back);
         assert!(!self.engine.sharing().play_taking(loan.id), "a loan that is back is given");
     }

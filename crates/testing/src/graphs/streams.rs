@@ -102,6 +102,7 @@ impl<P: Program> World<'_, P> {
             // As of every output, the host orders its uses before the launches of older graphs.
             self.all_follow(old);
         }
+        self.tell_uses(old);
         match self.engine.retire_stream(old.handle) {
             Ok(()) => {}
             Err(Error::Stream { why: StreamRefusal::InUse, .. }) => return Ok(()),

@@ -2,7 +2,7 @@
 
 use regraph::engine::Checkpoint;
 
-use super::world::{Block, World, Writer};
+use super::world::{Block, World};
 
 /// Checkpoints of one program, at most.
 const MOST: usize = 8;
@@ -45,9 +45,7 @@ impl World {
             return;
         }
         // No stream can wait for one that is gone: the host waits for the device.
-        self.order.refresh(&self.driver);
-        let counts = self.order.counts().into_iter().enumerate();
-        if counts.filter(|it| self.of_row(it.0).is_none()).any(|it| !self.order.is_complete(it)) {
+        if self.ended {
             self.judge_device();
         }
         for _ in 0..2 {
@@ -67,13 +65,7 @@ impl World {
         let graphs = self.graphs_of(pool);
         for number in before {
             self.note_gone(number);
-            let block = &self.blocks[number];
-            for bytes in self.ranges.between(block.address, block.end()) {
-                bytes.live = None;
-                bytes.graphs.extend(&graphs);
-                // All that comes in the pool comes after it, by the host's word.
-                bytes.by_word.clone_from(&bytes.uses);
-            }
+            self.note_graphs(self.blocks[number].range(), &graphs);
         }
         let mut back = self.saved[saved].blocks.clone();
         back.sort_unstable_by_key(|&number| self.blocks[number].address);
@@ -82,32 +74,15 @@ impl World {
         for number in back {
             let block = Block {
                 users: vec![self.blocks[number].users[0]],
-                counts: self.order.counts(),
                 home: None,
                 restored: true,
                 born: self.now,
                 live: true,
                 tag: self.blocks.len() as u64 + 1,
-                writer: Writer::NotWritten,
+                written: false,
                 ..self.blocks[number]
             };
-            for bytes in self.ranges.between(block.address, block.end()) {
-                bytes.by_word.clone_from(&bytes.uses);
-            }
             self.enter(block);
-        }
-    }
-
-    /// A launch overwrites what a checkpoint brought back, which the host is done with before it launches the graph, and
-    /// may write again when that has run.
-    pub(super) fn lose_restored(&mut self) {
-        let mut lost = false;
-        for block in self.blocks.iter_mut().filter(|block| block.live && block.restored) {
-            block.writer = Writer::NotWritten;
-            lost = true;
-        }
-        if lost {
-            self.judge_device();
         }
     }
 }

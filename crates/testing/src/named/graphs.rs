@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::world::{must, Capture, Fate, World, Writer};
+use super::world::{must, Capture, Fate, World};
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
 use regraph_plugin::PoolKey;
@@ -133,28 +133,30 @@ impl World {
         self.judge_users(pool);
     }
 
-    /// Runs a graph once everything is over that it could disturb; not alone with what comes after it.
-    pub(super) fn replay(&mut self, number: usize, row: usize) {
+    /// Runs a graph behind the last one that ran: graphs of one pool never run at once.
+    pub(super) fn replay(&mut self, number: usize, slot: usize) {
         let Some(executable) = self.captures[number].executable else { return };
         if self.captures_now() {
             return;
         }
-        self.judge_device();
+        let (name, row) = (self.streams[slot].name, self.streams[slot].row);
         self.tell(format_args!("replay of {number} on {row}"));
-        self.lose_restored();
-        must(self.driver.replay(executable, self.streams[row].name));
-        self.push_operation(row);
-        let count = self.order.count(row);
-        self.replays.push(((row, count), number));
-        for block in &self.blocks {
-            // Others the graph has no node for.
-            if block.writer == Writer::Node(number) {
-                for bytes in self.ranges.between(block.address, block.end()) {
-                    bytes.note_use(row, count);
-                }
-            }
+        let last = self.replayed.replace(row).filter(|&last| last != row);
+        let on = last.map(|last| self.streams.iter().position(|it| it.row == last));
+        // It overwrites what a checkpoint brought back, which the host is done with before, and writes again after it.
+        let lost = self.blocks.iter().any(|it| it.live && it.restored);
+        match on {
+            _ if lost => self.judge_device(),
+            Some(Some(on)) => drop(self.wait(slot, on)),
+            Some(None) => self.judge_device(),
+            None => {}
         }
-        self.lose_restored();
+        must(self.driver.replay(executable, name));
+        if lost {
+            self.judge_device();
+            let mut blocks = self.blocks.iter_mut();
+            blocks.by_ref().filter(|it| it.live && it.restored).for_each(|it| it.written = false);
+        }
     }
 
     pub(super) fn release_graph(&mut self, number: usize) {

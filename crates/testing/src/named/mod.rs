@@ -1,8 +1,7 @@
-//! Random programs of a host that knows memory by its address, names its pools, and asks the plug-in, against a model
-//! of who used each byte and when: eager work on several streams, with captures now and then.
+//! Random programs of a host that knows memory by its address, names its pools, and asks the plug-in: eager work on
+//! several streams, with captures now and then, whose kernels check the tags that they read.
 //!
-//! * [`order`]: the model: streams as sequences of operations, and who used each byte.
-//! * [`world`]: what is known of the device, and what the host does with it; [`features`]: how often.
+//! * [`world`]: what is known of the device, and what the host does with it; [`steps`]: how often.
 //! * [`pools`]: pools by name, their users, and where requests go; [`graphs`]: what is captured there;
 //!   [`checkpoints`]: going back.
 //! * [`shared`]: blocks that are opened by their handles; [`sleep`]: a region that sleeps and wakes.
@@ -12,29 +11,26 @@
 //! its promises kept.
 
 mod checkpoints;
-mod features;
 mod figures;
 mod graphs;
-mod order;
 mod pools;
 mod shared;
 mod sleep;
+mod steps;
 mod world;
 
 use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 
-use crate::given::Given;
-use crate::weights::Weights;
-use features::{Step, EAGER, NAMED, NAMED_WITH_UPKEEP};
+use crate::given::{settings, Given};
 use pools::Pool;
 use regraph::driver::{ErrorKind, MemorySupport};
-use regraph::engine::{self, Checkpoint, CheckpointRefusal, Config, Engine, Flaw, Statistics};
-use regraph::settings::{Rounding, Settings};
+use regraph::engine::{self, Checkpoint, CheckpointRefusal, Config, Engine, Statistics};
+use regraph::settings::Settings;
 use regraph_plugin::{Error, OpenedId, Plugin, PoolKey, Restored, Watched};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use world::{Block, Fate, Stream, World, Writer, MIB};
+use world::{Block, Fate, Stream, World, MIB};
 
 /// The name of eager work's own pool.
 const EAGER_POOL: PoolKey = (0, 0);
@@ -49,63 +45,30 @@ const GIVING_BACK: [Call; 5] =
 /// Calls after whose failure a pool may be short of memory for good, as this host resumes none.
 const MAPPING: [Call; 2] = [Call::Map, Call::SetAccess];
 
-/// Runs the program of a host of eager work that the bytes spell and checks everything that it shows.
-///
-/// # Panics
-/// Where the plug-in or the engine is wrong.
-pub fn eager(data: &[u8]) {
-    run_twice(data, EAGER);
-}
-
-/// Runs such a program on an engine without one of its safety rules; whether the model noticed.
-///
-/// # Panics
-/// Where the plug-in or the engine is wrong in other ways.
-pub fn flawed_eager(data: &[u8], flaw: Flaw) -> bool {
-    run(data, EAGER, Some(flaw)).caught
-}
-
-/// Runs the program of a host of named pools that the bytes spell and checks everything that it shows.
+/// Runs the program that the bytes spell and checks everything that it shows.
 ///
 /// # Panics
 /// Where the plug-in or the engine is wrong.
 pub fn named(data: &[u8]) {
-    run_twice(data, NAMED);
-}
-
-/// Runs the program of such a host that looks after the engine behind the plug-in as well.
-///
-/// # Panics
-/// Where the plug-in or the engine is wrong.
-pub fn named_with_upkeep(data: &[u8]) {
-    run_twice(data, NAMED_WITH_UPKEEP);
-}
-
-fn run_twice(data: &[u8], steps: Weights<Step>) {
-    let first = run(data, steps, None);
+    let first = run(data);
     // Every program twice would cost as much as twice the programs.
     if data.first().is_some_and(|byte| byte.is_multiple_of(4)) {
-        let second = run(data, steps, None);
-        assert_eq!(first.addresses(), second.addresses(), "the same program got other addresses");
+        assert_eq!(first, run(data), "the same program got other addresses");
     }
 }
 
-/// Takes steps until the bytes end, at most so many.
-fn run(data: &[u8], steps: Weights<Step>, flaw: Option<Flaw>) -> World {
+/// Takes steps until the bytes end, at most so many; and where all blocks lay, in the order of their allocation.
+fn run(data: &[u8]) -> Vec<u64> {
     const LONGEST: u64 = 450;
     let mut bytes = Unstructured::new(data);
-    let mut world = World::named(&mut bytes, steps, flaw);
+    let mut world = World::named(&mut bytes);
     // The bytes never run dry with an error: what is missing reads as zero.
-    while !bytes.is_empty() && world.now < LONGEST && !world.caught {
+    while !bytes.is_empty() && world.now < LONGEST {
         world.step(&mut bytes).expect("missing bytes read as zeroes");
-        if flaw.is_none() {
-            world.host.plugin.engines().for_each(crate::judge_tables);
-        }
+        world.host.plugin.engines().for_each(crate::judge_tables);
     }
-    if !world.caught {
-        world.finish();
-    }
-    world
+    world.finish();
+    world.blocks.iter().map(|it| it.address).collect()
 }
 
 /// The model's number of a pool: its place among those with names, and one behind them for eager work's own.
@@ -170,30 +133,8 @@ fn size(u: &mut Unstructured<'_>) -> Result<u64> {
     })
 }
 
-/// Settings of all kinds.
-fn settings(mut next: impl FnMut() -> u8, total: u64) -> Settings {
-    let mut settings = Settings::default()
-        .expandable_segments(!next().is_multiple_of(3))
-        .exportable(next().is_multiple_of(2))
-        .max_split_bytes(next().is_multiple_of(4).then_some(20 * MIB))
-        .max_non_split_rounding_bytes(u64::from(next() % 3) * 2 * MIB);
-    let strict = next();
-    if strict.is_multiple_of(3) {
-        settings.memory_limit_bytes = Some(total / 2 + u64::from(strict) * MIB / 8);
-        let threshold = 0.2 + f64::from(next()) / 400.0;
-        settings.garbage_collection_threshold = strict.is_multiple_of(2).then_some(threshold);
-    }
-    let divisions = next();
-    if divisions.is_multiple_of(3) {
-        let rounding = Rounding::uniform(1 << (divisions / 3 % 4));
-        settings.rounding = rounding.expect("a power of two");
-    }
-    settings.history = if next().is_multiple_of(4) { 64 } else { 0 };
-    settings
-}
-
 impl World {
-    fn named(u: &mut Unstructured<'_>, steps: Weights<Step>, flaw: Option<Flaw>) -> Self {
+    fn named(u: &mut Unstructured<'_>) -> Self {
         let mut next = || u.arbitrary::<u8>().unwrap_or_default();
         let device = next();
         let support = match device % 4 {
@@ -210,7 +151,7 @@ impl World {
         let roomy = total > 1 << 30 && settings.memory_limit_bytes.is_none();
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total, support }));
         driver.give_streams_again();
-        let config = Config::default().settings(settings.clone()).flaw(flaw).report_leaks(false);
+        let config = Config::default().settings(settings.clone()).report_leaks(false);
         let connected = Arc::clone(&driver);
         let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&connected)));
         if backup.is_multiple_of(2) {
@@ -233,18 +174,12 @@ impl World {
             strays: (shape / 10).is_multiple_of(2) && roomy,
         };
         let given = Arc::new(Given::new(Arc::clone(&driver)));
-        let mut world = Self::new(host, driver, given, steps);
-        world.flawed = flaw.is_some();
+        let mut world = Self::new(host, driver, given);
         for _ in 0..2 + usize::from(shape) % 4 {
             world.create_stream();
         }
         world.tell(format_args!("{} on {total} bytes, {support:?}", world.host.settings));
         world
-    }
-
-    /// Where all blocks lay, in the order of their allocation.
-    fn addresses(&self) -> Vec<u64> {
-        self.blocks.iter().map(|it| it.address).collect()
     }
 
     fn checkpoint(&self, pool: usize) -> Option<Checkpoint> {
@@ -355,9 +290,7 @@ impl World {
         let most = if unsplit { rounded + slack } else { rounded };
         let right = whole(report.key) || (rounded..=most).contains(&report.bytes);
         assert!(right, "{} given for {rounded}", report.bytes);
-        if !self.judge_place(number(report.key), (address, address + report.bytes), stream) {
-            self.caught = true;
-        }
+        self.judge_place((address, address + report.bytes), stream);
         self.enter(Block {
             pool: number(report.key),
             address,
@@ -367,11 +300,10 @@ impl World {
             home: graph,
             born: self.now,
             restored: false,
-            counts: self.order.counts(),
             live: true,
             large: rounded > MIB,
             tag: self.blocks.len() as u64 + 1,
-            writer: Writer::NotWritten,
+            written: false,
         });
         Ok(())
     }
@@ -426,7 +358,7 @@ impl World {
             Error::Engine(engine::Error::CaptureInvalidated { .. }) if self.host.strays => return,
             _ => true,
         };
-        assert!(self.flawed || self.faulted && failed, "an error without a cause: {error}");
+        assert!(self.faulted && failed, "an error without a cause: {error}");
     }
 
     /// The figures of every pool, and of all of them, are right to the byte.
@@ -455,9 +387,7 @@ impl World {
     /// Ends everything, frees everything and looks for what is missing.
     fn finish(&mut self) {
         self.driver.forget_failures();
-        if !self.flawed {
-            crate::judge_snapshot(self.host.engine());
-        }
+        crate::judge_snapshot(self.host.engine());
         for stream in 0..self.streams.len() {
             self.end_graph(stream, false);
         }
@@ -482,9 +412,6 @@ impl World {
             }
         }
         self.judge_device();
-        if self.caught {
-            return;
-        }
         self.judge_figures();
         self.host.plugin.empty_cache().expect("nothing fails any more");
         if !self.host.lossy && !self.host.unasked && !self.host.strays {

@@ -7,15 +7,17 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
+use regraph::driver::{CaptureMode, MemorySupport, StreamHandle};
+use regraph::engine::{Block, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Settings;
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
 
-const MIB: u64 = 1 << 20;
+use super::{launch, tagged, Device, MIB};
+
 const WORKERS: usize = 6;
 const STEPS: usize = 400;
+/// How long a kernel takes, in nanoseconds.
+const DELAY: u32 = 2_000;
 
 /// Live blocks by address, with their ends.
 #[derive(Default)]
@@ -42,33 +44,30 @@ struct Passed {
     owner: StreamHandle,
 }
 
-struct Stage {
-    driver: Arc<SimDriver>,
-    engine: Engine<Arc<SimDriver>>,
+struct Stage<P: Device> {
+    driver: Arc<P>,
+    engine: Engine<Arc<P>>,
     pools: [PoolId; 2],
     live: Live,
     tags: AtomicU64,
     over: AtomicBool,
 }
 
-fn tagged(block: &Block, tag: u64) -> Tagged {
-    Tagged { address: block.address, bytes: block.bytes, tag }
-}
-
-impl Stage {
-    /// A block that holds its own tag once its stream's work has run.
-    fn allocate(&self, pool: usize, bytes: u64, stream: StreamHandle) -> (Block, u64) {
-        let block = self.engine.allocate(self.pools[pool], bytes, stream).unwrap();
+impl<P: Device> Stage<P> {
+    /// A block that holds its own tag once its stream's work has run, unless memory is short.
+    fn allocate(&self, pool: usize, bytes: u64, stream: StreamHandle) -> Option<(Block, u64)> {
+        let block = match self.engine.allocate(self.pools[pool], bytes, stream) {
+            Err(Error::OutOfMemory(_)) => return None,
+            block => block.unwrap(),
+        };
         self.live.enter(block.address, block.bytes);
         let tag = self.tags.fetch_add(1, Ordering::Relaxed) + 1;
-        let work = Work { outputs: &[tagged(&block, tag)], ..Work::default() };
-        self.driver.launch(stream, work, false).unwrap();
-        (block, tag)
+        launch(&*self.driver, stream, (&[], &[tagged(block, tag)]), DELAY);
+        Some((block, tag))
     }
 
     fn read(&self, stream: StreamHandle, block: &Block, tag: u64) {
-        let work = Work { inputs: &[tagged(block, tag)], ..Work::default() };
-        self.driver.launch(stream, work, false).unwrap();
+        launch(&*self.driver, stream, (&[tagged(*block, tag)], &[]), DELAY);
     }
 
     fn free(&self, block: &Block) {
@@ -77,15 +76,19 @@ impl Stage {
     }
 
     /// Works on a stream of its own, and on blocks that its neighbour passes on.
-    fn work(&self, seed: u64, passed: &Sender<Passed>, taken: &Receiver<Passed>) {
-        let stream = self.driver.create_stream().unwrap();
+    fn work(
+        &self,
+        (stream, seed): (StreamHandle, u64),
+        passed: &Sender<Passed>,
+        taken: &Receiver<Passed>,
+    ) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut mine: Vec<(Block, u64)> = Vec::new();
         for step in 0..STEPS {
             let pool = random.usize(..2);
             let bytes = [512, 700, 4096, 64 << 10, 2 * MIB, 3 * MIB][random.usize(..6)];
-            mine.push(self.allocate(pool, bytes, stream));
-            if mine.len() > 8 || random.usize(..2) == 0 {
+            mine.extend(self.allocate(pool, bytes, stream));
+            if mine.len() > 8 || !mine.is_empty() && random.usize(..2) == 0 {
                 let (block, tag) = mine.swap_remove(random.usize(..mine.len()));
                 self.read(stream, &block, tag);
                 if random.usize(..4) == 0 {
@@ -101,7 +104,7 @@ impl Stage {
                 self.free(&block);
             }
             if step % 16 == 0 {
-                self.driver.complete(stream).unwrap();
+                self.driver.progress(stream);
             }
         }
         for (block, tag) in mine {
@@ -111,14 +114,14 @@ impl Stage {
     }
 
     /// Captures again and again, in every mode, until the others are done.
-    fn capture(&self) {
-        let stream = self.driver.create_stream().unwrap();
+    fn capture(&self, stream: StreamHandle) {
+        let done = self.driver.create_event().unwrap();
         let modes = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
         for mode in modes.into_iter().cycle() {
             self.driver.begin_capture(stream, mode).unwrap();
             let capture = self.engine.begin_capture(self.pools[0], stream).unwrap();
             for _ in 0..5 {
-                let (block, tag) = self.allocate(0, 2 * MIB, stream);
+                let Some((block, tag)) = self.allocate(0, 2 * MIB, stream) else { break };
                 self.read(stream, &block, tag);
                 thread::yield_now();
                 self.free(&block);
@@ -128,13 +131,15 @@ impl Stage {
             let executable = self.driver.instantiate(graph).unwrap();
             let report = self.engine.verdict(capture).unwrap();
             self.driver.replay(executable, stream).unwrap();
-            self.driver.complete(stream).unwrap();
+            self.driver.record_event(done, stream).unwrap();
+            self.driver.synchronize_event(done).unwrap();
             self.driver.destroy_executable(executable).unwrap();
             self.engine.release_graph(report.graph).unwrap();
             if self.over.load(Ordering::Relaxed) {
                 break;
             }
         }
+        self.driver.destroy_event(done).unwrap();
     }
 
     /// Asks for figures and gives memory back until the others are done.
@@ -151,25 +156,27 @@ impl Stage {
     }
 }
 
-fn run(support: MemorySupport, settings: Settings, seed: u64) {
-    let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 8 << 30, support }));
+fn run<P: Device>(driver: &Arc<P>, settings: Settings, seed: u64) {
+    let driver = Arc::clone(driver);
+    let streams: [_; WORKERS + 1] = [(); WORKERS + 1].map(|()| driver.create_stream().unwrap());
     let engine = Engine::new(
         driver.clone(),
         Config::default().settings(settings).find_late_uses(false).judge_aside(0),
     );
     let pools = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
+    let capturing = &streams[WORKERS];
     let (live, tags, over) = (Live::default(), AtomicU64::new(0), AtomicBool::new(false));
     let stage = Stage { driver, engine, pools, live, tags, over };
     thread::scope(|scope| {
-        let others = [scope.spawn(|| stage.capture()), scope.spawn(|| stage.oversee())];
+        let others = [scope.spawn(|| stage.capture(*capturing)), scope.spawn(|| stage.oversee())];
         let (mut senders, receivers): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| channel()).unzip();
         senders.rotate_left(1);
         let workers: Vec<_> = (senders.into_iter().zip(receivers).enumerate())
             .map(|(number, (passed, taken))| {
                 let stage = &stage;
-                let seed = seed + number as u64;
+                let own = (streams[number], seed + number as u64);
                 scope.spawn(move || {
-                    stage.work(seed, &passed, &taken);
+                    stage.work(own, &passed, &taken);
                     (passed, taken)
                 })
             })
@@ -192,23 +199,35 @@ fn run(support: MemorySupport, settings: Settings, seed: u64) {
         assert_eq!((figure.current, figure.allocated), (0, figure.freed));
     }
     assert_eq!(all.allocation.allocated, stage.tags.load(Ordering::Relaxed));
-    assert_eq!(all.reserved_bytes.current, stage.driver.used_bytes());
     for pool in stage.pools {
         stage.engine.destroy_pool(pool).unwrap();
     }
-    assert_eq!(stage.driver.used_bytes(), 0);
+    assert_eq!(stage.engine.statistics().unwrap().all.reserved_bytes.current, 0);
+    for stream in streams {
+        stage.engine.retire_stream(stream).unwrap();
+        stage.driver.destroy_stream(stream).unwrap();
+    }
+}
+
+fn threads_share_an_engine<P: Device>(driver: &Arc<P>) {
+    run(driver, Settings::default(), 1);
+    run(driver, Settings::default().expandable_segments(false).history(64), 2);
+    run(driver, Settings::default().memory_limit_bytes(Some(160 * MIB)), 3);
+}
+
+fn threads_share_an_engine_that_caches_nothing<P: Device>(driver: &Arc<P>) {
+    run(driver, Settings::default().caching(false), 4);
 }
 
 #[test]
-fn threads_share_an_engine() {
-    let mapped = MemorySupport::Mapped { granularity: 2 * MIB };
-    run(mapped, Settings::default(), 1);
-    run(mapped, Settings::default().expandable_segments(false).history(64), 2);
-    run(MemorySupport::Allocated, Settings::default(), 3);
+fn threads_share_an_engine_of_a_device_that_maps_nothing() {
+    let config = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
+    let driver = Arc::new(SimDriver::new(config));
+    run(&driver, Settings::default(), 5);
+    assert_eq!(driver.used_bytes(), 0);
 }
 
-#[test]
-fn threads_share_an_engine_that_caches_nothing() {
-    let settings = Settings::default().caching(false);
-    run(MemorySupport::Mapped { granularity: 2 * MIB }, settings, 4);
+twins! {
+    threads_share_an_engine
+    threads_share_an_engine_that_caches_nothing
 }
