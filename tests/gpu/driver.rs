@@ -296,11 +296,16 @@ fn captures_are_isolated_from_work_outside(driver: &Arc<impl Driven>) {
 fn a_capture_ends_where_it_began(driver: &Arc<impl Driven>) {
     let [a, b] = [(); 2].map(|()| driver.create_stream().unwrap());
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
+        // An end on another stream ruins it.
         driver.begin_capture(a, mode).unwrap();
         driver.wait(b, a).unwrap();
         assert_eq!(driver.end_capture(b).unwrap_err().code, 903);
+        assert_eq!(status(driver, a), CaptureStatus::Invalidated);
+        refused(driver.end_capture(a), ErrorKind::CaptureInvalidated);
+        // An end by another thread ends it, and gives no graph.
+        driver.begin_capture(a, mode).unwrap();
         refused(elsewhere(|| driver.end_capture(a)), ErrorKind::CaptureWrongThread);
-        driver.end_capture(a).unwrap();
+        assert_eq!(status(driver, a), CaptureStatus::None);
     }
     driver.begin_capture(a, CaptureMode::Relaxed).unwrap();
     elsewhere(|| driver.end_capture(a)).unwrap();

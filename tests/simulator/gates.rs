@@ -114,9 +114,15 @@ fn a_ruined_capture_shows_till_its_end_which_frees_every_stream() {
     sim.end_capture(a).unwrap_err();
     are(&sim, [a, b, c], [Idle, Idle, Idle]);
 
-    // Unjoined: the end fails, yet it is one.
+    // An end where it did not begin.
     begin();
     sim.end_capture(b).unwrap_err();
+    are(&sim, [a, b, c], [Invalidated, Invalidated, Idle]);
+    sim.end_capture(a).unwrap_err();
+    are(&sim, [a, b, c], [Idle, Idle, Idle]);
+
+    // Unjoined: the end fails, yet it is one.
+    begin();
     are(&sim, [a, b, c], [Capturing, Capturing, Idle]);
     sim.end_capture(a).unwrap_err();
     are(&sim, [a, b, c], [Idle, Idle, Idle]);

@@ -240,16 +240,20 @@ impl State {
         let Some(capture) = self.capture_of(slot) else {
             return Err(Refusal::illegal_state());
         };
-        let state = &self.captures[capture];
+        let state = &mut self.captures[capture];
         if state.origin != slot {
+            // As on an H200.
+            state.invalidated = true;
             return Err(Refusal::unmatched());
         }
-        if state.mode != CaptureMode::Relaxed && state.thread != thread::current().id() {
-            return Err(ErrorKind::CaptureWrongThread.into());
-        }
         let (graph, own) = (state.graph, state.own);
+        let elsewhere =
+            state.mode != CaptureMode::Relaxed && state.thread != thread::current().id();
+        // The capture is over in any case: also after an end by another thread, on an H200.
         let failure = if state.invalidated {
             Some(ErrorKind::CaptureInvalidated)
+        } else if elsewhere {
+            Some(ErrorKind::CaptureWrongThread)
         } else if !self.is_joined(capture) {
             Some(ErrorKind::CaptureUnjoined)
         } else {
