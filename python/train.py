@@ -17,6 +17,7 @@ Work = Callable[[], object]
 
 
 def take(byte_count: int) -> Tensor:
+    """A tensor of so many bytes."""
     return torch.empty(byte_count, dtype=torch.uint8, device="cuda")
 
 
@@ -94,6 +95,7 @@ def captures(work: Work, count: int) -> None:
 
 
 def main() -> None:
+    """Runs all of it."""
     regraph.enable()
     outside()
     for work in models():
