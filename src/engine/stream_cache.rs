@@ -179,7 +179,7 @@ impl StreamCache {
         let bucket = &mut self.buckets[number as usize];
         let slot = *bucket.cached.last()?;
         if bucket.thread != this_thread() || bucket.pool != pool {
-            // The engine is to learn that the stream has passed to another thread, and refuses a name that is none.
+            // The engine notes that the stream has passed to another thread, and refuses a name of no pool.
             return None;
         }
         let class = bucket.class;

@@ -176,8 +176,8 @@ settings! {
     /// its blocks by a layout that a short search makes then, if it takes less memory than the blocks as they come.
     /// What streams knew of each other outside captures is guessed from the blocks that they used of each other, where
     /// these show that each stream that the host comes back to waits for others; after a wrong guess a capture may take
-    /// more memory than without. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach so with
-    /// every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
+    /// more memory than without. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach, in the
+    /// same way, with every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
     /// block that it frees is overwritten sooner.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, auto or exact";

@@ -1,7 +1,7 @@
 //! Which index a node's handle has.
 //!
-//! A table by open addressing. Handles are addresses that a driver gives out, and on NVIDIA's a KiB and more apart: a
-//! table for each page of addresses, of which each node would need a slot in 16 bytes, had a page for three nodes.
+//! A table by open addressing. Handles are addresses, on an H200 1,896 bytes apart. Rejected: a table for each page of
+//! 4 KiB of addresses, with a slot for every 16 bytes; two of its 256 slots were used.
 
 use super::dag::NodeIndex;
 use regraph_driver::NodeHandle;
