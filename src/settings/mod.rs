@@ -177,8 +177,8 @@ settings! {
     /// What streams knew of each other outside captures is guessed from the blocks that they used of each other, where
     /// these show that each stream that the host comes back to waits for others; after a wrong guess a capture may take
     /// more memory than without. Runs that the host marks ([`Plans::learn`](crate::engine::Plans::learn)) teach, in the
-    /// same way, with every choice. With a layout more blocks lie where a freed one lay: what only the run of the capture wrote to a
-    /// block that it frees is overwritten sooner.
+    /// same way, with every choice. With a layout more blocks lie where a freed one lay: what only the run of the
+    /// capture wrote to a block that it frees is overwritten sooner.
     plan: PlanChoice = PlanChoice::default(),
         "plan": Name, "none, auto or exact";
     /// The most mappings of a capture's plan; with fewer it may need more memory. At least 1. Default: no limit.
