@@ -466,23 +466,27 @@ impl<D: Driver> Locked<'_, D> {
                 pools.heap_mut(heap).place_at(address, request.bytes, requester, proof)
             })
         };
+        // The first blocks show whether the guess is right.
+        let is_shown = following.basis != Basis::Heard || following.followed >= GUESSED_WRONG;
+        let piece = if is_shown { all.div_ceil(PIECES) } else { 0 };
         let placed = match place(self) {
-            None if self.fill_arena(request, heap, (base, all), address) => place(self),
+            None if self.fill_arena(request, heap, (base, piece), address) => place(self),
             placed => placed,
         };
         placed.map(|placed| (heap, placed)).ok_or((Why::Taken, until))
     }
 
-    /// Brings memory behind a place of an arena, where it has none yet. Says whether any came.
+    /// Brings memory behind a place of an arena, where it has none yet, in pieces of so many bytes or more. Says whether
+    /// any came.
     fn fill_arena(
         &mut self,
         &Request { pool, bytes, .. }: &Request,
         heap: u32,
-        (base, all): (u64, u64),
+        (base, piece): (u64, u64),
         address: u64,
     ) -> bool {
         let unit = unit(self.driver.memory_support());
-        let step = all.div_ceil(PIECES).next_multiple_of(unit);
+        let step = piece.max(1).next_multiple_of(unit);
         let (limit, driver) = (self.state.room(pool), self.driver);
         let heap_row = self.state.pools.heap_mut(heap);
         let came = heap_row.fill(driver, (base, step), (address, bytes), limit);
@@ -702,6 +706,9 @@ impl<D: Driver> Engine<D> {
         let Ok((mut heard, better)) = taken else { return };
         let latest = self.caches.take_heard();
         let changed = !latest.is_empty();
+        if changed {
+            heard.note_capture();
+        }
         latest.into_iter().for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
         let sizes: Vec<u64> = heard.requests().sizes().collect();

@@ -66,11 +66,13 @@ fn renumbered(operation: &Operation, first: BlockIndex) -> Operation {
 }
 
 /// The ways in which captures get their memory, by name: each plan, the first one none at all, and what a capture hears of
-/// two runs before it, of which the host says nothing.
+/// two runs before it or of one, of which the host says nothing.
 pub fn ways() -> Vec<(String, Options)> {
     let planned = |&plan: &Plan| (plan.to_string(), Options { plan, ..Options::default() });
-    let heard = ("heard".to_owned(), Options { warm_ups: 2, ..Options::default() });
-    Plan::ALL.iter().map(planned).chain([heard]).collect()
+    let heard = [("heard", 2), ("heard once", 1)];
+    let heard =
+        heard.map(|(name, warm_ups)| (name.to_owned(), Options { warm_ups, ..Options::default() }));
+    Plan::ALL.iter().map(planned).chain(heard).collect()
 }
 
 /// The least that a trace's pools need, and what they hold in each of [`ways`], in bytes, the least in whole units of the

@@ -1,6 +1,6 @@
 //! The part of what was asked for outside captures that a capture may be about to ask for again.
 //!
-//! A host runs its work a few times before it captures it, and nothing tells where a run begins and ends. Two ways find
+//! A host runs its work once or more before it captures it, and nothing tells where a run begins and ends. Three ways find
 //! the last run:
 //! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the
 //!   last;
@@ -9,9 +9,14 @@
 //!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
 //!   run a layer passes its result on to the next.
 //!
+//! - all requests since the first one that is as large as the capture's first and came behind the capture before, if no
+//!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once.
+//!
 //! The first is taken, unless it comes twice within the second: then it may be a layer of the work, or the second may
-//! be several runs. Where the second is the first again and again, it is cut to a few hundred blocks, or to one of
-//! these parts. Requests of which half the bytes or more stay in use are a model's weights, and no run.
+//! be several runs. The third is taken where neither is there, or where what is taken is a layer, over which a block is
+//! passed on. What is one part again and again, four times in the third, may be several runs: it is cut to a few hundred
+//! blocks, or to one of these parts. Requests of which half the bytes or more stay in use are a model's weights, and no
+//! run.
 //!
 //! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
 //! tried.
@@ -34,6 +39,10 @@ const EQUAL_FIRST: usize = 2;
 const ONE_MISSING_OF: usize = 32;
 /// And so many in any case: PyTorch asks for two small blocks before a capture begins.
 const SOME_MISSING: usize = 2;
+/// So many of the first [`FEW_BLOCKS`] of a run that ran once may stay in use; a model's weights all do.
+const SOME_KEPT: usize = 4;
+/// So many equal parts may be layers of one run, and fewer are runs.
+const MANY: usize = 4;
 /// The most sizes in a row that are skipped, in both runs together, where two runs differ.
 const MOST_SKIPPED: usize = 8;
 /// The most sizes in a row that are skipped in the earlier run alone: an optimizer asks for its state there.
@@ -43,8 +52,13 @@ const MOST_COMPARED: usize = 4_000_000;
 
 impl Requests {
     /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
-    /// has ever asked for so many. Costs a look at each block, and some milliseconds at most where runs differ.
-    pub(super) fn last_run(&self, bytes: u64, stream: Option<usize>) -> Option<Requests> {
+    /// has ever asked for so many. One that ran once lies behind the first `captured` blocks. Costs a look at each
+    /// block, and some milliseconds at most where runs differ.
+    pub(super) fn last_run(
+        &self,
+        (bytes, stream): (u64, Option<usize>),
+        captured: usize,
+    ) -> Option<Requests> {
         let begins = |on: Option<usize>| -> Vec<usize> {
             let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
             all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
@@ -60,8 +74,16 @@ impl Requests {
         let alike = self.alike(&starts, left);
         let run = match (twice, alike) {
             // Where it comes twice in the other it is a part of the work, or that is several runs.
-            (Some(twice), Some(alike)) if 2 * twice.len() <= alike.len() => self.cut(alike, twice),
-            (twice, alike) => twice.or(alike)?,
+            (Some(twice), Some(alike)) if 2 * twice.len() <= alike.len() => {
+                let parts = self.parts(&alike, &twice);
+                Some(parts.map_or(alike.clone(), |parts| self.cut(alike, twice, parts)))
+            }
+            (twice, alike) => twice.or(alike),
+        };
+        let once = self.once(&starts[starts.partition_point(|&start| start < captured)..]);
+        let run = match (run, once) {
+            (Some(run), Some(once)) => self.longer(run, once),
+            (run, once) => run.or(once)?,
         };
         let fits = (2..=MOST_BLOCKS).contains(&self.blocks_in(&run));
         Some(run).filter(|_| fits).map(|run| self.part(run)).filter(Self::frees_most)
@@ -86,11 +108,8 @@ impl Requests {
             if all.peek().is_none() {
                 continue;
             }
-            // A block of the latest before it that is freed soon is passed on from layer to layer.
-            let soon = start + 1..=start + run.len() / 2;
-            let recent = &asked[start - start.min(run.len())..start];
-            left = left.saturating_sub(recent.len());
-            let is_within = recent.iter().any(|it| soon.contains(&it.freed));
+            left = left.saturating_sub(start.min(run.len()));
+            let is_within = self.is_within(start);
             // In thousandths: of those that differ as little the longest is taken, which comes first.
             let unlike =
                 |lacks: usize, more: usize| (is_within, (lacks + more) * 1_000 / run.len());
@@ -117,16 +136,58 @@ impl Requests {
         best
     }
 
-    /// A run that may be several. Where it is one part, again and again, it is cut to as many of these as have
-    /// [`ENOUGH_BLOCKS`], or to one: the part may be all of the work, or a layer of it.
-    fn cut(&self, run: Range<usize>, part: Range<usize>) -> Range<usize> {
-        let (requests, blocks) = (part.len(), self.blocks_in(&part));
-        let most = part.end.saturating_sub(run.start) / requests;
-        if most < 2 || !self.repeats(run.start..part.end, (requests, blocks), &mut run.len()) {
-            return run;
+    /// Whether one of the latest blocks before one of them is freed soon behind it: it is passed on from layer to layer.
+    fn is_within(&self, start: usize) -> bool {
+        let (asked, length) = (self.asked(), self.blocks() - start);
+        let soon = start + 1..=start + length / 2;
+        asked[start - start.min(length)..start].iter().any(|it| soon.contains(&it.freed))
+    }
+
+    /// All requests since the first of the blocks `starts` that is freed, as are most behind it, and over which no block
+    /// is passed on; since another one shortly behind it, if fewer behind that one stay in use.
+    fn once(&self, starts: &[usize]) -> Option<Range<usize>> {
+        let (asked, mut left) = (self.asked(), MOST_COMPARED);
+        let mut runs = starts.iter().filter_map(|&start| {
+            let run = &asked[start..];
+            let first = run.iter().take(FEW_BLOCKS);
+            let kept = first.filter(|it| it.freed == usize::MAX).count();
+            let fits = (FEW_BLOCKS + 1..=MOST_BLOCKS).contains(&run.len());
+            let ends = fits && run[0].freed < usize::MAX && kept <= SOME_KEPT;
+            left = left.saturating_sub(if ends { run.len() } else { FEW_BLOCKS });
+            (ends && left > 0 && !self.is_within(start)).then_some((kept, start))
+        });
+        let first = runs.next()?;
+        let near = runs.take_while(|&(_, start)| start < first.1 + FEW_BLOCKS);
+        let (_, start) = near.fold(first, |best, it| best.min(it));
+        Some(asked[start].at..self.all().len())
+    }
+
+    /// A run, or all of `once` where the run is a layer of it.
+    fn longer(&self, run: Range<usize>, once: Range<usize>) -> Range<usize> {
+        if self.is_within(self.blocks_before(run.start)) {
+            return once;
         }
-        let parts = (ENOUGH_BLOCKS / blocks.max(1)).clamp(1, most);
-        part.end - parts * requests..part.end
+        let parts = self.parts(&once, &run).filter(|&parts| parts >= MANY);
+        parts.map_or(run.clone(), |parts| self.cut(once, run, parts))
+    }
+
+    /// How many times a run is one part, if it is nothing else. The first of three or more may be a few requests shorter: a
+    /// layer frees what the one before has passed on.
+    fn parts(&self, run: &Range<usize>, part: &Range<usize>) -> Option<usize> {
+        let (requests, blocks) = (part.len(), self.blocks_in(part));
+        let all = part.end.saturating_sub(run.start);
+        let parts = (all + SOME_MISSING) / requests;
+        let repeats =
+            |from: usize| self.repeats(from..part.end, (requests, blocks), &mut all.clone());
+        let behind = part.end.saturating_sub(parts.saturating_sub(1) * requests);
+        let lacks_some = || parts > 2 && parts * requests >= all && repeats(behind);
+        (parts > 1 && (repeats(run.start) || lacks_some())).then_some(parts)
+    }
+
+    /// As many of a run's parts as have [`ENOUGH_BLOCKS`], or one: the part may be all of the work, or a layer of it.
+    fn cut(&self, run: Range<usize>, part: Range<usize>, parts: usize) -> Range<usize> {
+        let parts = (ENOUGH_BLOCKS / self.blocks_in(&part).max(1)).clamp(1, parts);
+        run.start.max(part.end.saturating_sub(parts * part.len()))..part.end
     }
 
     /// How many blocks are asked for in a part of the requests.

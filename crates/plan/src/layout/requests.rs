@@ -276,11 +276,14 @@ pub struct Heard {
     streams: Map<StreamHandle, usize>,
     /// Blocks that are not freed.
     live: Map<BlockNumber, usize>,
+    /// How many of the blocks were asked for before the latest capture.
+    captured: usize,
 }
 
 impl Default for Heard {
     fn default() -> Self {
-        Self { requests: Requests::default(), streams: new_map(), live: new_map() }
+        let (streams, live) = (new_map(), new_map());
+        Self { requests: Requests::default(), streams, live, captured: 0 }
     }
 }
 
@@ -293,7 +296,12 @@ impl Heard {
     /// The latest run that begins with a request for so many bytes, as far as there was one; on this stream, if that
     /// has ever asked for so many. Costs a constant for each request, and some milliseconds at most where runs differ.
     pub fn last_run(&self, bytes: u64, stream: StreamHandle) -> Option<Requests> {
-        self.requests.last_run(bytes, self.streams.get(&stream).copied())
+        self.requests.last_run((bytes, self.streams.get(&stream).copied()), self.captured)
+    }
+
+    /// Notes that a capture began: of what comes from now on, a run of the next one may have been the only one.
+    pub fn note_capture(&mut self) {
+        self.captured = self.requests.blocks();
     }
 
     /// Adds a request. One about a block that was not asked for here is left out.
@@ -330,6 +338,7 @@ impl Heard {
         }
         let from = all - most;
         let gone = self.requests.blocks_before(from);
+        self.captured = self.captured.saturating_sub(gone);
         self.live.retain(|_, block| {
             let kept = *block >= gone;
             *block = block.wrapping_sub(gone);
