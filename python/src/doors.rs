@@ -287,7 +287,7 @@ unsafe extern "C-unwind" fn cupy_free(_param: *mut c_void, address: *mut c_void,
 }
 
 /// The interpreter's lock, which the thread has, in calls that come from C. At the interpreter's end it is kept.
-struct Attached;
+pub(crate) struct Attached;
 
 impl HostLock for Attached {
     fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {

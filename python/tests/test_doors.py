@@ -543,6 +543,34 @@ def test_numbas_frees_are_put_off(numba, native):
     assert native.calls == [("free", ADDRESS)] * 2
 
 
+def test_a_free_of_numbas_that_meets_the_last_blocks_end_is_made(numba, native):
+    """Another thread leaves the block when the free has asked whether there is one, and before it goes on."""
+
+    class Manager(numba.door.MemoryManager):
+        asked = None
+
+        @property
+        def _deferring(self):
+            deferring, asked = self._count, self.asked
+            if asked is not None:
+                self.asked = None
+                asked()
+            return deferring
+
+        @_deferring.setter
+        def _deferring(self, count):
+            self._count = count
+
+    manager = Manager(context=numba.context)
+    memory = manager.memalloc(10)
+    native.calls.clear()
+    block = manager.defer_cleanup()
+    block.__enter__()
+    manager.asked = lambda: block.__exit__(None, None, None)
+    del memory
+    assert native.calls == [("free", ADDRESS)]
+
+
 def test_numbas_reset_frees_what_is_live_and_nothing_twice(numba, native):
     manager = numba.new()
     memory = manager.memalloc(10)
@@ -1025,13 +1053,46 @@ def test_what_is_wrong_in_a_variable_of_pytorchs_is_told_by_its_name():
 
 
 @pytest.mark.parametrize("settings", [None, "", "history:10", "caching:True"])
-@pytest.mark.parametrize(("flag", "caches"), [("1", False), ("0", True)])
-def test_the_environment_turns_caching_off_whatever_the_settings_say(settings, flag, caches):
+@pytest.mark.parametrize(
+    ("variable", "flag", "caches"),
+    [
+        ("REGRAPH_NO_MEMORY_CACHING", "1", False),
+        ("REGRAPH_NO_MEMORY_CACHING", "0", True),
+        # PyTorch asks whether there is one.
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0", False),
+    ],
+)
+def test_the_environment_turns_caching_off_whatever_the_settings_say(
+    settings, variable, flag, caches
+):
     must_be_done(
-        STARTING + f"os.environ['REGRAPH_NO_MEMORY_CACHING'] = {flag!r}\n"
+        STARTING + f"os.environ[{variable!r}] = {flag!r}\n"
         f"starting.start({settings!r})\n"
         f"assert native.memory_sleeps() is {caches}\n"
         "print('done')\n"
+    )
+
+
+@pytest.mark.parametrize("hook", ["reset", "pool_empty"])
+def test_what_pytorch_calls_with_the_interpreters_lock_lets_other_threads_run(hook):
+    """They wait for work of the device, which may need a thread of Python's."""
+    must_be_done(
+        STARTING + "import ctypes, threading\n"
+        "starting.start()\n"
+        # No thread gets the lock from one that does not let go of it.
+        "sys.setswitchinterval(1000)\n"
+        "wait, ran = threading.Lock(), []\n"
+        "wait.acquire()\n"
+        "thread = threading.Thread(target=lambda: (wait.acquire(), ran.append(True)))\n"
+        "thread.start()\n"
+        "wait.release()\n"
+        "assert not ran\n"
+        f"call = ctypes.PYFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(native.hooks()[{hook!r}])\n"
+        "for _ in range(100_000):\n"
+        "    if not ran:\n"
+        "        call(1, 2)\n"
+        "print('done' if ran else 'the lock was held')\n"
+        "thread.join()\n"
     )
 
 

@@ -24,15 +24,15 @@ impl<D: Transfer> Plugin<D> {
         const CALL: &str = "compact";
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
-        // Routes are added under this lock: no capture begins while the device is waited for.
-        let mut pools = device.pools();
-        let named = graph_pools(&pools, key, CALL)?;
-        device.end_late(&mut pools);
+        let _none_begins = device.begins_captures();
+        graph_pools(&device.pools(), key, CALL)?;
+        device.end_late(&mut device.pools());
         if device.captures() || !device.engine.wait_for_device()? {
             return Err(engine::Error::DeviceCaptures { call: CALL }.into());
         }
+        let pools = device.pools();
         let mut gone = Ok(0);
-        for pool in named {
+        for pool in graph_pools(&pools, key, CALL)? {
             let whole = match device.engine.host().is_short(pool) {
                 Ok(true) => device.engine.host().resume_pool(pool).map(drop),
                 known => known.map(drop),

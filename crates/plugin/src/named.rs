@@ -13,7 +13,7 @@ use regraph::engine::{self, PoolConfig, Spare};
 use regraph::sync::Ordering;
 
 use super::device::Device;
-use super::pools::PoolKey;
+use super::pools::{PoolKey, Private};
 use super::sources::StandIn;
 use super::{Error, Plugin};
 
@@ -171,12 +171,15 @@ impl<D: Transfer> Plugin<D> {
     pub fn empty_pool(&self, key: PoolKey) -> Result<(), Error> {
         for device in self.devices() {
             let _returned = device.returned.at_end();
-            let mut pools = device.pools();
-            let Some(private) = pools.private.get(&key) else { continue };
-            let (pool, left) = (private.pool, private.users == 0);
-            device.engine.host().empty_pool(pool, left)?;
+            let named = |private: &Private| (private.pool, private.users == 0);
+            let Some((pool, left)) = device.pools().private.get(&key).map(named) else { continue };
+            match device.engine.host().empty_pool(pool, left) {
+                // Another thread has given it back.
+                Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. }) => {}
+                emptied => drop(emptied?),
+            }
             if left {
-                device.let_go_of(&mut pools);
+                device.let_go_of_pools();
             }
         }
         Ok(())
