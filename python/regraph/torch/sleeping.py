@@ -197,7 +197,8 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     `torch.distributed` captures need `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
 
     Other threads of Python run and allocate meanwhile. Those that begin a capture or replay a graph wait until the
-    devices have done what they were given, and for no copy.
+    devices have done what they were given, and for no copy, except that captures beside `torch.distributed` wait for
+    the copies too, unless `NCCL_GRAPH_REGISTER=0` was set.
 
     Args:
         tags: A region, or some; `None` is all of them.
