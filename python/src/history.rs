@@ -87,7 +87,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 /// # Safety
 /// `figures` has room for [`FIGURES`] numbers.
 unsafe extern "C-unwind" fn stats(device: c_int, figures: *mut i64) {
-    let numbers = or_throw(unlocked(|| Ok(allocator()?.figures(number(device))?)));
+    let numbers = or_throw(guarded(|| Ok(allocator()?.figures(number(device))?)));
     // SAFETY: as above.
     unsafe { figures.cast::<[i64; FIGURES]>().write_unaligned(numbers) };
 }

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import itertools
 import sys
 import types
 import weakref
@@ -17,6 +18,7 @@ import pytest
 
 from fake_native import ADDRESS, CAPTURE, POOL, OutOfMemory, Refused
 from own_process import must_be_done
+from regraph import graphs
 
 STREAM = 0x77
 #: What the environment says for PyTorch.
@@ -350,6 +352,26 @@ def test_a_capture_of_cupys_is_announced_judged_and_released_with_its_graph(cupy
     gc.collect()
     assert native.calls == []
     del graph
+    assert native.calls == [("release_pool", 0, POOL)]
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_memory_that_two_threads_let_go_of_goes_once(native, row):
+    """The other one comes before each line of the first."""
+    memory, lines = graphs.Memory(0, POOL), itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code is not graphs.Memory.release.__code__:
+            return None
+        if event == "line" and next(lines) == row:
+            memory.release()
+        return trace
+
+    native.calls.clear()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    memory.release()
+    sys.settrace(before)
     assert native.calls == [("release_pool", 0, POOL)]
 
 
@@ -1129,5 +1151,34 @@ def test_the_c_functions_for_cupy_give_memory_or_say_why_not():
         "assert (address is None) == (why is not None)\n"
         "if address is not None:\n"
         "    native.free(address)\n"
+        # Why a request failed is told of that one alone.
+        "device = 99\n"
+        "other = native.CupyAllocator(lambda size: size, failed)\n"
+        "def interrupted(size):\n"
+        "    call(size)\n"
+        "    raise KeyboardInterrupt\n"
+        "try:\n"
+        "    native.CupyAllocator(interrupted, failed).malloc(100)\n"
+        "except KeyboardInterrupt:\n"
+        "    assert other.malloc(5) == 5\n"
+        "finalized = lambda size: (call(size), other.malloc(5))\n"
+        "allocator = native.CupyAllocator(finalized, failed)\n"
+        "assert told(100) == (None, (100, False, 'device 99 is out of range'))\n"
+        "print('done')\n"
+    )
+
+
+def test_a_request_at_the_interpreters_end_has_no_stack():
+    must_be_done(
+        STARTING + "import ctypes\n"
+        "starting.start('history:10')\n"
+        "kind = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\n"
+        "malloc = ctypes.PYFUNCTYPE(*kind)(native.cupy_functions()[0])\n"
+        "current = ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p)\n"
+        "class Late:\n"
+        "    def __del__(self, malloc=malloc, current=current):\n"
+        # A panic would be written.
+        "        malloc(current, 100, 99)\n"
+        "late = Late()\n"
         "print('done')\n"
     )
