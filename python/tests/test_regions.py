@@ -150,6 +150,7 @@ def test_a_shared_file_goes_with_its_backup_alone(enabled, native, backup):
 @pytest.mark.parametrize("backup", [None, "host", "file"])
 def test_a_folder_goes_with_files_alone(enabled, native, backup):
     folder = None if backup == "file" else "/mnt"
+    native.answers["regions"] = [{**ROW, "awake_bytes": 5}]
     with pytest.raises(ValueError, match="folder goes with"):
         regraph.torch.region("weights", backup, folder).__enter__()
     with pytest.raises(ValueError, match="folder goes with"):

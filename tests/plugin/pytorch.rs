@@ -1162,6 +1162,27 @@ fn pools_of_planned_captures_are_compacted() {
     assert!(h.driver.used_bytes() < used);
 }
 
+#[test]
+fn a_compaction_holds_launches() {
+    let h = Arc::new(host());
+    h.capture(h.stream(), POOL, true);
+    let (began, begins) = std::sync::mpsc::channel();
+    let (other, early) = (h.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = early.clone();
+    let launch = move || {
+        std::thread::spawn(move || {
+            let launch = other.plugin.begin_launch(POOL, "replay");
+            let _ = began.send(launch.is_ok());
+        });
+        // With nothing in its way it begins in no time.
+        let begun = begins.recv_timeout(std::time::Duration::from_millis(100));
+        counted.fetch_add(usize::from(begun.is_ok()), Ordering::SeqCst);
+    };
+    h.driver.before("cuCtxSynchronize", once(launch));
+    h.plugin.compact(0, Some(POOL)).unwrap();
+    assert_eq!(early.load(Ordering::SeqCst), 0);
+}
+
 fn excess_refused(h: &Host, key: PoolKey) -> bool {
     let refused = h.plugin.excess_bytes(0, Some(key));
     matches!(

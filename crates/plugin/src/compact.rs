@@ -12,18 +12,20 @@ impl<D: Transfer> Plugin<D> {
     /// [`HostCalls::compact_pool`](regraph::engine::HostCalls::compact_pool). Where an earlier call has left a
     /// pool short of a part of its memory, it comes back first.
     ///
-    /// Waits for the device first. The host launches no graph of these pools before this has returned. What
-    /// they have left in blocks that are freed is lost.
+    /// Waits for the device first. The host launches no graph of these pools before this has returned, for which
+    /// launches that it tells of ([`Plugin::begin_launch`]) wait. What they have left in blocks that are freed is lost.
     ///
     /// # Errors
     /// Those of that call, of the first pool that has one, when all others are done;
-    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time;
+    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time; [`Error::Launching`] where the
+    /// calling thread is about to launch a graph;
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had. After an error of the
     /// driver's no graph of the pool may be launched before another call has succeeded.
     pub fn compact(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
         const CALL: &str = "compact";
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
+        let _none_is_launched = self.under_way.hold(true).ok_or(Error::Launching { call: CALL })?;
         let _none_begins = device.begins_captures();
         graph_pools(&device.pools(), key, CALL)?;
         device.end_late(&mut device.pools());

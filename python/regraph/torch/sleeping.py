@@ -298,6 +298,7 @@ def _begin_backup(
     tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
 ) -> None:
     """Sets a region's backup, unless it has memory that was to be kept otherwise."""
+    _require_fits(backup, folder, file)
     with _backing:
         for device in range(torch.cuda.device_count()):
             for row in _native.regions(device):
@@ -310,12 +311,17 @@ def _begin_backup(
         _set_backup(tag, backup, folder, file)
 
 
-def _set_backup(
-    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
-) -> None:
+def _require_fits(backup: Backup | None, folder: Folder | None, file: Folder | None) -> None:
+    """Raises `ValueError` where a folder or a file does not go with a backup."""
     for name, given, of in (("folder", folder, "file"), ("file", file, "shared")):
         if (backup == of) != (given is not None):
             raise ValueError(f"{name} goes with backup={of!r}, and with no other: {given!r}, {backup!r}")
+
+
+def _set_backup(
+    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
+) -> None:
+    _require_fits(backup, folder, file)
     if folder is not None:
         _native.set_region_file_backup(tag, folder)
     elif file is not None:
