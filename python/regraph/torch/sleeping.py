@@ -322,10 +322,11 @@ def _set_backup(
     tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
 ) -> None:
     _require_fits(backup, folder, file)
+    # It sleeps later: the program may be in another folder then.
     if folder is not None:
-        _native.set_region_file_backup(tag, folder)
+        _native.set_region_file_backup(tag, os.path.abspath(folder))
     elif file is not None:
-        _native.set_region_shared_backup(tag, file)
+        _native.set_region_shared_backup(tag, os.path.abspath(file))
     elif backup is not None:
         _native.set_region_backup(tag, backup)
 
