@@ -541,7 +541,7 @@ impl<D: Transfer> Device<D> {
             return released;
         }
         let left = pools.private.values().filter(|private| private.users == 0);
-        let left: Vec<GraphId> = left.flat_map(|private| &private.graphs).copied().collect();
+        let left: BTreeSet<GraphId> = left.flat_map(|private| &private.graphs).copied().collect();
         // Work of the device may need a thread that lets go of a pool meanwhile.
         drop(pools);
         if !self.wait_while_none_captures() {
