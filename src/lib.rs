@@ -103,7 +103,7 @@ pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;
 pub use logging::log_to_stderr;
 #[doc(hidden)]
-pub use logging::{level_from_environment, write_to_stderr, LOG};
+pub use logging::{set_level_from_environment, write_to_stderr, LOG};
 #[doc(hidden)]
 pub use logging::{tell, tell_later, Later, Level};
 pub use metrics::{Metric, MetricKind, Metrics};

@@ -247,10 +247,18 @@ pub(crate) fn first_of<T: Display>(items: &[T], most: usize) -> impl Iterator<It
     items.iter().take(most).map(T::to_string).chain(more)
 }
 
-/// From which level on messages are told where the host did not say: what `REGRAPH_LOG` says, else `warn`.
-pub fn level_from_environment() -> LevelFilter {
-    let said = std::env::var(LOG).ok().and_then(|said| said.parse().ok());
-    said.unwrap_or(LevelFilter::Warn)
+/// Has messages told from the level on that `REGRAPH_LOG` says, else from `warn` on, once the process has a logger. Tells
+/// it what else the variable says.
+pub fn set_level_from_environment() {
+    let said = std::env::var_os(LOG).unwrap_or_default();
+    let said = said.to_string_lossy();
+    let level = said.parse::<LevelFilter>();
+    log::set_max_level(*level.as_ref().unwrap_or(&LevelFilter::Warn));
+    if level.is_err() && !said.is_empty() {
+        tell(Level::Warn, || {
+            format!("{LOG}: expected off, error, warn, info or debug, found `{said}`: no effect")
+        });
+    }
 }
 
 /// Writes the library's messages to standard error in a process that has no logger for the `log` crate, from the level
@@ -260,7 +268,7 @@ pub fn level_from_environment() -> LevelFilter {
 pub fn log_to_stderr() {
     static TO_STDERR: ToStderr = ToStderr;
     if log::set_logger(&TO_STDERR).is_ok() {
-        log::set_max_level(level_from_environment());
+        set_level_from_environment();
     }
 }
 

@@ -85,8 +85,8 @@ ranks! {
     HistoryOptions: Alone, Called;
     /// The settings that the host gave for regions, by tag.
     Named: Alone, Called;
-    /// The right to add routes of captures on a device, or to wait for the device.
-    BeginsCaptures: Alone, Called;
+    /// The right to add routes of captures on a device, or to wait for the device; of several in the order of their numbers.
+    BeginsCaptures: Ascending, Called;
     /// A device's named pools; of several devices in the order of their numbers.
     DevicePools: Ascending, Called;
     /// The region into which captures outside all regions put their pools.

@@ -144,7 +144,7 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
     })
 }
 
-/// Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB, and a
+/// Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB and 128 TiB at most, and a
 /// granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim
 /// stand for the CUDA driver's. `config` is copied; NULL means the default. To be destroyed with
 /// regraph_engine_destroy().

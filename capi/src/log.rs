@@ -71,7 +71,7 @@ impl Log for Messages {
 /// A C program has no logger of Rust's: messages go to where it says, or to standard error.
 pub(crate) fn start() {
     if log::set_logger(&MESSAGES).is_ok() {
-        log::set_max_level(regraph::level_from_environment());
+        regraph::set_level_from_environment();
     }
 }
 
@@ -90,9 +90,10 @@ pub unsafe extern "C" fn regraph_set_log_callback(
     user_data: *mut c_void,
 ) -> regraph_error {
     guard(|| {
-        start();
         let sink = callback.map(|callback| Sink { callback, user_data });
         *MESSAGES.sink.lock() = sink;
+        // The callback may be told what is wrong in the environment.
+        start();
         Ok(())
     })
 }

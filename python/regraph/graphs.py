@@ -27,10 +27,12 @@ class Pool:
 class Memory:
     """What a graph holds of its pool."""
 
-    __slots__ = ("__weakref__", "_device", "_key", "_released")
+    __slots__ = ("__weakref__", "_device", "_keys")
 
     def __init__(self, device: int, key: tuple[int, int]) -> None:
-        self._device, self._key, self._released = device, key, False
+        self._device = device
+        #: The pool's; none when it was let go of.
+        self._keys = [key]
 
     def release(self) -> None:
         """Lets go of the memory; does nothing the second time.
@@ -38,9 +40,9 @@ class Memory:
         Call it when nothing made of the capture will be launched again. Work of the graph that
         still runs is waited for before the memory goes.
         """
-        if not self._released:
-            self._released = True
-            _native.release_pool(self._device, self._key)
+        # In one step: a finalizer or another thread may do it too, and other graphs need the pool.
+        with contextlib.suppress(IndexError):
+            _native.release_pool(self._device, self._keys.pop())
 
 
 class Capture:

@@ -21,6 +21,8 @@ _LEVELS = {
 }
 
 logger = logging.getLogger("regraph")
+#: What the variable has said that is no level.
+_warned: set[str] = set()
 
 
 class Followed(logging.Logger):
@@ -42,10 +44,14 @@ def begin() -> None:
     # A class of the program's own stays: its level is followed at the next `begin`.
     if type(logger) is logging.Logger:
         logger.__class__ = Followed
-    level = _LEVELS.get(os.environ.get(VARIABLE, "").lower())
+    said = os.environ.get(VARIABLE, "")
+    level = _LEVELS.get(said.lower())
     if logger.level == logging.NOTSET and level is not None:
         logger.setLevel(level)
     follow()
+    if said and level is None and said not in _warned:
+        _warned.add(said)
+        logger.warning("%s: expected %s, found %r: no effect", VARIABLE, ", ".join(_LEVELS), said)
 
 
 # Before the interpreter ends: no thread but its own may enter it then.

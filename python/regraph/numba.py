@@ -85,7 +85,7 @@ class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # 
         self._numbers = itertools.count()
         self._deferring = 0
         self._lock = threading.Lock()
-        # Memory whose free is put off. Finalizers, which run at any point, only append.
+        # Memory that is to be freed. Finalizers run at any point, so no lock is held.
         self._deferred: deque[int] = deque()
 
     def initialize(self) -> None:
@@ -121,10 +121,15 @@ class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # 
         address = self._live.pop(number, None)
         if address is None:
             return
-        if self._deferring:
-            self._deferred.append(address)
-        else:
-            _native.free(address)
+        # First: who leaves the last block meanwhile finds it.
+        self._deferred.append(address)
+        self._free_deferred()
+
+    def _free_deferred(self) -> None:
+        while self._deferred and not self._deferring:
+            # Another thread, or a finalizer, may be faster.
+            with contextlib.suppress(IndexError):
+                _native.free(self._deferred.popleft())
 
     def get_memory_info(self) -> Any:
         """What is free of the device's memory, and all of it. What regraph keeps is not free."""
@@ -162,9 +167,7 @@ class MemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # 
             finally:
                 with self._lock:
                     self._deferring -= 1
-                    last = self._deferring == 0
-                while last and self._deferred:
-                    _native.free(self._deferred.popleft())
+                self._free_deferred()
 
     @property
     def interface_version(self) -> int:

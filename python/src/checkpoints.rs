@@ -8,7 +8,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use regraph::engine::Checkpoint;
 
 use crate::allocator::allocator;
-use crate::hooks::{guarded, number, or_throw};
+use crate::hooks::{number, or_throw, unlocked};
 
 /// Is told of an address, with what its caller handed over; may throw.
 type Each = extern "C-unwind" fn(context: *mut c_void, address: *mut c_void);
@@ -40,7 +40,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 
 /// A checkpoint of a pool, to be given back to [`drop_checkpoint`].
 extern "C-unwind" fn take(device: c_int, first: u64, second: u64) -> *mut c_void {
-    let taken = guarded(|| Ok(allocator()?.checkpoint(number(device), (first, second))?));
+    let taken = unlocked(|| Ok(allocator()?.checkpoint(number(device), (first, second))?));
     Box::into_raw(Box::new(or_throw(taken))).cast()
 }
 
@@ -70,7 +70,7 @@ unsafe extern "C-unwind" fn restore(
     // SAFETY: as above.
     let checkpoint = unsafe { &*checkpoint.cast::<Checkpoint>() };
     let restored =
-        guarded(|| Ok(allocator()?.restore(number(device), (first, second), checkpoint)?));
+        unlocked(|| Ok(allocator()?.restore(number(device), (first, second), checkpoint)?));
     let restored = or_throw(restored);
     // Outside `guarded`: what these throw is C++'s.
     tell_each(&restored.freed, context, freed);
@@ -85,7 +85,7 @@ extern "C-unwind" fn pool_live(
     context: *mut c_void,
     each: Each,
 ) {
-    let live = guarded(|| Ok(allocator()?.live_in_pool(number(device), (first, second))?));
+    let live = unlocked(|| Ok(allocator()?.live_in_pool(number(device), (first, second))?));
     tell_each(&or_throw(live), context, each);
 }
 

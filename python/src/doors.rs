@@ -229,9 +229,11 @@ impl CupyAllocator {
     /// Memory of a size in bytes, as CuPy has it.
     fn malloc<'py>(&self, size: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = size.py();
-        let memory = self.malloc.bind(py).call1((size,))?;
-        match FAILURE.take() {
-            None => Ok(memory),
+        // A finalizer may ask in the middle of another request.
+        let outer = FAILURE.take();
+        let memory = self.malloc.bind(py).call1((size,));
+        match FAILURE.replace(outer).filter(|_| memory.is_ok()) {
+            None => memory,
             Some(Failure { memory: short, message }) => {
                 Err(PyErr::from_value(self.failed.bind(py).call1((size, short, message))?))
             }
@@ -254,7 +256,7 @@ unsafe extern "C-unwind" fn cupy_allocate(
     // SAFETY: the caller has the interpreter's lock.
     let stream = unsafe { current() };
     if stream == NO_STREAM {
-        if let Some(error) = Python::attach(PyErr::take) {
+        if let Some(error) = Python::try_attach(PyErr::take).flatten() {
             FAILURE.set(Some(Failure { memory: false, message: error.to_string() }));
             return std::ptr::null_mut();
         }
@@ -287,7 +289,7 @@ unsafe extern "C-unwind" fn cupy_free(_param: *mut c_void, address: *mut c_void,
 }
 
 /// The interpreter's lock, which the thread has, in calls that come from C. At the interpreter's end it is kept.
-struct Attached;
+pub(crate) struct Attached;
 
 impl HostLock for Attached {
     fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {

@@ -176,7 +176,8 @@ impl Origins {
 fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
     allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
         let known = |bytes: Option<u64>| bytes.unwrap_or(0);
-        Python::attach(|py| {
+        // Where the interpreter ends nobody is told.
+        let _ = Python::try_attach(|py| {
             let told =
                 (device, report.requested, known(report.device_total), known(report.device_free));
             if let Err(error) = observer.call1(py, told) {

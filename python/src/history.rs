@@ -14,7 +14,7 @@ use regraph::snapshot::{
 use regraph_plugin::{Happening, FIGURES};
 
 use crate::allocator::{self, allocator, history_settings};
-use crate::hooks::{guarded, number, or_throw};
+use crate::hooks::{guarded, number, or_throw, unlocked};
 use crate::stacks;
 
 /// In the order of PyTorch's numbers.
@@ -93,11 +93,11 @@ unsafe extern "C-unwind" fn stats(device: c_int, figures: *mut i64) {
 }
 
 extern "C-unwind" fn stats_reset_peak(device: c_int) {
-    or_throw(guarded(|| Ok(allocator()?.reset_peaks(number(device))?)));
+    or_throw(unlocked(|| Ok(allocator()?.reset_peaks(number(device))?)));
 }
 
 extern "C-unwind" fn stats_reset_accumulated(device: c_int) {
-    or_throw(guarded(|| Ok(allocator()?.reset_accumulated(number(device))?)));
+    or_throw(unlocked(|| Ok(allocator()?.reset_accumulated(number(device))?)));
 }
 
 /// Tells what each named pool holds ([`regraph_plugin::Plugin::reserved_by_pools`]).
@@ -109,7 +109,7 @@ unsafe extern "C-unwind" fn stats_of_pools(
     data: *mut c_void,
     each: extern "C" fn(*mut c_void, u64, u64, *const i64),
 ) {
-    let pools = or_throw(guarded(|| Ok(allocator()?.reserved_by_pools(number(device))?)));
+    let pools = or_throw(unlocked(|| Ok(allocator()?.reserved_by_pools(number(device))?)));
     for (key, figures) in pools {
         each(data, key.0, key.1, figures.as_ptr());
     }
@@ -278,7 +278,7 @@ unsafe extern "C-unwind" fn snapshot_visit(
 ) {
     // SAFETY: as above.
     let visitor = unsafe { &*visitor };
-    let snapshot = or_throw(guarded(allocator::snapshot));
+    let snapshot = or_throw(unlocked(allocator::snapshot));
     // Outside `guarded`: what these throw is C++'s.
     show_settings(&snapshot, data, visitor);
     let wanted = |key: (u64, u64)| (first, second) == (0, 0) || key == (first, second);

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::OutOfMemory;
-use regraph_plugin::{EndedGraph, Error};
+use regraph_plugin::{EndedGraph, Error, HostLock};
 
 use crate::allocator::{allocator, fraction, set_fraction};
+use crate::doors::Attached;
 use crate::errors::told;
 use crate::{checkpoints, history, pools, sharing, shim, stacks};
 
@@ -142,11 +143,11 @@ extern "C" fn free(address: *mut c_void) {
 extern "C" fn init(_devices: c_int) {}
 
 extern "C" fn reset() {
-    tell(guarded(|| Ok(allocator()?.empty_cache()?)));
+    tell(unlocked(|| Ok(allocator()?.empty_cache()?)));
 }
 
 extern "C-unwind" fn memory_fraction(fraction: f64, device: c_int) {
-    throw(guarded(|| set_fraction(number(device), fraction)));
+    or_throw(guarded(|| set_fraction(number(device), fraction)));
 }
 
 extern "C" fn memory_fraction_now(device: c_int) -> f64 {
@@ -167,7 +168,7 @@ extern "C-unwind" fn record_stream(address: *mut c_void, stream: *mut c_void) {
             recorded => Ok(recorded?),
         }
     });
-    throw(recorded);
+    or_throw(recorded);
 }
 
 /// The graph that a capture of a graph object has come to, or null; the object is alive.
@@ -206,7 +207,7 @@ extern "C" fn regraph_hook_begin_pool(
     let filter = unsafe { shim::Filter::from_raw(filter) };
     let graph_of = graph_of.filter(|_| !owner.is_null());
     let owner = graph_of.map(|graph_of| Owner { object: owner, graph_of });
-    tell(guarded(|| {
+    let begun = unlocked(|| {
         let (allocator, device) = (allocator()?, number(device));
         let takes = Arc::new(move |stream| filter.takes(stream));
         let ended: Option<EndedGraph> =
@@ -214,15 +215,16 @@ extern "C" fn regraph_hook_begin_pool(
         let route = allocator.begin_pool_of(device, (first, second), takes, ended)?;
         BEGUN.set(Some((device, route)));
         Ok(())
-    }));
+    });
+    tell(begun);
 }
 
 extern "C-unwind" fn end_pool(device: c_int, pool: PoolId) {
-    throw(guarded(|| Ok(allocator()?.end_pool(number(device), (pool.first, pool.second))?)));
+    or_throw(unlocked(|| Ok(allocator()?.end_pool(number(device), (pool.first, pool.second))?)));
 }
 
 extern "C" fn release_pool(device: c_int, pool: PoolId) {
-    tell(guarded(|| Ok(allocator()?.release_pool(number(device), (pool.first, pool.second))?)));
+    tell(unlocked(|| Ok(allocator()?.release_pool(number(device), (pool.first, pool.second))?)));
 }
 
 /// PyTorch's number of a device; one that is none becomes one that no device has.
@@ -301,8 +303,15 @@ pub(crate) fn guarded<R>(hook: impl FnOnce() -> Result<R, Failure>) -> Result<R,
     })
 }
 
-fn throw(result: Result<(), Failure>) {
-    or_throw(result);
+/// Runs a hook as [`guarded`], without the interpreter's lock where the calling thread has it, as PyTorch's destructors
+/// and many of its calls do: what the hook waits for, another thread or work of the device, may need that lock.
+pub(crate) fn unlocked<R: Send>(
+    hook: impl FnOnce() -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    match shim::has_interpreter() {
+        true => guarded(|| Attached.unlocked(hook)),
+        false => guarded(hook),
+    }
 }
 
 /// What a hook came to; its failure is thrown.

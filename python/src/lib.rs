@@ -73,6 +73,8 @@ fn start(
             None => base.overlaid_by_environment()?,
         };
         own.caching &= Settings::from_variables(caching)?.caching;
+        // Whatever it says, as PyTorch reads it.
+        own.caching &= std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_none();
         own.check = check.unwrap_or(own.check);
         Ok(own)
     };

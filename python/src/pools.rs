@@ -11,7 +11,7 @@ use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
-use crate::hooks::{guarded, number, or_throw, tell};
+use crate::hooks::{guarded, number, or_throw, tell, unlocked};
 
 /// An allocator of PyTorch's that a pool has its memory from.
 #[repr(C)]
@@ -203,7 +203,7 @@ unsafe extern "C-unwind" fn create(
     // SAFETY: as above.
     let source =
         unsafe { source.as_ref() }.map(|table| Arc::new(Theirs(*table)) as Arc<dyn Source>);
-    or_throw(guarded(|| {
+    or_throw(unlocked(|| {
         Ok(allocator()?.create_or_incref_pool(number(device), (first, second), source)?)
     }));
 }
@@ -220,28 +220,28 @@ unsafe extern "C-unwind" fn source(
 ) {
     // SAFETY: as above.
     let source: Arc<dyn Source> = Arc::new(Theirs(unsafe { *source }));
-    or_throw(guarded(|| Ok(allocator()?.set_source(number(device), (first, second), || source)?)));
+    or_throw(unlocked(|| Ok(allocator()?.set_source(number(device), (first, second), || source)?)));
 }
 
 extern "C-unwind" fn users(device: c_int, first: u64, second: u64) -> usize {
-    or_throw(guarded(|| Ok(allocator()?.pool_use_count(number(device), (first, second))?)))
+    or_throw(unlocked(|| Ok(allocator()?.pool_use_count(number(device), (first, second))?)))
 }
 
 extern "C-unwind" fn use_on_oom(device: c_int, first: u64, second: u64, on: bool) {
-    or_throw(guarded(|| Ok(allocator()?.set_use_on_oom(number(device), (first, second), on)?)));
+    or_throw(unlocked(|| Ok(allocator()?.set_use_on_oom(number(device), (first, second), on)?)));
 }
 
 extern "C-unwind" fn no_split(device: c_int, first: u64, second: u64) {
-    or_throw(guarded(|| Ok(allocator()?.set_no_split(number(device), (first, second))?)));
+    or_throw(unlocked(|| Ok(allocator()?.set_no_split(number(device), (first, second))?)));
 }
 
 /// Called in destructors.
 extern "C" fn empty(first: u64, second: u64) {
-    tell(guarded(|| Ok(allocator()?.empty_pool((first, second))?)));
+    tell(unlocked(|| Ok(allocator()?.empty_pool((first, second))?)));
 }
 
 extern "C-unwind" fn largest_block(device: c_int) -> usize {
-    or_throw(guarded(|| Ok(allocator()?.largest_block(number(device))? as usize)))
+    or_throw(unlocked(|| Ok(allocator()?.largest_block(number(device))? as usize)))
 }
 
 /// Where the memory begins that a block lies in, and its size.

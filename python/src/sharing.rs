@@ -8,7 +8,7 @@ use regraph_plugin::OpenedId;
 
 use crate::allocator::allocator;
 use crate::errors::raised;
-use crate::hooks::{guarded, number, or_throw, tell};
+use crate::hooks::{number, or_throw, tell, unlocked};
 
 /// Is handed bytes, with what its caller handed over; may throw.
 type Keep = extern "C-unwind" fn(context: *mut c_void, bytes: *const u8, length: usize);
@@ -36,9 +36,10 @@ pub(crate) fn keep_exported(py: Python<'_>, address: u64, bytes: u64) -> PyResul
 
 /// Tells the handle of the memory that a block lies in; returns where in it the block begins.
 extern "C-unwind" fn share(address: *mut c_void, context: *mut c_void, keep: Keep) -> usize {
-    let shared = guarded(|| Ok(allocator()?.share(address as u64)?));
+    let address = address as u64;
+    let shared = unlocked(|| Ok(allocator()?.share(address)?));
     let shared = or_throw(shared);
-    // Outside `guarded`: what this throws is C++'s.
+    // Outside `unlocked`: what this throws is C++'s.
     keep(context, shared.handle.as_ptr(), shared.handle.len());
     shared.offset as usize
 }
@@ -55,7 +56,7 @@ unsafe extern "C-unwind" fn open(
 ) -> *mut c_void {
     // SAFETY: as above; a string's bytes are never at null.
     let handle = unsafe { std::slice::from_raw_parts(bytes, length) };
-    let memory = or_throw(guarded(|| Ok(allocator()?.open_shared(number(device), handle)?)));
+    let memory = or_throw(unlocked(|| Ok(allocator()?.open_shared(number(device), handle)?)));
     // SAFETY: as above.
     unsafe { opened.write(memory.id.number()) };
     memory.address as *mut c_void
@@ -63,10 +64,10 @@ unsafe extern "C-unwind" fn open(
 
 /// Says that memory which was opened is not used any more.
 extern "C" fn close(opened: u64) {
-    tell(guarded(|| Ok(allocator()?.close_shared(OpenedId::from_number(opened))?)));
+    tell(unlocked(|| Ok(allocator()?.close_shared(OpenedId::from_number(opened))?)));
 }
 
 /// Lets a device at the memory of another.
 extern "C-unwind" fn peer_access(device: c_int, to: c_int) {
-    or_throw(guarded(|| Ok(allocator()?.peer_access(number(device), number(to))?)));
+    or_throw(unlocked(|| Ok(allocator()?.peer_access(number(device), number(to))?)));
 }

@@ -184,6 +184,14 @@ bool regraph_shim_filter_takes(const void* filter, void* stream) {
 
 void regraph_shim_filter_drop(void* filter) { delete static_cast<Filter*>(filter); }
 
+// Whether the calling thread has the interpreter's lock. Every version of Python has the function, outside of its stable
+// interface.
+bool regraph_shim_has_interpreter() {
+  using Check = int (*)();
+  static const Check check = reinterpret_cast<Check>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  return check != nullptr && check() != 0;
+}
+
 // The file that a function of this library lies in.
 const char* regraph_shim_path() {
   Dl_info info;

@@ -14,6 +14,7 @@ extern "C" {
     fn regraph_shim_can_throw(memory: bool) -> bool;
     fn regraph_shim_filter_takes(filter: *const c_void, stream: *mut c_void) -> bool;
     fn regraph_shim_filter_drop(filter: *mut c_void);
+    fn regraph_shim_has_interpreter() -> bool;
     fn regraph_shim_path() -> *const c_char;
     fn regraph_shim_is_allocator(table: *const c_void) -> bool;
     /// Its last argument is a `std::function`, which Rust cannot name.
@@ -30,6 +31,12 @@ pub(crate) fn throw(memory: bool, message: String) -> ! {
 pub(crate) fn throws_out_of_memory() -> bool {
     // SAFETY: looks symbols up and nothing else.
     unsafe { regraph_shim_can_throw(true) }
+}
+
+/// Whether the calling thread has the interpreter's lock.
+pub(crate) fn has_interpreter() -> bool {
+    // SAFETY: may be asked from any thread, at any time.
+    unsafe { regraph_shim_has_interpreter() }
 }
 
 /// The file of this library.

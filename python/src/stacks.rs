@@ -50,7 +50,7 @@ fn here() -> Option<Vec<HostFrame>> {
         return None;
     }
     // PyTorch lets the interpreter go before it asks for memory; nothing is locked here.
-    Python::attach(|py| {
+    let read_all = |py: Python<'_>| {
         let mut frames = Vec::new();
         let mut next = py.import("sys").and_then(|sys| sys.call_method0("_getframe")).ok();
         while let Some(frame) = next.filter(|frame| !frame.is_none() && frames.len() < DEPTH) {
@@ -58,7 +58,9 @@ fn here() -> Option<Vec<HostFrame>> {
             next = frame.getattr("f_back").ok();
         }
         Some(frames)
-    })
+    };
+    // Where the interpreter ends there is none.
+    Python::try_attach(read_all).flatten()
 }
 
 fn read(frame: &Bound<'_, PyAny>) -> PyResult<HostFrame> {

@@ -1,5 +1,6 @@
 """Captures: what the library is told, in which order, also where a call fails."""
 
+import os
 import sys
 import types
 
@@ -394,3 +395,14 @@ def test_captures_that_nothing_is_asked_for_after_are_noticed_at_the_end_of_the_
 ):
     capturing.calls().forget_all()
     assert native.names() == ["notice_ends"]
+
+
+def test_a_process_that_was_forked_ends_without_a_call(enabled, native, monkeypatch):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.calls.clear()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        capturing.calls().forget_all()
+    assert native.calls == []
+    graph.capture_end()

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import itertools
 import sys
 import types
 import weakref
@@ -17,6 +18,7 @@ import pytest
 
 from fake_native import ADDRESS, CAPTURE, POOL, OutOfMemory, Refused
 from own_process import must_be_done
+from regraph import graphs
 
 STREAM = 0x77
 #: What the environment says for PyTorch.
@@ -353,6 +355,26 @@ def test_a_capture_of_cupys_is_announced_judged_and_released_with_its_graph(cupy
     assert native.calls == [("release_pool", 0, POOL)]
 
 
+@pytest.mark.parametrize("row", range(4))
+def test_memory_that_two_threads_let_go_of_goes_once(native, row):
+    """The other one comes before each line of the first."""
+    memory, lines = graphs.Memory(0, POOL), itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code is not graphs.Memory.release.__code__:
+            return None
+        if event == "line" and next(lines) == row:
+            memory.release()
+        return trace
+
+    native.calls.clear()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    memory.release()
+    sys.settrace(before)
+    assert native.calls == [("release_pool", 0, POOL)]
+
+
 def test_a_graph_that_nothing_watches_keeps_its_memory(cupy, native):
     cupy.door.enable()
     stream = cupy.stream_class()
@@ -541,6 +563,34 @@ def test_numbas_frees_are_put_off(numba, native):
             del later
         assert native.calls == []
     assert native.calls == [("free", ADDRESS)] * 2
+
+
+def test_a_free_of_numbas_that_meets_the_last_blocks_end_is_made(numba, native):
+    """Another thread leaves the block when the free has asked whether there is one, and before it goes on."""
+
+    class Manager(numba.door.MemoryManager):
+        asked = None
+
+        @property
+        def _deferring(self):
+            deferring, asked = self._count, self.asked
+            if asked is not None:
+                self.asked = None
+                asked()
+            return deferring
+
+        @_deferring.setter
+        def _deferring(self, count):
+            self._count = count
+
+    manager = Manager(context=numba.context)
+    memory = manager.memalloc(10)
+    native.calls.clear()
+    block = manager.defer_cleanup()
+    block.__enter__()
+    manager.asked = lambda: block.__exit__(None, None, None)
+    del memory
+    assert native.calls == [("free", ADDRESS)]
 
 
 def test_numbas_reset_frees_what_is_live_and_nothing_twice(numba, native):
@@ -1025,13 +1075,46 @@ def test_what_is_wrong_in_a_variable_of_pytorchs_is_told_by_its_name():
 
 
 @pytest.mark.parametrize("settings", [None, "", "history:10", "caching:True"])
-@pytest.mark.parametrize(("flag", "caches"), [("1", False), ("0", True)])
-def test_the_environment_turns_caching_off_whatever_the_settings_say(settings, flag, caches):
+@pytest.mark.parametrize(
+    ("variable", "flag", "caches"),
+    [
+        ("REGRAPH_NO_MEMORY_CACHING", "1", False),
+        ("REGRAPH_NO_MEMORY_CACHING", "0", True),
+        # PyTorch asks whether there is one.
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0", False),
+    ],
+)
+def test_the_environment_turns_caching_off_whatever_the_settings_say(
+    settings, variable, flag, caches
+):
     must_be_done(
-        STARTING + f"os.environ['REGRAPH_NO_MEMORY_CACHING'] = {flag!r}\n"
+        STARTING + f"os.environ[{variable!r}] = {flag!r}\n"
         f"starting.start({settings!r})\n"
         f"assert native.memory_sleeps() is {caches}\n"
         "print('done')\n"
+    )
+
+
+@pytest.mark.parametrize("hook", ["reset", "pool_empty"])
+def test_what_pytorch_calls_with_the_interpreters_lock_lets_other_threads_run(hook):
+    """They wait for work of the device, which may need a thread of Python's."""
+    must_be_done(
+        STARTING + "import ctypes, threading\n"
+        "starting.start()\n"
+        # No thread gets the lock from one that does not let go of it.
+        "sys.setswitchinterval(1000)\n"
+        "wait, ran = threading.Lock(), []\n"
+        "wait.acquire()\n"
+        "thread = threading.Thread(target=lambda: (wait.acquire(), ran.append(True)))\n"
+        "thread.start()\n"
+        "wait.release()\n"
+        "assert not ran\n"
+        f"call = ctypes.PYFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(native.hooks()[{hook!r}])\n"
+        "for _ in range(100_000):\n"
+        "    if not ran:\n"
+        "        call(1, 2)\n"
+        "print('done' if ran else 'the lock was held')\n"
+        "thread.join()\n"
     )
 
 
@@ -1068,5 +1151,34 @@ def test_the_c_functions_for_cupy_give_memory_or_say_why_not():
         "assert (address is None) == (why is not None)\n"
         "if address is not None:\n"
         "    native.free(address)\n"
+        # Why a request failed is told of that one alone.
+        "device = 99\n"
+        "other = native.CupyAllocator(lambda size: size, failed)\n"
+        "def interrupted(size):\n"
+        "    call(size)\n"
+        "    raise KeyboardInterrupt\n"
+        "try:\n"
+        "    native.CupyAllocator(interrupted, failed).malloc(100)\n"
+        "except KeyboardInterrupt:\n"
+        "    assert other.malloc(5) == 5\n"
+        "finalized = lambda size: (call(size), other.malloc(5))\n"
+        "allocator = native.CupyAllocator(finalized, failed)\n"
+        "assert told(100) == (None, (100, False, 'device 99 is out of range'))\n"
+        "print('done')\n"
+    )
+
+
+def test_a_request_at_the_interpreters_end_has_no_stack():
+    must_be_done(
+        STARTING + "import ctypes\n"
+        "starting.start('history:10')\n"
+        "kind = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\n"
+        "malloc = ctypes.PYFUNCTYPE(*kind)(native.cupy_functions()[0])\n"
+        "current = ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p)\n"
+        "class Late:\n"
+        "    def __del__(self, malloc=malloc, current=current):\n"
+        # A panic would be written.
+        "        malloc(current, 100, 99)\n"
+        "late = Late()\n"
         "print('done')\n"
     )

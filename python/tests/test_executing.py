@@ -26,6 +26,9 @@ class State:
     def get_offset(self):
         return self.offset
 
+    def set_offset(self, offset):
+        self.offset = offset
+
 
 @pytest.fixture
 def keeping(enabled, native, monkeypatch):
@@ -145,6 +148,20 @@ def test_a_refused_launch_is_tried_again_once_cycles_are_collected(keeping, nati
     with pytest.raises(regraph.torch.Error, match="blocks live"):
         graph.replay()
     assert native.names() == ["launch_graph", "launch_graph"]
+
+
+def test_a_refused_replay_draws_no_random_numbers(keeping, native):
+    keeping.draws = 4
+    graph = captured(keeping, native)
+    graph.replay()
+    native.failures["launch_graph"] = native.Error("asleep")
+    for _ in range(2):
+        with pytest.raises(regraph.torch.Error, match="asleep"):
+            graph.replay()
+    assert keeping.state.offset == 4
+    del native.failures["launch_graph"]
+    graph.replay()
+    assert keeping.state.offset == 8
 
 
 def test_a_graph_that_cannot_be_taken_is_reset(keeping, native):

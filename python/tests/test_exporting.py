@@ -68,20 +68,26 @@ class Driver(types.ModuleType):
 
 
 @pytest.fixture(params=[True, False], ids=["fabric", "descriptors"])
-def sglang(request, enabled, monkeypatch):
-    """SGLang's own module, on bindings that stand for CUDA's."""
+def driver(request, enabled, monkeypatch):
+    """What stands for CUDA's bindings."""
     driver = Driver(request.param)
     bindings = types.ModuleType("cuda.bindings")
     bindings.driver = driver
     modules = {"cuda": types.ModuleType("cuda"), "cuda.bindings": bindings, exporting.BINDINGS: driver}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(exporting, "_retained", {})
+    return driver
+
+
+@pytest.fixture
+def sglang(driver, monkeypatch):
+    """SGLang's own module, on these bindings."""
     for name in ("sglang", "sglang.srt", "sglang.srt.utils"):
         module = types.ModuleType(name)
         module.__path__ = []
         module.log_info_on_rank0 = lambda *_: None
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(exporting, "_retained", {})
     path = "sglang/srt/utils/cuda_vmm_utils.py"
     folder = engine_wheels.sources("sglang", VERSION, path)
     spec = importlib.util.spec_from_file_location("sglang.srt.utils.cuda_vmm_utils", folder / path)
@@ -105,6 +111,20 @@ def capture():
 
 def kept(native):
     return [call for call in native.calls if call[0] == "keep_exported"]
+
+
+def test_a_handle_that_was_released_names_nothing(driver, native):
+    """CUDA gives its number to other memory, whose export is no matter of regraph's."""
+    capture()
+    for _ in range(2):
+        driver.cuMemRetainAllocationHandle(ADDRESS)
+    driver.cuMemRelease(500)
+    driver.cuMemExportToShareableHandle(500, 1, 0)
+    assert kept(native) == [("keep_exported", ADDRESS, 1)], "retained twice, and released once"
+    driver.cuMemRelease(handle=500)
+    driver.cuMemExportToShareableHandle(500, 1, 0)
+    assert len(kept(native)) == 1
+    assert exporting._retained == {}
 
 
 def test_what_an_all_reduce_registers_stays(sglang, native):

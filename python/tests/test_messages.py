@@ -41,6 +41,16 @@ def test_the_environment_gives_a_level(levels, monkeypatch, said, level):
     assert levels[-1] == (level or logging.getLogger().getEffectiveLevel())
 
 
+def test_what_is_no_level_is_told_once(levels, monkeypatch, caplog):
+    monkeypatch.setattr(messages, "_warned", set())
+    monkeypatch.setenv(messages.VARIABLE, "loud")
+    messages.begin()
+    messages.begin()
+    assert caplog.messages == [
+        "REGRAPH_LOG: expected off, error, warn, info, debug, found 'loud': no effect"
+    ]
+
+
 def test_the_programs_level_comes_before_the_environments(levels, monkeypatch):
     messages.logger.setLevel(logging.ERROR)
     monkeypatch.setenv(messages.VARIABLE, "debug")

@@ -113,24 +113,26 @@ def test_what_keeps_a_region_is_said(enabled, native):
         regraph.torch.forget("weights")
 
 
-def test_a_file_keeps_what_a_region_holds(enabled, native, tmp_path):
-    with regraph.torch.region("weights", backup="file", folder=tmp_path):
+def test_a_file_keeps_what_a_region_holds(enabled, native, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path.parent)
+    with regraph.torch.region("weights", backup="file", folder=tmp_path.name):
         pass
     regraph.torch.set_backup("weights", "file", folder="/mnt")
     regraph.torch.set_backup("weights", "none")
     assert [call for call in native.done() if "backup" in call[0]] == [
-        ("set_region_file_backup", "weights", tmp_path),
+        ("set_region_file_backup", "weights", str(tmp_path)),
         ("set_region_file_backup", "weights", "/mnt"),
         ("set_region_backup", "weights", "none"),
     ]
 
 
-def test_processes_share_a_file(enabled, native, tmp_path):
-    with regraph.torch.region("weights", backup="shared", file=tmp_path / "weights"):
+def test_processes_share_a_file(enabled, native, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with regraph.torch.region("weights", backup="shared", file="weights"):
         pass
     regraph.torch.set_backup("weights", "shared", file="/dev/shm/weights")
     assert [call for call in native.done() if "backup" in call[0]] == [
-        ("set_region_shared_backup", "weights", tmp_path / "weights"),
+        ("set_region_shared_backup", "weights", str(tmp_path / "weights")),
         ("set_region_shared_backup", "weights", "/dev/shm/weights"),
     ]
 
@@ -150,6 +152,7 @@ def test_a_shared_file_goes_with_its_backup_alone(enabled, native, backup):
 @pytest.mark.parametrize("backup", [None, "host", "file"])
 def test_a_folder_goes_with_files_alone(enabled, native, backup):
     folder = None if backup == "file" else "/mnt"
+    native.answers["regions"] = [{**ROW, "awake_bytes": 5}]
     with pytest.raises(ValueError, match="folder goes with"):
         regraph.torch.region("weights", backup, folder).__enter__()
     with pytest.raises(ValueError, match="folder goes with"):

@@ -1,6 +1,7 @@
 """Uses, explanations and traces."""
 
 import io
+import os
 import types
 
 import pytest
@@ -98,7 +99,10 @@ def test_a_recording_stops_when_told(enabled, native):
     second = regraph.torch.record_trace("b.jsonl")
     first.stop()
     second.stop()
-    assert [call[1] for call in native.calls] == ["a.jsonl", None, "b.jsonl", None]
+    # Where the program was then.
+    files = [call[1] and os.path.relpath(call[1]) for call in native.calls]
+    assert files == ["a.jsonl", None, "b.jsonl", None]
+    assert os.path.isabs(native.calls[0][1])
 
 
 def test_a_recording_that_cannot_be_stopped_is_over(enabled, native):
@@ -122,7 +126,7 @@ def test_a_recording_that_does_not_start_is_none(enabled, native):
 
 def test_a_recording_may_be_without_stacks(enabled, native):
     regraph.torch.record_trace("a.jsonl", stacks=False).stop()
-    assert native.calls == [("record_trace", "a.jsonl", False), ("record_trace", None)]
+    assert native.calls == [("record_trace", os.path.abspath("a.jsonl"), False), ("record_trace", None)]
 
 
 def test_a_trace_is_drawn_without_a_gpu(native, tmp_path):

@@ -145,9 +145,14 @@ def test_nothing_of_vllm_is_needed_or_imported(gpu, monkeypatch):
         plugin.register()
 
 
-def test_without_the_variable_vllm_stays_as_it_was(vllm, gpu):
+@pytest.mark.parametrize("said", [None, "0", "true"])
+def test_without_the_variable_vllm_stays_as_it_was(vllm, gpu, monkeypatch, recwarn, said):
+    if said is not None:
+        monkeypatch.setenv("REGRAPH_VLLM", said)
     plugin = importlib.import_module("regraph.torch.vllm")
     plugin.register()
+    told = [str(warning.message) for warning in recwarn]
+    assert told == ["REGRAPH_VLLM: expected 1, 0 or nothing, found 'true': no effect"] * (said == "true")
     plugin.register()
     assert not regraph.torch.is_enabled()
     assert vllm.allocators.get_mem_allocator_instance() == "vLLM's own"

@@ -101,35 +101,47 @@ impl fmt::Display for PoolLabel {
     }
 }
 
-/// A graph whose memory lies in pools of one engine. An engine's graphs are in order of creation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GraphId {
-    engine: u32,
-    number: u64,
+/// Names that carry the number of their engine and one that the engine gives once.
+macro_rules! numbered {
+    ($($(#[$doc:meta])* $name:ident is $what:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name {
+            engine: u32,
+            number: u64,
+        }
+
+        impl $name {
+            pub(super) const fn new(engine: u32, number: u64) -> Self {
+                Self { engine, number }
+            }
+
+            #[doc = concat!("The name as numbers, for hosts in other languages. Two zeros name no ", $what, ".")]
+            pub const fn bits(self) -> [u64; 2] {
+                [self.engine as u64, self.number]
+            }
+
+            #[doc = concat!("The ", $what, " that numbers name. Invalid names are rejected by the call that receives them.")]
+            pub const fn from_bits([engine, number]: [u64; 2]) -> Self {
+                // No engine has the number 0.
+                let engine = if engine > u32::MAX as u64 { 0 } else { engine as u32 };
+                Self { engine, number }
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.number)
+            }
+        }
+    )*};
 }
 
-impl GraphId {
-    pub(super) const fn new(engine: u32, number: u64) -> Self {
-        Self { engine, number }
-    }
-
-    /// The name as numbers, for hosts in other languages. Two zeros name no graph.
-    pub const fn bits(self) -> [u64; 2] {
-        [self.engine as u64, self.number]
-    }
-
-    /// The graph that numbers name. Invalid names are rejected by the call that receives them.
-    pub const fn from_bits([engine, number]: [u64; 2]) -> Self {
-        // No engine has the number 0.
-        let engine = if engine > u32::MAX as u64 { 0 } else { engine as u32 };
-        Self { engine, number }
-    }
-}
-
-impl fmt::Debug for GraphId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GraphId({})", self.number)
-    }
+numbered! {
+    /// A graph whose memory lies in pools of one engine. An engine's graphs are in order of creation.
+    GraphId is "graph";
+    /// A loan between processes: in the process that lends, or in the one that has taken it.
+    LoanId is "loan";
 }
 
 impl fmt::Display for GraphId {
@@ -138,33 +150,10 @@ impl fmt::Display for GraphId {
     }
 }
 
-/// A loan between processes: in the process that lends, or in the one that has taken it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LoanId {
-    engine: u32,
-    number: u64,
-}
-
 impl LoanId {
-    pub(super) const fn new(engine: u32, number: u64) -> Self {
-        Self { engine, number }
-    }
-
     /// Its number, where it is one of this engine's.
     pub(super) fn number_in(self, engine: u32) -> Option<u64> {
         (self.engine == engine).then_some(self.number)
-    }
-
-    /// The name as numbers, for hosts in other languages. Two zeros name no loan.
-    pub const fn bits(self) -> [u64; 2] {
-        [self.engine as u64, self.number]
-    }
-
-    /// The loan that numbers name. Invalid names are rejected by the call that receives them.
-    pub const fn from_bits([engine, number]: [u64; 2]) -> Self {
-        // No engine has the number 0.
-        let engine = if engine > u32::MAX as u64 { 0 } else { engine as u32 };
-        Self { engine, number }
     }
 }
 

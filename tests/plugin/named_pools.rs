@@ -429,7 +429,7 @@ fn a_pool_without_memory_may_get_a_source() {
     set(POOL).unwrap();
     h.make(OTHER);
     h.within(OTHER, || {
-        assert!(matches!(set(OTHER), Err(Error::PoolBegun { key: OTHER })));
+        assert!(matches!(set(OTHER), Err(Error::PoolBegun { call: "set_source", key: OTHER })));
         h.allocate(4, s);
     });
     assert!(matches!(

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::host::{filter, host_with, Host};
-use crate::common::remove_last_edge;
+use super::host::{filter, host_on, host_with, Host};
+use crate::common::{once, remove_last_edge, while_it_waits};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, GraphHandle, HostApi,
     StreamHandle,
@@ -15,7 +15,7 @@ use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
 use regraph_plugin::{EndedCapture, EndedGraph, Error, Filter, PoolKey, FIGURES};
-use regraph_sim::{Call, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
@@ -100,6 +100,59 @@ fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptie
             assert_eq!(h.held_by(POOL), 0);
         },
     );
+}
+
+/// A thread that lets go of a pool may hold Python's lock, which work of the device may need.
+#[test]
+fn a_pool_is_let_go_of_while_a_call_waits_for_the_device() {
+    type Waits = fn(&Host, StreamHandle);
+    const GONE: PoolKey = (2, 0);
+    let calls: [(&str, Waits); 6] = [
+        ("sleep", |h, _| _ = h.plugin.sleep(None).unwrap()),
+        ("compact", |h, _| _ = h.plugin.compact(0, None).unwrap()),
+        ("empty_cache", |h, _| h.plugin.empty_cache().unwrap()),
+        ("empty_pool", |h, _| h.plugin.empty_pool(GONE).unwrap()),
+        ("forget_region", |h, _| h.plugin.forget_region("region").unwrap()),
+        ("allocate", |h, s| drop(h.plugin.allocate(MIB << 17, 0, s))),
+    ];
+    for (name, call) in calls {
+        let config = SimConfig { total_bytes: 128 * MIB, ..SimConfig::default() };
+        let h = Arc::new(host_on(&Arc::new(SimDriver::new(config)), Config::default()));
+        let s = h.stream();
+        let graph = {
+            h.announce(s, POOL, true);
+            h.used(s);
+            h.driver.instantiate(h.finish(s, POOL)).unwrap()
+        };
+        let entered = h.plugin.enter_region(Some("region"));
+        h.announce(s, GONE, true);
+        h.used(s);
+        h.finish(s, GONE);
+        h.plugin.leave_region(entered).unwrap();
+        h.plugin.release_pool(0, GONE).unwrap();
+        h.launch(s);
+        let others = Arc::new(AtomicUsize::new(0));
+        let (other, went) = (h.clone(), others.clone());
+        h.driver.before(
+            "cuCtxSynchronize",
+            once(move || {
+                let act = move || {
+                    other.driver.replay(graph, s).unwrap();
+                    other.plugin.release_pool(0, POOL).unwrap();
+                    other.plugin.reserved_by_pools(0).unwrap();
+                };
+                went.fetch_add(usize::from(while_it_waits(act)), Ordering::SeqCst);
+            }),
+        );
+        call(&h, s);
+        assert_eq!(others.load(Ordering::SeqCst), 1, "{name}");
+        assert_eq!(h.held_by(GONE) == 0, name != "compact", "{name}");
+        assert!(h.held_by(POOL) > 0, "{name}: the graph was launched after the wait began");
+        h.driver.before("cuCtxSynchronize", || ());
+        h.plugin.wake(None).unwrap();
+        h.empty();
+        assert_eq!(h.reserved(), 0, "{name}");
+    }
 }
 
 #[test]
@@ -1107,6 +1160,27 @@ fn pools_of_planned_captures_are_compacted() {
     h.plugin.compact(0, None).unwrap();
     assert_eq!((excess(None), h.driver.used_bytes()), (0, (20 + 9) * 2 * MIB));
     assert!(h.driver.used_bytes() < used);
+}
+
+#[test]
+fn a_compaction_holds_launches() {
+    let h = Arc::new(host());
+    h.capture(h.stream(), POOL, true);
+    let (began, begins) = std::sync::mpsc::channel();
+    let (other, early) = (h.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = early.clone();
+    let launch = move || {
+        std::thread::spawn(move || {
+            let launch = other.plugin.begin_launch(POOL, "replay");
+            let _ = began.send(launch.is_ok());
+        });
+        // With nothing in its way it begins in no time.
+        let begun = begins.recv_timeout(std::time::Duration::from_millis(100));
+        counted.fetch_add(usize::from(begun.is_ok()), Ordering::SeqCst);
+    };
+    h.driver.before("cuCtxSynchronize", once(launch));
+    h.plugin.compact(0, Some(POOL)).unwrap();
+    assert_eq!(early.load(Ordering::SeqCst), 0);
 }
 
 fn excess_refused(h: &Host, key: PoolKey) -> bool {

@@ -341,6 +341,16 @@ static void limits(void) {
     CHECK(emptied.released == 32 * MIB && emptied.reserved == 0);
     OK(regraph_empty_cache(e, NULL));
     regraph_engine_destroy(e);
+
+    /* A device with more memory than there are addresses. */
+    OK(regraph_engine_create_sim(UINT64_MAX, NULL, &e));
+    OK(regraph_pool_create(e, REGRAPH_NO_LIMIT, &small));
+    OK(regraph_allocate(e, small, MIB, NULL, &block));
+    OK(regraph_free(e, block.id));
+    OK(regraph_set_memory_fraction(e, 1.0));
+    OK(regraph_get_memory_limit(e, &limit));
+    CHECK(limit == (uint64_t)1 << 47);
+    regraph_engine_destroy(e);
 }
 
 /* Calls the engine from inside the callback, and fails there. */

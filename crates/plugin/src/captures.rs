@@ -50,8 +50,7 @@ impl<D: Transfer> Plugin<D> {
         set_beginning(false);
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
-        // What waits for the device holds one of them, and must not meet a capture that has just begun.
-        let _waits = device.begins_captures();
+        let _none_waits = device.begins_captures();
         let mut pools = device.pools();
         let config = device.graph_config();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;

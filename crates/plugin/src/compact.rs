@@ -12,27 +12,29 @@ impl<D: Transfer> Plugin<D> {
     /// [`HostCalls::compact_pool`](regraph::engine::HostCalls::compact_pool). Where an earlier call has left a
     /// pool short of a part of its memory, it comes back first.
     ///
-    /// Waits for the device first. The host launches no graph of these pools before this has returned. What
-    /// they have left in blocks that are freed is lost.
+    /// Waits for the device first. The host launches no graph of these pools before this has returned, for which
+    /// launches that it tells of ([`Plugin::begin_launch`]) wait. What they have left in blocks that are freed is lost.
     ///
     /// # Errors
     /// Those of that call, of the first pool that has one, when all others are done;
-    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time;
+    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time; [`Error::Launching`] where the
+    /// calling thread is about to launch a graph;
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had. After an error of the
     /// driver's no graph of the pool may be launched before another call has succeeded.
     pub fn compact(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
         const CALL: &str = "compact";
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
-        // Routes are added under this lock: no capture begins while the device is waited for.
-        let mut pools = device.pools();
-        let named = graph_pools(&pools, key, CALL)?;
-        device.end_late(&mut pools);
+        let _none_is_launched = self.under_way.hold(true).ok_or(Error::Launching { call: CALL })?;
+        let _none_begins = device.begins_captures();
+        graph_pools(&device.pools(), key, CALL)?;
+        device.end_late(&mut device.pools());
         if device.captures() || !device.engine.wait_for_device()? {
             return Err(engine::Error::DeviceCaptures { call: CALL }.into());
         }
+        let pools = device.pools();
         let mut gone = Ok(0);
-        for pool in named {
+        for pool in graph_pools(&pools, key, CALL)? {
             let whole = match device.engine.host().is_short(pool) {
                 Ok(true) => device.engine.host().resume_pool(pool).map(drop),
                 known => known.map(drop),

@@ -113,12 +113,13 @@ impl<D: Transfer> Device<D> {
             shown: Mutex::new(Rank::Shown, BTreeSet::new()),
             strays_open: AtomicBool::new(false),
             under_way,
-            begins_captures: Mutex::new(Rank::BeginsCaptures, ()),
+            begins_captures: Mutex::numbered(Rank::BeginsCaptures, u64::from(number), ()),
             pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::new()),
         }
     }
 
-    /// Held where a route of a capture is added, before the pools' lock: so who waits for the device need not hold that.
+    /// Held where a route of a capture is added, and where the device is waited for: no capture begins meanwhile. The pools'
+    /// lock is not held in a wait: work of the device may need a thread that lets go of a pool.
     pub(super) fn begins_captures(&self) -> MutexGuard<'_, ()> {
         self.begins_captures.lock()
     }
@@ -520,17 +521,10 @@ impl<D: Transfer> Device<D> {
     /// graphs and freed blocks may be in use until then. Not while something captures: a wait for the
     /// device would ruin that. Says whether there was any.
     pub(super) fn let_go(&self) -> bool {
-        let mut pools = self.pools();
-        self.end_late(&mut pools);
-        let released = self.let_go_of(&mut pools);
+        let released = self.let_go_of_pools();
         // Eager work of other threads: autograd's, for one.
         let awaits = self.engine.host().awaits_other_threads().unwrap_or(false);
-        awaits && self.wait_for_device() || released
-    }
-
-    /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
-    pub(super) fn wait_for_device(&self) -> bool {
-        !self.captures() && self.engine.wait_for_device().unwrap_or(false)
+        awaits && self.wait_while_none_captures() || released
     }
 
     /// Whether something captures on the device, or may.
@@ -538,19 +532,30 @@ impl<D: Transfer> Device<D> {
         !self.routes.take_no_streams() || self.engine.host().is_recording()
     }
 
-    pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {
-        let mut released = self.drop_unused(pools);
-        let waits = pools.private.values().any(|private| self.waits_for_work(private));
-        if !waits || !self.wait_for_device() {
+    /// As [`Device::let_go`], for pools alone.
+    pub(super) fn let_go_of_pools(&self) -> bool {
+        let mut pools = self.pools();
+        self.end_late(&mut pools);
+        let mut released = self.drop_unused(&mut pools);
+        if !pools.private.values().any(|private| self.waits_for_work(private)) {
             return released;
         }
+        let left = pools.private.values().filter(|private| private.users == 0);
+        let left: BTreeSet<GraphId> = left.flat_map(|private| &private.graphs).copied().collect();
+        // Work of the device may need a thread that lets go of a pool meanwhile.
+        drop(pools);
+        if !self.wait_while_none_captures() {
+            return released;
+        }
+        let mut pools = self.pools();
         for private in pools.private.values_mut().filter(|private| private.users == 0) {
-            for graph in private.graphs.drain(..) {
+            // One that was let go of meanwhile may run still.
+            for graph in private.graphs.extract_if(.., |graph| left.contains(graph)) {
                 released |= self.engine.release_graph(graph).is_ok();
             }
         }
         pools.may_be_unused = true;
-        released | self.drop_unused(pools)
+        released | self.drop_unused(&mut pools)
     }
 
     /// Whether nothing but running work may keep a pool.

@@ -158,8 +158,10 @@ pub enum Error {
         device: u32,
     },
     /// Requests are sent to a pool that is to be changed.
-    #[error("set_no_split: requests are sent to pool {key:?}; end that first")]
+    #[error("{call}: requests are sent to pool {key:?}; end that first")]
     PoolBegun {
+        /// The plug-in's call.
+        call: &'static str,
         /// Its name.
         key: PoolKey,
     },

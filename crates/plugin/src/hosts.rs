@@ -179,6 +179,7 @@ impl<D: Transfer> Plugin<D> {
             return Err(not_capturing(stream).into());
         };
         let route = {
+            let _none_waits = found.begins_captures();
             let mut pools = found.pools();
             let config = found.graph_config();
             let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;

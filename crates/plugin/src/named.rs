@@ -13,7 +13,7 @@ use regraph::engine::{self, PoolConfig, Spare};
 use regraph::sync::Ordering;
 
 use super::device::Device;
-use super::pools::PoolKey;
+use super::pools::{PoolKey, Private};
 use super::sources::StandIn;
 use super::{Error, Plugin};
 
@@ -93,7 +93,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::PoolBegun`] while requests are sent to the pool;
     /// [`engine::PoolRefusal::InUse`] where it has blocks or graphs.
     pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
-        self.replace_pool(device, key, |config| match config.no_split {
+        self.replace_pool(device, key, "set_no_split", |config| match config.no_split {
             true => None,
             false => Some(config.no_split(true)),
         })
@@ -113,7 +113,7 @@ impl<D: Transfer> Plugin<D> {
         let of = self.device(device)?;
         let _returned = of.returned.at_end();
         let source = of.stand_in(key, source());
-        self.replace_pool(device, key, |config| match config.source {
+        self.replace_pool(device, key, "set_source", |config| match config.source {
             Some(_) => None,
             None => Some(config.source(source.clone())),
         })
@@ -124,6 +124,7 @@ impl<D: Transfer> Plugin<D> {
         &self,
         device: u32,
         key: PoolKey,
+        call: &'static str,
         change: impl FnOnce(PoolConfig) -> Option<PoolConfig>,
     ) -> Result<(), Error> {
         let device = self.device(device)?;
@@ -133,7 +134,7 @@ impl<D: Transfer> Plugin<D> {
         let Some(config) = change(private.config.clone()) else { return Ok(()) };
         // A route names the pool that is replaced here.
         if device.routes.lead_to(key) {
-            return Err(Error::PoolBegun { key });
+            return Err(Error::PoolBegun { call, key });
         }
         // After the driver's errors the pool is gone, and some of its memory stays with the driver.
         if let Err(error @ engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }) =
@@ -171,12 +172,15 @@ impl<D: Transfer> Plugin<D> {
     pub fn empty_pool(&self, key: PoolKey) -> Result<(), Error> {
         for device in self.devices() {
             let _returned = device.returned.at_end();
-            let mut pools = device.pools();
-            let Some(private) = pools.private.get(&key) else { continue };
-            let (pool, left) = (private.pool, private.users == 0);
-            device.engine.host().empty_pool(pool, left)?;
+            let named = |private: &Private| (private.pool, private.users == 0);
+            let Some((pool, left)) = device.pools().private.get(&key).map(named) else { continue };
+            match device.engine.host().empty_pool(pool, left) {
+                // Another thread has given it back.
+                Err(engine::Error::Unknown { what: engine::Unknown::Pool(_), .. }) => {}
+                emptied => drop(emptied?),
+            }
             if left {
-                device.let_go_of(&mut pools);
+                device.let_go_of_pools();
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use regraph::tell_later;
 
 use super::device::Device;
 use super::launches::Held;
-use super::pools::{PoolKey, Pools};
+use super::pools::PoolKey;
 use super::routes::next;
 use super::{Error, Plugin};
 
@@ -210,10 +210,8 @@ impl<D: Transfer> Plugin<D> {
         }
         for device in self.devices() {
             let _returned = device.returned.at_end();
-            let mut pools = device.pools();
-            device.end_late(&mut pools);
-            device.let_go_of(&mut pools);
-            device.wait_for_device();
+            device.let_go_of_pools();
+            device.wait_while_none_captures();
         }
         self.forget_unused(tag)
     }
@@ -287,8 +285,8 @@ impl<D: Transfer> Plugin<D> {
     /// pools of it, are refused. Graphs are launched by the host, which may not launch any whose pool sleeps
     /// ([`Plugin::begin_launch`]), nor any that uses other memory of the region.
     ///
-    /// Waits for each device, one after the other, with other threads' requests for pools of graphs, and their launches,
-    /// waiting meanwhile. Launches that have begun are waited for first. While contents are copied no other calls wait but
+    /// Waits for each device, one after the other, with the begin of other threads' captures, and their launches, waiting
+    /// meanwhile. Launches that have begun are waited for first. While contents are copied no other calls wait but
     /// those that move regions or show what is kept of them.
     ///
     /// # Errors
@@ -329,16 +327,14 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<u64, Error> {
         let devices: Vec<_> = self.devices().collect();
         let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
-        // Captures begin under these locks: none does while a device is waited for.
-        let mut pools: Vec<_> = devices.iter().map(|device| device.pools()).collect();
-        for (device, pools) in devices.iter().zip(&mut pools) {
-            device.may_sleep(pools, call, wait)?;
-        }
+        // While a device is waited for.
+        let none_begins: Vec<_> = devices.iter().map(|device| device.begins_captures()).collect();
+        devices.iter().try_for_each(|device| device.may_sleep(call, wait))?;
         // Where a device is idle there is nothing to wait for, but its engine takes note of that.
         let shut = devices.iter().map(|device| Ok(device.regions.shut(tags, true)?));
         let going: Vec<_> = shut.collect::<Result<_, Error>>()?;
         // The regions are captured into and launched no more, and what is not theirs may be.
-        drop((pools, none_is_launched));
+        drop((none_begins, none_is_launched));
         going.into_iter().map(|regions| Ok(regions.sleep()?)).sum()
     }
 
@@ -497,8 +493,8 @@ impl<D: Transfer> Device<D> {
     }
 
     /// Refuses a device on which something captures, or, unless work is waited for, runs.
-    fn may_sleep(&self, pools: &mut Pools, call: &'static str, wait: bool) -> Result<(), Error> {
-        self.end_late(pools);
+    fn may_sleep(&self, call: &'static str, wait: bool) -> Result<(), Error> {
+        self.end_late(&mut self.pools());
         if self.captures() {
             return Err(engine::Error::DeviceCaptures { call }.into());
         }

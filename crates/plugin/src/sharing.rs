@@ -217,9 +217,8 @@ impl<D: Transfer> Plugin<D> {
         if table.entries.values().all(|entry| entry.users > 0) {
             return;
         }
-        // No route can be added, and so no capture of PyTorch's begin, while these are held.
         let devices: Vec<&Device<D>> = self.devices().collect();
-        let _held: Vec<_> = devices.iter().map(|device| device.pools()).collect();
+        let _none_begins: Vec<_> = devices.iter().map(|device| device.begins_captures()).collect();
         let idle = |device: &&Device<D>| {
             device.routes.take_no_streams() && !device.engine.host().is_recording()
         };

@@ -78,7 +78,7 @@ use regraph::sync::{Mutex, MutexGuard, Rank};
 /// What the simulated device is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimConfig {
-    /// Its memory.
+    /// Its memory, in bytes: no more than a process has addresses for, 128 TiB.
     pub total_bytes: u64,
     /// How it gives out memory. A granularity is rounded up to a power of two, 512 at least.
     pub support: MemorySupport,
@@ -177,8 +177,9 @@ impl State {
 }
 
 impl SimConfig {
-    /// With a granularity that is one.
+    /// With a granularity that is one, and memory that a process has addresses for.
     fn normal(mut self) -> Self {
+        self.total_bytes = self.total_bytes.min(memory::ADDRESSES);
         if let MemorySupport::Mapped { granularity } = &mut self.support {
             *granularity = (*granularity).max(memory::GRANULE).next_power_of_two();
         }

@@ -22,7 +22,7 @@ const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
 /// Least distance between two ranges.
 const GUARD: u64 = 2 << 20;
 /// A process has so many addresses to reserve, as under CUDA on x86-64.
-const ADDRESSES: u64 = 1 << 47;
+pub(super) const ADDRESSES: u64 = 1 << 47;
 /// Every 512 bytes hold a number.
 pub(super) const GRANULE: u64 = 512;
 

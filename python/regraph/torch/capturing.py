@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import os
 import threading
 import warnings
 import weakref
@@ -188,6 +189,7 @@ class _Calls:
         #: What communication libraries may have registered.
         self.registered = Marks()
         self.shown: Showing | None = None
+        self.process = os.getpid()
         atexit.register(self.forget_all)
 
     def beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
@@ -322,6 +324,9 @@ class _Calls:
 
     def forget_all(self) -> None:
         """Forgets the captures under way when the process ends, before their graph objects go."""
+        if os.getpid() != self.process:
+            # One that was forked has no device, and locks that threads of its parent held are held for ever.
+            return
         for begun in list(self.under_way.values()):
             self.dropped(begun)
         # The last ones that the program began without PyTorch: no request follows.

@@ -158,22 +158,28 @@ class Graph(torch.cuda.CUDAGraph):
                 launched then.
         """
         kept = self._captured("replay")
-        if self._told:
-            self._tell()
+        drawn = self._tell() if self._told else []
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         try:
             kept.launch(stream)
         except RuntimeError:
             # Tensors that only the collector of cycles frees may be all that is in the way.
             gc.collect()
-            kept.launch(stream)
+            try:
+                kept.launch(stream)
+            except RuntimeError:
+                for state, numbers in drawn:
+                    state.set_offset(state.get_offset() - numbers)
+                raise
 
-    def _tell(self) -> None:
-        """Has PyTorch replay a graph without nodes: it sets the random numbers of this replay."""
+    def _tell(self) -> list[tuple[torch.Generator, int]]:
+        """Has PyTorch replay a graph without nodes: it sets the random numbers of this replay, and says how many."""
         before = [state.get_offset() for state in self._states]
         super().replay()
+        drawn = [(it, it.get_offset() - offset) for it, offset in zip(self._states, before, strict=True)]
         # A graph that has drawn none never does.
-        self._told = not _KNOWS_GENERATORS or before != [it.get_offset() for it in self._states]
+        self._told = not _KNOWS_GENERATORS or any(numbers for _, numbers in drawn)
+        return drawn
 
     def prepare(self) -> None:
         """Does what the next replay would have to do first, off its path: makes the executable, or updates it.

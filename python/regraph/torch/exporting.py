@@ -8,6 +8,7 @@ handle; what is exported by CUDA's Python bindings is seen here.
 
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,13 @@ from regraph import _native
 #: CUDA's own bindings for Python, by which engines export memory.
 BINDINGS = "cuda.bindings.driver"
 _RETAIN, _EXPORT = "cuMemRetainAllocationHandle", "cuMemExportToShareableHandle"
+_RELEASE = "cuMemRelease"
 _MARK = "_regraph_sees"
 
-# Where the memory of a handle was retained, by the handle.
-_retained: dict[int, int] = {}
+# Where the memory of a handle was retained, by the handle: each time that it was and was not released since. CUDA gives
+# a handle that is gone to other memory.
+_retained: dict[int, list[int]] = {}
+_changing = threading.Lock()
 
 
 def keep_exported(tensor: torch.Tensor) -> None:
@@ -50,9 +54,10 @@ def watch() -> None:
     """Sees what is exported by CUDA's bindings from now on, if the program has imported them."""
     module = sys.modules.get(BINDINGS)
     names = getattr(module, "__dict__", {})
-    if _RETAIN not in names or _EXPORT not in names or hasattr(names[_RETAIN], _MARK):
+    seen = {_RETAIN: _see_retained, _RELEASE: _see_released, _EXPORT: _see_exported}
+    if not seen.keys() <= names.keys() or hasattr(names[_RETAIN], _MARK):
         return
-    for name, see in ((_RETAIN, _see_retained), (_EXPORT, _see_exported)):
+    for name, see in seen.items():
         setattr(module, name, see(names[name]))
 
 
@@ -61,18 +66,38 @@ def _see_retained(retain: Callable[..., Any]) -> Callable[..., Any]:
     def retain_handle(*arguments: Any, **named: Any) -> Any:
         result = retain(*arguments, **named)
         if int(result[0]) == 0:
-            _retained[int(result[1])] = int(_argument("addr", arguments, named))
+            address = int(_argument("addr", arguments, named))
+            with _changing:
+                _retained.setdefault(int(result[1]), []).append(address)
         return result
 
     setattr(retain_handle, _MARK, True)
     return retain_handle
 
 
+def _see_released(release: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(release)
+    def release_handle(*arguments: Any, **named: Any) -> Any:
+        result = release(*arguments, **named)
+        handle = int(_argument("handle", arguments, named))
+        with _changing:
+            addresses = _retained.get(handle)
+            if addresses and int(result[0]) == 0:
+                # Another thread may have got the number for other memory just now.
+                addresses.pop(0)
+                if not addresses:
+                    del _retained[handle]
+        return result
+
+    return release_handle
+
+
 def _see_exported(export: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(export)
     def export_handle(*arguments: Any, **named: Any) -> Any:
-        address = _retained.get(int(_argument("handle", arguments, named)))
-        if address is not None:
+        with _changing:
+            addresses = _retained.get(int(_argument("handle", arguments, named)), [])[-1:]
+        for address in addresses:
             # First: what cannot stay is not exported, and the caller is told why.
             _native.keep_exported(address, 1)
         return export(*arguments, **named)

@@ -197,7 +197,8 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     `torch.distributed` captures need `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
 
     Other threads of Python run and allocate meanwhile. Those that begin a capture or replay a graph wait until the
-    devices have done what they were given, and for no copy.
+    devices have done what they were given, and for no copy, except that captures beside `torch.distributed` wait for
+    the copies too, unless `NCCL_GRAPH_REGISTER=0` was set.
 
     Args:
         tags: A region, or some; `None` is all of them.
@@ -297,6 +298,7 @@ def _begin_backup(
     tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
 ) -> None:
     """Sets a region's backup, unless it has memory that was to be kept otherwise."""
+    _require_fits(backup, folder, file)
     with _backing:
         for device in range(torch.cuda.device_count()):
             for row in _native.regions(device):
@@ -309,16 +311,22 @@ def _begin_backup(
         _set_backup(tag, backup, folder, file)
 
 
-def _set_backup(
-    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
-) -> None:
+def _require_fits(backup: Backup | None, folder: Folder | None, file: Folder | None) -> None:
+    """Raises `ValueError` where a folder or a file does not go with a backup."""
     for name, given, of in (("folder", folder, "file"), ("file", file, "shared")):
         if (backup == of) != (given is not None):
             raise ValueError(f"{name} goes with backup={of!r}, and with no other: {given!r}, {backup!r}")
+
+
+def _set_backup(
+    tag: str, backup: Backup | None, folder: Folder | None, file: Folder | None
+) -> None:
+    _require_fits(backup, folder, file)
+    # It sleeps later: the program may be in another folder then.
     if folder is not None:
-        _native.set_region_file_backup(tag, folder)
+        _native.set_region_file_backup(tag, os.path.abspath(folder))
     elif file is not None:
-        _native.set_region_shared_backup(tag, file)
+        _native.set_region_shared_backup(tag, os.path.abspath(file))
     elif backup is not None:
         _native.set_region_backup(tag, backup)
 

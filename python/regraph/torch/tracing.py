@@ -52,12 +52,14 @@ def record_trace(path: "str | os.PathLike[str]", *, stacks: bool = True) -> Reco
     """
     global _current
     require_enabled("record_trace")
-    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    # Captures end later: the program may be in another folder then.
+    file = os.path.abspath(os.fspath(path))
+    folder = os.path.dirname(file)
     if not os.path.isdir(folder):
         raise Error(f"Captures cannot be recorded: there is no folder {folder}.")
     with _lock:
         if _current is not None:
             raise Error("Captures are being recorded already; stop that recording first.")
-        _native.record_trace(os.fspath(path), stacks)
+        _native.record_trace(file, stacks)
         _current = Recording()
         return _current

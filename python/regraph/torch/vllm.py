@@ -135,7 +135,10 @@ def register() -> None:
     global _registered
     if _registered:
         return
-    wanted = os.environ.get(VARIABLE) == "1"
+    said = os.environ.get(VARIABLE, "")
+    wanted = said == "1"
+    if said not in ("", "0", "1"):
+        warnings.warn(f"{VARIABLE}: expected 1, 0 or nothing, found {said!r}: no effect", stacklevel=2)
     try:
         import vllm.device_allocator as device_allocator
         from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory

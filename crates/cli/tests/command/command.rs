@@ -145,6 +145,17 @@ fn a_driver_that_is_not_there_is_status_1_and_no_panic() {
 }
 
 #[test]
+fn a_level_of_messages_that_there_is_not_is_told_once() {
+    for (said, told) in [("loud", 1), ("DEBUG", 0), ("", 0)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_regraph"));
+        command.args(["replay", &trace("decoder_s1")]).env("REGRAPH_LOG", said);
+        let message = stderr(&command.output().unwrap());
+        let wrong = "regraph: REGRAPH_LOG: expected off, error, warn, info or debug, found `loud`";
+        assert_eq!(message.matches(wrong).count(), told, "{message}");
+    }
+}
+
+#[test]
 fn real_traces_run_and_are_verified() {
     // Peak allocated and provable minimum, in MiB.
     for (name, nodes, blocks, peak, minimum) in [

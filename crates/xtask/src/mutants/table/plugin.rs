@@ -53,6 +53,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "plugin::pytorch::short_of_memory_pools_without_graphs_go_first",
     },
     Mutant {
+        name: "let-go-meanwhile",
+        rule: "Memory of a graph that was let go of during a wait for the device does not go behind that wait.",
+        file: "crates/plugin/src/device.rs",
+        edits: &[("|graph| left.contains(graph)", "|_| true")],
+        test: "plugin::pytorch::a_pool_is_let_go_of_while_a_call_waits_for_the_device",
+    },
+    Mutant {
+        name: "compaction-unheld",
+        rule: "No launch that the host tells of begins while a compaction waits for the device.",
+        file: "crates/plugin/src/compact.rs",
+        edits: &[("self.under_way.hold(true).ok_or(Error::Launching { call: CALL })?", "()")],
+        test: "plugin::pytorch::a_compaction_holds_launches",
+    },
+    Mutant {
         name: "spare-asked",
         rule: "A pool offers what is spare only where that was asked for.",
         file: "crates/plugin/src/named.rs",
