@@ -551,11 +551,10 @@ impl<D: Driver> Locked<'_, D> {
         if !asked_for {
             return Err(Why::NoMemory);
         }
-        let asked = Asked { requested: bytes, ..request.asked.clone() };
-        let found = self.find(&Request { bytes, asked, ..request.clone() }, homes, requester);
-        let Ok(Some((heap, placed))) = found else {
-            return Err(Why::NoMemory);
-        };
+        let mut whole = request.clone();
+        (whole.bytes, whole.asked.requested) = (bytes, bytes);
+        let found = self.find(&whole, homes, requester);
+        let Ok(Some((heap, placed))) = found else { return Err(Why::NoMemory) };
         self.state.count_changes(heap);
         let Placed { range, address, users, .. } = placed;
         // No block has lain there.

@@ -553,8 +553,7 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Result<super::Block, Error> {
-        let stream = stream.as_stream();
-        self.allocate_as(pool, bytes, stream, true, || false)
+        self.allocate_as(("allocate_fixed", true), pool, bytes, stream.as_stream(), || false)
     }
 }
 
