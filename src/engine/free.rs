@@ -507,9 +507,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "record_stream";
-        let stream = one_stream(stream, CALL)?;
+        let stream = one_stream(stream.as_stream(), CALL)?;
         if self.record_in_cache(block, (stream, false), CALL)? {
             return Ok(());
         }
@@ -525,9 +524,8 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
     /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "record_use";
-        let stream = one_stream(stream, CALL)?;
+        let stream = one_stream(stream.as_stream(), CALL)?;
         if self.record_in_cache(block, (stream, true), CALL)? {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, HostCalls, Level, Locked, State};
+use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
 use crate::driver::{AsStream, Driver};
 use crate::heap::{Heap, RangeId, RangeState, Requester, Users};
@@ -43,10 +43,11 @@ impl<D: Driver> Engine<D> {
     /// it waits for.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
+    /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread), or the driver's.
     pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "explain";
+        let stream = one_stream(stream.as_stream(), CALL)?;
         self.change(|locked| {
             locked.state.pool(pool, CALL)?;
             // A request does this first as well, so the next one finds what is told here.

@@ -411,6 +411,9 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.record_use(block.id, PER_THREAD),
         b.engine.mark_stream(PER_THREAD),
         b.engine.retire_stream(PER_THREAD),
+        b.engine.begin_capture(b.pool, PER_THREAD).map(drop),
+        b.engine.observe(PER_THREAD),
+        b.engine.explain(b.pool, PER_THREAD).map(drop),
     ];
     for result in refused {
         assert!(
