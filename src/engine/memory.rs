@@ -473,16 +473,17 @@ impl<D: Driver> Locked<'_, D> {
             return Err(in_use());
         }
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
-        if self.state.blocks.iter().any(mine) {
+        let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
-            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
-                block.gone = Some(Box::new(gone));
-            }
-        }
+            true => Some(self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?),
+            false => None,
+        };
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline) {
             return Err(in_use());
+        }
+        for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
+            block.gone = gone.map(Box::new);
         }
         self.state.caches.of(stream).forget_stream(stream);
         if self.state.timelines.many_retired() {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{Driver, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
-    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, StreamRefusal,
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, Refusal, StreamRefusal,
 };
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -397,6 +397,24 @@ fn a_block_outlives_its_stream() {
     engine.free(live.id).unwrap();
     engine.destroy_pool(pool).unwrap();
     assert_eq!((driver.used_bytes(), driver.calls(Call::CaptureStatus)), (0, asked));
+}
+
+/// The block was taken for one of a stream that is gone, and freed behind what the stream held at the refusal.
+#[test]
+fn a_stream_that_could_not_be_retired_goes_on_with_its_blocks() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    b.launch(s);
+    b.finish(s, capture);
+    let block = b.block(4, s);
+    // The last question, behind the mark.
+    b.driver.fail_nth(Call::CaptureStatus, 2, ErrorKind::NotSupported);
+    let refused = b.engine.retire_stream(s);
+    assert!(matches!(refused, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{refused:?}");
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    assert_ne!(b.block(4, t).address, block.address, "the stream's work is still running");
 }
 
 #[test]
