@@ -442,6 +442,29 @@ fn the_per_thread_default_stream_is_refused() {
     b.engine.free(block.id).unwrap();
 }
 
+/// As where another thread captured on the stream beside the record of the event.
+#[test]
+fn a_wait_for_the_device_covers_a_stream_that_is_gone_and_whose_event_was_captured() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.block(4, s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.mark_stream(s).unwrap();
+    b.engine.retire_stream(s).unwrap();
+    b.driver.fail_nth(Call::QueryEvent, 0, ErrorKind::InvalidValue);
+    let asked = b.driver.calls(Call::CaptureStatus);
+    assert!(b.engine.host().awaits_other_threads().unwrap());
+    assert_eq!(
+        b.driver.calls(Call::CaptureStatus),
+        asked,
+        "of a stream that is gone nothing is asked"
+    );
+    assert_ne!(b.block(4, t).address, block.address);
+    assert!(b.engine.wait_for_device().unwrap());
+    assert_eq!(b.block(4, t).address, block.address);
+}
+
 #[test]
 fn both_names_of_the_legacy_stream_are_one_stream() {
     let b = bench(Config::default());
