@@ -196,8 +196,9 @@ impl PlannedHeap {
     }
 
     /// Gives back what is not used any more: mappings of captures that are over without live blocks, pieces that are
-    /// mapped nowhere, addresses of captures without either. What the driver does not take stays for the next time.
-    pub(crate) fn release_unused(&mut self, driver: &impl Driver) {
+    /// mapped nowhere, and with `addresses` those of captures without either. What the driver does not take stays for the
+    /// next time.
+    pub(crate) fn release_unused(&mut self, driver: &impl Driver, addresses: bool) {
         self.holding.release_orphans(driver);
         let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
@@ -207,7 +208,7 @@ impl PlannedHeap {
         };
         let over: Vec<CaptureId> = over.into_iter().filter(|it| cleared(self, it)).collect();
         self.release_pieces(driver);
-        for capture in over {
+        for capture in over.into_iter().filter(|_| addresses) {
             let done = |planned: &super::PlannedCapture| {
                 planned.capture == capture && planned.held == 0 && planned.bound.is_empty()
             };
@@ -260,7 +261,7 @@ impl PlannedHeap {
             planned.blocks.clear();
             planned.held = 0;
         }
-        self.release_unused(driver);
+        self.release_unused(driver, true);
         let mut result = Ok(());
         for segment in self.captures.iter().flat_map(|planned| &planned.segments) {
             result = result.and(segment.close(driver));
