@@ -224,8 +224,8 @@ impl PlannedHeap {
     /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
     /// one that is not.
     fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
-        let row = self.captures.iter().position(|planned| planned.capture == capture);
-        let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };
+        let Some(row) = self.row(capture) else { return };
+        let planned = &mut self.captures[row];
         let is_over = planned.owner == Owner::Over;
         let all = std::mem::take(&mut planned.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, access }| {

@@ -94,8 +94,7 @@ impl PlannedHeap {
 
     /// What is known of a capture under way, new at its first block.
     pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
-        let known = self.captures.iter().position(|planned| planned.capture == capture);
-        let row = known.unwrap_or_else(|| {
+        let row = self.row(capture).unwrap_or_else(|| {
             self.captures.push(PlannedCapture::new(capture, unit));
             self.captures.len() - 1
         });

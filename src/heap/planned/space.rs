@@ -592,8 +592,8 @@ impl PlannedHeap {
         driver: &impl Driver,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
-        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
-        let Some(planned) = planned else { return Ok(()) };
+        let Some(row) = self.row(capture) else { return Ok(()) };
+        let planned = &mut self.captures[row];
         while let Some(&(address, bytes)) = planned.scratch_at.last() {
             driver.unmap(address, bytes)?;
             planned.scratch_at.pop();
