@@ -355,6 +355,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
         let mut reasons = self.state.wait_reasons();
+        let outside = matches!(asks, Some(Requester::Outside { .. }));
         for number in [row.small(), row.large()] {
             let heap = self.state.pools.heap(number);
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
@@ -368,7 +369,6 @@ impl<D: Driver> Locked<'_, D> {
                 let refusal = match state {
                     RangeState::Waiting => kept_by(),
                     RangeState::Idle { users } | RangeState::Closed { users } => {
-                        let outside = matches!(asks, Some(Requester::Outside { .. }));
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
                     }
                     RangeState::StreamOrdered { timeline, users } => match asks {
@@ -401,6 +401,8 @@ impl<D: Driver> Locked<'_, D> {
                     },
                     RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
                 };
+                let is_whole = outside && !heap.may_split(bytes);
+                let refusal = refusal.or(is_whole.then_some(Refusal::NotSplit));
                 let refusal = refusal.or(suspended.clone());
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }

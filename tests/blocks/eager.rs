@@ -475,6 +475,26 @@ fn both_names_of_the_legacy_stream_are_one_stream() {
     assert_eq!(b.block(4, one).address, block.address);
 }
 
+/// A capture has split a range that work outside captures never splits: what is left of it is no fragment.
+#[test]
+fn a_report_calls_no_range_fragments_that_is_not_split() {
+    let settings = Settings::default().expandable_segments(false).max_split_bytes(Some(20 << 20));
+    let b = tight(80, settings);
+    let [s] = b.streams();
+    let whole = b.block(64, s);
+    b.engine.free(whole.id).unwrap();
+    b.engine.mark_stream(s).unwrap();
+    let capture = b.begin(s);
+    let output = b.block(4, s);
+    assert_eq!(output.address, whole.address);
+    b.launch(s);
+    b.finish(s, capture);
+    let Err(Error::OutOfMemory(report)) = b.engine.allocate(b.pool, 30 * MIB, s) else { panic!() };
+    assert_eq!((report.takeable, report.waiting, report.kept_by_graphs), (0, 0, 0));
+    let [left] = &report.waits[..] else { panic!("{report}") };
+    assert_eq!((left.bytes, &left.refusal), (60 * MIB, &Some(Refusal::NotSplit)));
+}
+
 #[test]
 fn leaks_are_listed_with_their_origin() {
     let settings = Settings::default().stacks(true);
