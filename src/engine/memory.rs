@@ -555,6 +555,10 @@ impl<D: Driver> Locked<'_, D> {
                 freed = true;
             }
         }
+        if pool.is_some() {
+            // What streams that are gone have ordered in other pools keeps their timelines, however often it is asked.
+            return freed;
+        }
         let State { timelines: all, pools, .. } = &mut *self.state;
         let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();
         if !over.is_empty() {
