@@ -287,8 +287,8 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// Takes back what stream caches hold, and says whether freed memory waits for a stream that another thread named
-    /// last. This thread may record no event there: that thread's next request, or [`Engine::wait_for_device`], makes
-    /// the memory free.
+    /// last, or that is gone. This thread may record no event there: that thread's next request makes the memory free,
+    /// or [`Engine::wait_for_device`].
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.0.alter(|locked| {
             locked.free_completed(None);

@@ -202,22 +202,18 @@ impl PlannedHeap {
         self.holding.release_orphans(driver);
         let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
-        let cleared = |planned: &mut Self, &capture: &CaptureId| {
-            planned.unbind(driver, capture);
-            planned.clear_scratch(driver, capture).is_ok()
-        };
-        let over: Vec<CaptureId> = over.into_iter().filter(|it| cleared(self, it)).collect();
+        for capture in over {
+            self.unbind(driver, capture);
+            let _ = self.clear_scratch(driver, capture);
+        }
         self.release_pieces(driver);
-        for capture in over.into_iter().filter(|_| addresses) {
-            let done = |planned: &super::PlannedCapture| {
-                planned.capture == capture && planned.held == 0 && planned.bound.is_empty()
-            };
-            let Some(row) = self.captures.iter().position(done) else { continue };
-            let planned = self.captures.remove(row);
-            for segment in planned.segments {
-                // Addresses that cannot be given back cost no memory.
-                let _ = driver.unreserve(segment.address, segment.bytes);
-            }
+        let is_done = |planned: &mut PlannedCapture| {
+            let mapped = planned.bound.len() + planned.scratch_at.len();
+            addresses && planned.owner == Owner::Over && planned.held == 0 && mapped == 0
+        };
+        for segment in self.captures.extract_if(.., is_done).flat_map(|it| it.segments) {
+            // Addresses that cannot be given back cost no memory.
+            let _ = driver.unreserve(segment.address, segment.bytes);
         }
     }
 
