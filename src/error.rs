@@ -65,7 +65,10 @@ pub enum Error {
     #[error("{call}: {pool} {why}")]
     Checkpoint { call: &'static str, pool: Box<PoolLabel>, why: CheckpointRefusal },
     /// Memory cannot be kept behind its addresses for others that have mapped it.
-    #[error("keep_exported: the memory at {address:#x} cannot stay there: {why}")]
+    #[error(
+        "keep_exported: others that have mapped the memory at {address:#x} would not see what is written there later: \
+         {why}"
+    )]
     NotKept { address: u64, why: WhyNotShared },
     /// The device cannot be waited for, since one of its streams captures.
     #[error(

@@ -36,6 +36,8 @@ pub(super) const LARGEST: u64 = 1 << 60;
 /// A request for memory.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
+    /// The host's call, for errors.
+    call: &'static str,
     pub(super) pool: PoolId,
     /// What the block is to occupy, in bytes.
     pub(super) bytes: u64,
@@ -59,8 +61,8 @@ enum PlacedBy {
 impl<D: Driver> Locked<'_, D> {
     /// Hands a block out; `None` where the request is to be made again.
     pub(super) fn allocate(&mut self, request: &Request) -> Result<Option<Block>, Error> {
-        self.state.must_be_awake(request.pool, CALL)?;
-        let capture = self.capture_of(request.asked.stream, CALL)?;
+        self.state.must_be_awake(request.pool, request.call)?;
+        let capture = self.capture_of(request.asked.stream, request.call)?;
         self.allocate_in(capture, request)
     }
 
@@ -68,16 +70,15 @@ impl<D: Driver> Locked<'_, D> {
     fn allocate_for(
         &mut self,
         expected: CaptureId,
-        call: &'static str,
         request: &Request,
     ) -> Result<Option<Block>, Error> {
-        let stream = request.asked.stream;
+        let &Request { call, pool, asked: Asked { stream, .. }, .. } = request;
         match self.driver.capture_status(stream, &mut self.state.terminals)? {
             CaptureStatus::Active { capture, .. } if capture == expected => {}
-            CaptureStatus::Invalidated => return Err(self.invalidated(stream, CALL)),
+            CaptureStatus::Invalidated => return Err(self.invalidated(stream, call)),
             _ => return Err(Error::Stream { call, stream, why: StreamRefusal::NotInCapture }),
         }
-        self.state.must_be_awake(request.pool, CALL)?;
+        self.state.must_be_awake(pool, call)?;
         self.allocate_in(Some(expected), request)
     }
 
@@ -108,14 +109,14 @@ impl<D: Driver> Locked<'_, D> {
         if capture.is_some_and(|capture| self.study(capture, request)) {
             return Ok(None);
         }
-        let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
+        let &Request { call, pool, bytes, asked: Asked { requested, .. }, .. } = request;
         // Who asks. A stream of a capture is looked at, so that the proof knows its latest nodes.
-        let requester = self.requester(pool, stream, capture, bytes)?;
+        let requester = self.requester(request, capture)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, requester));
         }
         // Where the block goes: a place that is free and proven, or new memory.
-        let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
+        let homes = self.state.pool(pool, call)?.homes(bytes, requester);
         let by = self.placed_by(request, requester);
         let laid = if let PlacedBy::Layout = by { self.follow(request, requester) } else { None };
         let found = match by {
@@ -160,30 +161,28 @@ impl<D: Driver> Locked<'_, D> {
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
     fn requester(
         &mut self,
-        pool: PoolId,
-        stream: StreamHandle,
+        &Request { call, pool, bytes, asked: Asked { stream, .. }, .. }: &Request,
         capture: Option<CaptureId>,
-        bytes: u64,
     ) -> Result<Requester, Error> {
         let Some(capture) = capture else {
             self.state.caches.forget_capturing(stream);
             return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
-        let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), CALL)?;
+        let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), call)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
         Ok(Requester::Capture { capture: slot, stream, share })
     }
 
     /// A block at an address, outside captures.
     fn allocate_at(&mut self, request: &Request, address: u64) -> Result<Option<Block>, Error> {
-        let &Request { pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
-        self.state.must_be_awake(pool, CALL)?;
-        let capture = self.capture_of(stream, CALL)?;
+        let &Request { call, pool, bytes, asked: Asked { requested, stream, .. }, .. } = request;
+        self.state.must_be_awake(pool, call)?;
+        let capture = self.capture_of(stream, call)?;
         if capture.is_some() || requested > LARGEST || !address.is_multiple_of(UNIT) {
             return Ok(None);
         }
-        let requester = self.requester(pool, stream, None, bytes)?;
-        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester)[0];
+        let requester = self.requester(request, None)?;
+        let heap = self.state.pool(pool, call)?.homes(bytes, requester)[0];
         self.end_premapped(pool, None)?;
         self.take_back_own((pool, stream), is_small(bytes));
         self.poll_waits(usize::MAX);
@@ -440,36 +439,25 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Result<Block, Error> {
-        let stream = stream.as_stream();
-        self.allocate_as(pool, bytes, stream, false, || false)
+        self.allocate_as((CALL, false), pool, bytes, stream.as_stream(), || false)
     }
 
-    /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.
+    /// Hands a block out for a call, with `fixed` on memory of its own where memory may be shared or moved.
     #[inline]
     pub(super) fn allocate_as(
         &self,
+        (call, fixed): (&'static str, bool),
         pool: PoolId,
         bytes: u64,
         stream: StreamHandle,
-        fixed: bool,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
-        let mut request = self.ask(pool, bytes, stream)?;
+        let mut request = self.ask(call, pool, bytes, stream)?;
         request.fixed = fixed;
         match self.take_cached(&mut request) {
             Some(block) => Ok(block),
-            None => self.allocate_locked(&request, last_resort),
+            None => self.request(|locked| locked.allocate(&request), last_resort),
         }
-    }
-
-    /// Hands a block out that no stream cache has.
-    #[inline]
-    fn allocate_locked(
-        &self,
-        request: &Request,
-        last_resort: impl FnOnce() -> bool,
-    ) -> Result<Block, Error> {
-        self.request(|locked| locked.allocate(request), last_resort)
     }
 
     /// Like [`Engine::allocate`], or [`Engine::allocate_fixed`] with `fixed`, for a stream of a capture and no other
@@ -487,30 +475,31 @@ impl<D: Driver> Engine<D> {
         fixed: bool,
     ) -> Result<Block, Error> {
         let call = if fixed { "allocate_fixed" } else { CALL };
-        let mut request = self.ask(pool, bytes, stream)?;
+        let mut request = self.ask(call, pool, bytes, stream)?;
         request.fixed = fixed;
-        self.request(|locked| locked.allocate_for(capture, call, &request), || false)
+        self.request(|locked| locked.allocate_for(capture, &request), || false)
     }
 
     /// A request for memory, with the size that the block is to have.
     #[inline]
     pub(super) fn ask(
         &self,
+        call: &'static str,
         pool: PoolId,
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<Request, Error> {
         if bytes == 0 {
-            return Err(Error::ZeroBytes { call: CALL });
+            return Err(Error::ZeroBytes { call });
         }
         let requested = bytes;
-        let stream = one_stream(stream, CALL)?;
+        let stream = one_stream(stream, call)?;
         // Without caching the driver gives the exact bytes: steps would be of no use.
         let caching = self.config.settings.caching;
         let rounding = if caching { self.rounding.get() } else { Rounding::default() };
         let bytes = rounding.round(requested.min(LARGEST));
         let asked = Asked { requested, stream, frames: self.frames() };
-        Ok(Request { pool, bytes, fixed: false, asked })
+        Ok(Request { call, pool, bytes, fixed: false, asked })
     }
 
     /// What the stream's cache has for a request outside captures.
@@ -565,8 +554,7 @@ impl<D: Driver> HostCalls<'_, D> {
         stream: impl AsStream,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
-        let stream = stream.as_stream();
-        self.0.allocate_as(pool, bytes, stream, false, last_resort)
+        self.0.allocate_as((CALL, false), pool, bytes, stream.as_stream(), last_resort)
     }
 
     /// Like [`Engine::allocate`], outside captures and for an address of the host's choice: `None`, and nothing handed
@@ -583,7 +571,7 @@ impl<D: Driver> HostCalls<'_, D> {
         stream: impl AsStream,
         address: u64,
     ) -> Result<Option<Block>, Error> {
-        let request = self.0.ask(pool, bytes, stream.as_stream())?;
+        let request = self.0.ask("allocate_at", pool, bytes, stream.as_stream())?;
         self.0.change(|locked| locked.allocate_at(&request, address))
     }
 
@@ -601,7 +589,7 @@ impl<D: Driver> HostCalls<'_, D> {
         stream: impl AsStream,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Option<Block>, Error> {
-        let mut request = self.0.ask(outside, bytes, stream.as_stream())?;
+        let mut request = self.0.ask(CALL, outside, bytes, stream.as_stream())?;
         if let Some(block) = self.0.take_cached(&mut request) {
             return Ok(Some(block));
         }
@@ -619,7 +607,7 @@ impl<D: Driver> HostCalls<'_, D> {
         stream: impl AsStream,
     ) -> Option<Block> {
         let Request { pool, bytes, mut asked, .. } =
-            self.0.ask(pool, bytes, stream.as_stream()).ok()?;
+            self.0.ask(CALL, pool, bytes, stream.as_stream()).ok()?;
         if !self.0.caches_blocks() {
             return None;
         }

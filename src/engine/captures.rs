@@ -44,8 +44,8 @@ impl<D: Driver> Engine<D> {
     /// pool too, so that the pool knows of the graph.
     ///
     /// # Errors
-    /// [`StreamRefusal::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::Unknown`],
-    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
+    /// [`StreamRefusal::NotCapturing`], [`StreamRefusal::PerThread`], [`Error::CaptureInvalidated`],
+    /// [`Error::Unknown`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
         self.begin(pool, stream.as_stream(), |_| ())
     }
@@ -57,6 +57,7 @@ impl<D: Driver> Engine<D> {
         begun: impl FnOnce(&mut CaptureState),
     ) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
+        let stream = one_stream(stream, CALL)?;
         self.change(|locked| {
             locked.settle_loans();
             let expected = locked.state.timelines.take_expected(stream);
@@ -160,11 +161,12 @@ impl<D: Driver> Engine<D> {
     /// ([`HostCalls::expect_capture`]).
     ///
     /// # Errors
-    /// [`Error::CaptureInvalidated`], or the driver's.
+    /// [`Error::CaptureInvalidated`], [`StreamRefusal::PerThread`], or the driver's.
     pub fn observe(&self, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
+        const CALL: &str = "observe";
+        let stream = one_stream(stream.as_stream(), CALL)?;
         self.change(|locked| {
-            let capture = locked.capture_of(stream, "observe")?;
+            let capture = locked.capture_of(stream, CALL)?;
             match capture.and_then(|capture| locked.state.captures.slot(capture)) {
                 // Entered into the record even where nothing has changed.
                 Some(slot) => {

@@ -507,9 +507,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "record_stream";
-        let stream = one_stream(stream, CALL)?;
+        let stream = one_stream(stream.as_stream(), CALL)?;
         if self.record_in_cache(block, (stream, false), CALL)? {
             return Ok(());
         }
@@ -525,9 +524,8 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
     /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "record_use";
-        let stream = one_stream(stream, CALL)?;
+        let stream = one_stream(stream.as_stream(), CALL)?;
         if self.record_in_cache(block, (stream, true), CALL)? {
             return Ok(());
         }
@@ -542,7 +540,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
         if block.engine != self.number || block.cache == NO_CACHE {
-            return self.free_locked(block, false);
+            return self.change(|locked| locked.free(block));
         }
         if let Some(mut cache) = self.caches.get(block.cache) {
             match cache.give(&self.driver, block, None, false) {
@@ -550,18 +548,12 @@ impl<D: Driver> Engine<D> {
                 Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
                 Given::Undecided => {
                     drop(cache);
-                    return self.free_locked(block, true);
+                    return self.change(|locked| locked.free_leased(block));
                 }
                 Given::Unknown => {}
             }
         }
         Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
-    }
-
-    /// Frees a block that no stream cache may keep, and that one may have on lease.
-    #[inline]
-    fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
-        self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
     }
 
     /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.

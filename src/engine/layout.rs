@@ -120,7 +120,8 @@ pub enum Why {
 /// So many places around the next one are searched for a request, and one more for each since that was for none.
 const WINDOW: usize = 4;
 
-/// So many places ahead are kept for their requests: a bound on what a block costs that cannot have its own.
+/// So many places are searched for a request at most, and kept for their requests: a bound on what a block costs that
+/// cannot have its own.
 const AHEAD: usize = 4_096;
 
 /// After so many requests in a row without places a layout is given up that the host has not asked for.
@@ -232,6 +233,11 @@ impl Following {
         self.way == Way::Pages
     }
 
+    /// How far around the next place one is searched for.
+    fn window(&self) -> usize {
+        (WINDOW + self.lost).min(AHEAD / 2)
+    }
+
     /// Notes what became of a request. One without its place is told.
     fn note<T>(&mut self, found: Result<T, Why>) -> Option<T> {
         self.blocks += 1;
@@ -263,7 +269,7 @@ impl Following {
     fn wanted(&self, until: Option<u32>, base: u64) -> Vec<(u64, u64)> {
         let places = self.layout.places();
         let until = until.map_or(places.len(), |until| until as usize);
-        let rows = (self.next.saturating_sub(WINDOW + self.lost)..until).take(AHEAD);
+        let rows = (self.next.saturating_sub(self.window())..until).take(AHEAD);
         let open = rows.filter(|&row| !self.asked.contains(row));
         let mut wanted: Vec<(u64, u64)> = open
             .map(|row| (base + places[row].offset, base + places[row].offset + places[row].bytes))
@@ -286,8 +292,8 @@ impl Following {
             let place = places.get(*row).filter(|_| !self.asked.contains(*row));
             place.is_some_and(|place| place.bytes == bytes && is_for(place.stream))
         };
-        let near = (0..WINDOW + self.lost)
-            .flat_map(|far| [Some(self.next + far), self.next.checked_sub(far)]);
+        let near =
+            (0..self.window()).flat_map(|far| [Some(self.next + far), self.next.checked_sub(far)]);
         let found = near.flatten().find(is_it).or_else(|| {
             // A smaller batch asks for less: one that began so, or where requests stay without places.
             let smaller = self.smaller || self.next == 0 || self.lost > 1;
@@ -555,11 +561,10 @@ impl<D: Driver> Locked<'_, D> {
         if !asked_for {
             return Err(Why::NoMemory);
         }
-        let asked = Asked { requested: bytes, ..request.asked.clone() };
-        let found = self.find(&Request { bytes, asked, ..request.clone() }, homes, requester);
-        let Ok(Some((heap, placed))) = found else {
-            return Err(Why::NoMemory);
-        };
+        let mut whole = request.clone();
+        (whole.bytes, whole.asked.requested) = (bytes, bytes);
+        let found = self.find(&whole, homes, requester);
+        let Ok(Some((heap, placed))) = found else { return Err(Why::NoMemory) };
         self.state.count_changes(heap);
         let Placed { range, address, users, .. } = placed;
         // No block has lain there.

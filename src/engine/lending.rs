@@ -85,7 +85,7 @@ impl<D: Driver> HostCalls<'_, D> {
         stream: impl AsStream,
         lent: Lent,
     ) -> Result<Option<Block>, Error> {
-        let request = self.0.ask(pool, bytes, stream.as_stream())?;
+        let request = self.0.ask(CALL, pool, bytes, stream.as_stream())?;
         self.0.change(|locked| locked.lend(&request, lent))
     }
 

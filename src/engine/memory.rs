@@ -287,8 +287,8 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 
     /// Takes back what stream caches hold, and says whether freed memory waits for a stream that another thread named
-    /// last. This thread may record no event there: that thread's next request, or [`Engine::wait_for_device`], makes
-    /// the memory free.
+    /// last, or that is gone. This thread may record no event there: that thread's next request makes the memory free,
+    /// or [`Engine::wait_for_device`].
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.0.alter(|locked| {
             locked.free_completed(None);
@@ -473,16 +473,17 @@ impl<D: Driver> Locked<'_, D> {
             return Err(in_use());
         }
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
-        if self.state.blocks.iter().any(mine) {
+        let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
-            let gone = self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?;
-            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
-                block.gone = Some(Box::new(gone));
-            }
-        }
+            true => Some(self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?),
+            false => None,
+        };
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
         if !self.state.timelines.retire(self.driver, timeline) {
             return Err(in_use());
+        }
+        for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
+            block.gone = gone.map(Box::new);
         }
         self.state.caches.of(stream).forget_stream(stream);
         if self.state.timelines.many_retired() {
@@ -553,6 +554,10 @@ impl<D: Driver> Locked<'_, D> {
                 self.drop_uncached(heap);
                 freed = true;
             }
+        }
+        if pool.is_some() {
+            // What streams that are gone have ordered in other pools keeps their timelines, however often it is asked.
+            return freed;
         }
         let State { timelines: all, pools, .. } = &mut *self.state;
         let mut over: Vec<_> = timelines.into_iter().filter(|&it| all.is_over(it)).collect();

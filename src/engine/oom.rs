@@ -579,12 +579,13 @@ impl<D: Driver> Locked<'_, D> {
         Need { bytes: requested, pool, waits: may_wait }: Need,
         asks: Option<(StreamHandle, Requester)>,
     ) -> Box<OutOfMemory> {
-        let (mut takeable, mut waiting, mut kept_by_graphs) = (0, 0, 0);
+        let (mut takeable, mut waiting, mut kept_by_graphs, mut not_split) = (0, 0, 0, 0);
         let mut waits = self.free_ranges(pool, asks.map(|(_, requester)| requester));
         waits.retain(|range| {
             let sum = match range.refusal {
                 None => &mut takeable,
                 Some(Refusal::UsedByGraph) => &mut kept_by_graphs,
+                Some(Refusal::NotSplit) => &mut not_split,
                 Some(_) => &mut waiting,
             };
             *sum += range.bytes;

@@ -425,8 +425,10 @@ impl<D: Driver> Locked<'_, D> {
             if self.state.pools.is_moving(self.state.pools.pool_of(heap)) {
                 continue;
             }
+            // Records of captures under way tell of blocks there: the driver could give them the addresses again.
+            let addresses = self.state.pools.find_pool(heap).is_some_and(|it| it.captures() == 0);
             let before = self.state.pools.planned(heap).reserved();
-            self.state.pools.planned_mut(heap).release_unused(self.driver);
+            self.state.pools.planned_mut(heap).release_unused(self.driver, addresses);
             gone += before - self.state.pools.planned(heap).reserved();
         }
         gone
@@ -553,8 +555,7 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: impl AsStream,
     ) -> Result<super::Block, Error> {
-        let stream = stream.as_stream();
-        self.allocate_as(pool, bytes, stream, true, || false)
+        self.allocate_as(("allocate_fixed", true), pool, bytes, stream.as_stream(), || false)
     }
 }
 

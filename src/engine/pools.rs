@@ -883,10 +883,12 @@ impl<D: Driver> Engine<D> {
         self.state.lock().pools.get(pool)?.owner.clone().flatten()
     }
 
-    /// Destroys a pool whose owner is gone: now, or when another pool is made or the cache is emptied.
+    /// Destroys a pool whose owner is gone: now, or when another pool is made or the cache is emptied. It offers nothing
+    /// from now on, or blocks of other pools would keep it.
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
         // A poisoned engine keeps what it has.
         let _ = self.alter(|locked| {
+            locked.state.pools.set_spare(pool, Spare::default());
             locked.state.pools.set_owner(pool, None);
             locked.destroy_leaving();
         });

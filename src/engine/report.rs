@@ -279,6 +279,10 @@ pub enum Refusal {
     /// A graph of the pool uses it, and the stream is not capturing.
     #[error("a graph of the pool uses it: release the graph, or use another pool")]
     UsedByGraph,
+    /// Work outside captures gets it whole or not at all: blocks of nearly its size alone
+    /// ([`Settings::max_split_bytes`](crate::settings::Settings::max_split_bytes)).
+    #[error("it goes to a block of nearly its size alone: the setting `max_split_size_mb` has ranges as large never split")]
+    NotSplit,
     /// The range's pool is suspended: no memory lies behind its addresses.
     #[error("its pool is suspended: resume it")]
     Suspended,

@@ -111,9 +111,12 @@ impl<D: Driver> Sharing<'_, D> {
             }
             let pools = &mut locked.state.pools;
             let Some(heap) = pools.heap_around(address) else { return Ok(false) };
-            let there = !pools.is_shut(pools.pool_of(heap)) && address.checked_add(bytes).is_some();
-            let planned = there && Pools::is_planned(heap);
-            let why = if planned { WhyNotShared::Planned } else { WhyNotShared::Suspended };
+            let why = match pools.is_shut(pools.pool_of(heap)) {
+                true => WhyNotShared::Suspended,
+                false if Pools::is_planned(heap) => WhyNotShared::Planned,
+                false => WhyNotShared::Absent,
+            };
+            let there = why != WhyNotShared::Suspended && address.checked_add(bytes).is_some();
             // Its piece stays as it is from now on, which may show in the figures.
             let kept =
                 there && with_heap!(mut pools, heap, |heap| heap.keep_exported((address, bytes)));

@@ -17,7 +17,7 @@ use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
-use super::{Engine, Error, HostCalls, Level, Locked, State};
+use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
 use crate::driver::{AsStream, Driver};
 use crate::heap::{Heap, RangeId, RangeState, Requester, Users};
@@ -43,10 +43,11 @@ impl<D: Driver> Engine<D> {
     /// it waits for.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::CaptureInvalidated`], or the driver's.
+    /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
+    /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread), or the driver's.
     pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
-        let stream = stream.as_stream();
         const CALL: &str = "explain";
+        let stream = one_stream(stream.as_stream(), CALL)?;
         self.change(|locked| {
             locked.state.pool(pool, CALL)?;
             // A request does this first as well, so the next one finds what is told here.
@@ -354,6 +355,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
         let mut reasons = self.state.wait_reasons();
+        let outside = matches!(asks, Some(Requester::Outside { .. }));
         for number in [row.small(), row.large()] {
             let heap = self.state.pools.heap(number);
             let suspended = heap.holding().presence().is_shut().then_some(Refusal::Suspended);
@@ -367,7 +369,6 @@ impl<D: Driver> Locked<'_, D> {
                 let refusal = match state {
                     RangeState::Waiting => kept_by(),
                     RangeState::Idle { users } | RangeState::Closed { users } => {
-                        let outside = matches!(asks, Some(Requester::Outside { .. }));
                         (users.are_graphs() && outside).then_some(Refusal::UsedByGraph)
                     }
                     RangeState::StreamOrdered { timeline, users } => match asks {
@@ -400,6 +401,8 @@ impl<D: Driver> Locked<'_, D> {
                     },
                     RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
                 };
+                let is_whole = outside && !heap.may_split(bytes);
+                let refusal = refusal.or(is_whole.then_some(Refusal::NotSplit));
                 let refusal = refusal.or(suspended.clone());
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }

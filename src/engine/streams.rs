@@ -505,6 +505,8 @@ impl Timelines {
         for timeline in self.all() {
             let row = &self.rows[timeline.index()];
             if row.life != Life::Used {
+                // Of a stream that is gone nothing is asked.
+                owing.extend(row.owes.then_some(timeline));
                 continue;
             }
             match driver.is_capturing(row.stream) {

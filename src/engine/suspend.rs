@@ -652,7 +652,7 @@ impl<D: Driver> Locked<'_, D> {
         let unit = unit(self.driver.memory_support());
         let planned = self.state.pools.planned_mut(heap);
         let before = planned.reserved();
-        planned.release_unused(self.driver);
+        planned.release_unused(self.driver, true);
         let exchange = planned.exchange(unit);
         if exchange.saves() > 0 {
             if let Err(violation) = check::check_compaction(&planned.record(&exchange, unit)) {

@@ -143,11 +143,17 @@ impl<D: HostApi> Lease<D> {
             }
         }
         let mut marks = Marks { orders, launched, pending: true };
-        let result = match self.poison.load(Ordering::Relaxed) {
+        let filled = match self.poison.load(Ordering::Relaxed) {
             true => self.poison(stream).map_err(E::from),
-            false => Ok(()),
+            false => Ok(false),
         };
-        let result = result.and_then(|()| launch(&mut marks.orders, stream));
+        let result = filled.and_then(|filled| {
+            launch(&mut marks.orders, stream)?;
+            if filled {
+                self.poison.store(false, Ordering::Relaxed);
+            }
+            Ok(())
+        });
         let marked = marks.set();
         let finished: SmallVec<[_; 1]> =
             marks.orders.iter_mut().flat_map(|order| order.finished()).collect();
@@ -159,13 +165,13 @@ impl<D: HostApi> Lease<D> {
     }
 
     /// Fills what the graphs do not keep, with the locks of the pools' orders held and the stream behind all launches.
-    fn poison(&self, stream: StreamHandle) -> Result<(), Error> {
+    /// Says whether all of it.
+    fn poison(&self, stream: StreamHandle) -> Result<bool, Error> {
         let mut filled = true;
         for pool in self.pools().filter(|pool| pool.engine().poisons()) {
             filled &= pool.engine().poison(pool.id(), stream)?;
         }
-        self.poison.store(!filled, Ordering::Relaxed);
-        Ok(())
+        Ok(filled)
     }
 }
 

@@ -376,7 +376,7 @@ impl Heap {
 
     /// Whether a free range of so many bytes may be split, or joined with others, outside captures.
     #[inline]
-    pub(super) fn may_split(&self, bytes: u64) -> bool {
+    pub(crate) fn may_split(&self, bytes: u64) -> bool {
         self.plan.splitting.is_none_or(|(most, _)| bytes < most)
     }
 

@@ -226,7 +226,7 @@ impl HeapSegment {
                 let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Fixed);
                 if let Err(error) = fixed.extend(driver, bytes) {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
-                    let _ = driver.unreserve(fixed.address, fixed.bytes);
+                    let _ = fixed.close(driver);
                     return Err(error);
                 }
                 Ok(fixed)

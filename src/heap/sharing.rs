@@ -141,6 +141,9 @@ pub enum WhyNotShared {
     /// There is no memory behind it now.
     #[error("its pool is suspended; resume it first (HostCalls::resume_pool)")]
     Suspended,
+    /// There is none behind some of the addresses.
+    #[error("no memory lies behind some of these addresses; give those of a live block")]
+    Absent,
 }
 
 impl Heap {

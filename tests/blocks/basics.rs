@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, HostApi};
-use regraph::engine::{Config, PoolConfig};
+use regraph::engine::{Config, Lent, PoolConfig};
 use regraph_tagged::{Program, Work};
 
 #[test]
@@ -21,6 +21,27 @@ fn a_full_pool_says_so_and_the_capture_goes_on() {
     b.engine.host().verify().unwrap();
     b.launch(s);
     b.driver.end_capture(s).unwrap();
+}
+
+#[test]
+fn errors_of_requests_name_the_call() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let gone = b.engine.create_pool(PoolConfig::default());
+    b.engine.destroy_pool(gone).unwrap();
+    for (pool, bytes) in [(b.pool, 0), (gone, 512)] {
+        let host = b.engine.host();
+        let refused = [
+            ("allocate", b.engine.allocate(pool, bytes, s).map(drop)),
+            ("allocate_fixed", b.engine.allocate_fixed(pool, bytes, s).map(drop)),
+            ("allocate_at", host.allocate_at(pool, bytes, s, 0).map(drop)),
+            ("lend", host.lend(pool, bytes, s, Lent::Temporary).map(drop)),
+        ];
+        for (call, refused) in refused {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{call}: ")), "{call} says: {error}");
+        }
+    }
 }
 
 /// A block that is freed and waits for another stream stays active: it does not become so again.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{Driver, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
-    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, StreamRefusal,
+    Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, Refusal, StreamRefusal,
 };
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -399,6 +399,24 @@ fn a_block_outlives_its_stream() {
     assert_eq!((driver.used_bytes(), driver.calls(Call::CaptureStatus)), (0, asked));
 }
 
+/// The block was taken for one of a stream that is gone, and freed behind what the stream held at the refusal.
+#[test]
+fn a_stream_that_could_not_be_retired_goes_on_with_its_blocks() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    b.launch(s);
+    b.finish(s, capture);
+    let block = b.block(4, s);
+    // The last question, behind the mark.
+    b.driver.fail_nth(Call::CaptureStatus, 2, ErrorKind::NotSupported);
+    let refused = b.engine.retire_stream(s);
+    assert!(matches!(refused, Err(Error::Stream { why: StreamRefusal::InUse, .. })), "{refused:?}");
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    assert_ne!(b.block(4, t).address, block.address, "the stream's work is still running");
+}
+
 #[test]
 fn the_per_thread_default_stream_is_refused() {
     const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
@@ -411,6 +429,9 @@ fn the_per_thread_default_stream_is_refused() {
         b.engine.record_use(block.id, PER_THREAD),
         b.engine.mark_stream(PER_THREAD),
         b.engine.retire_stream(PER_THREAD),
+        b.engine.begin_capture(b.pool, PER_THREAD).map(drop),
+        b.engine.observe(PER_THREAD),
+        b.engine.explain(b.pool, PER_THREAD).map(drop),
     ];
     for result in refused {
         assert!(
@@ -421,6 +442,29 @@ fn the_per_thread_default_stream_is_refused() {
     b.engine.free(block.id).unwrap();
 }
 
+/// As where another thread captured on the stream beside the record of the event.
+#[test]
+fn a_wait_for_the_device_covers_a_stream_that_is_gone_and_whose_event_was_captured() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.block(4, s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.mark_stream(s).unwrap();
+    b.engine.retire_stream(s).unwrap();
+    b.driver.fail_nth(Call::QueryEvent, 0, ErrorKind::InvalidValue);
+    let asked = b.driver.calls(Call::CaptureStatus);
+    assert!(b.engine.host().awaits_other_threads().unwrap());
+    assert_eq!(
+        b.driver.calls(Call::CaptureStatus),
+        asked,
+        "of a stream that is gone nothing is asked"
+    );
+    assert_ne!(b.block(4, t).address, block.address);
+    assert!(b.engine.wait_for_device().unwrap());
+    assert_eq!(b.block(4, t).address, block.address);
+}
+
 #[test]
 fn both_names_of_the_legacy_stream_are_one_stream() {
     let b = bench(Config::default());
@@ -429,6 +473,26 @@ fn both_names_of_the_legacy_stream_are_one_stream() {
     b.launch(zero);
     b.engine.free(block.id).unwrap();
     assert_eq!(b.block(4, one).address, block.address);
+}
+
+/// A capture has split a range that work outside captures never splits: what is left of it is no fragment.
+#[test]
+fn a_report_calls_no_range_fragments_that_is_not_split() {
+    let settings = Settings::default().expandable_segments(false).max_split_bytes(Some(20 << 20));
+    let b = tight(80, settings);
+    let [s] = b.streams();
+    let whole = b.block(64, s);
+    b.engine.free(whole.id).unwrap();
+    b.engine.mark_stream(s).unwrap();
+    let capture = b.begin(s);
+    let output = b.block(4, s);
+    assert_eq!(output.address, whole.address);
+    b.launch(s);
+    b.finish(s, capture);
+    let Err(Error::OutOfMemory(report)) = b.engine.allocate(b.pool, 30 * MIB, s) else { panic!() };
+    assert_eq!((report.takeable, report.waiting, report.kept_by_graphs), (0, 0, 0));
+    let [left] = &report.waits[..] else { panic!("{report}") };
+    assert_eq!((left.bytes, &left.refusal), (60 * MIB, &Some(Refusal::NotSplit)));
 }
 
 #[test]

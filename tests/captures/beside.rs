@@ -1,8 +1,9 @@
 //! Memory from outside captures whose streams capture: who may have it when.
 
-use crate::common::bench;
+use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, PoolConfig};
+use regraph::plan::Options;
 
 /// A stream that was recorded for a block is in a capture of its own, which is ruined. The block's
 /// capture is sound all the same, and its graph keeps the memory.
@@ -46,4 +47,27 @@ fn a_capture_that_begins_after_a_free_does_not_use_the_block() {
     b.driver.complete_all();
     b.engine.release_graph(first).unwrap();
     b.engine.destroy_pool(b.pool).unwrap();
+}
+
+/// The record of the older capture names what the younger one freed, and no entry can tell that it is gone: the driver gave
+/// the addresses again, and the older capture was refused for a block that was nowhere any more.
+#[test]
+fn addresses_of_a_capture_that_is_gone_are_not_those_of_one_beside_it() {
+    let b = bench(Config::default());
+    b.driver.give_addresses_again();
+    let pool = b.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let [s, t] = b.streams();
+    let [older, younger] = [t, s].map(|stream| {
+        b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        b.engine.begin_capture(pool, stream).unwrap()
+    });
+    let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.abandon_capture(younger).unwrap();
+    b.driver.end_capture(s).unwrap();
+    let block = b.engine.allocate(pool, 4 * MIB, t).unwrap();
+    b.launch(t);
+    b.finish(t, older);
+    b.engine.free(block.id).unwrap();
 }

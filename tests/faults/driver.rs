@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::{ErrorKind, HostApi};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
 
 /// Found by random programs: the piece stayed mapped and was forgotten, and no growth could ever
@@ -26,4 +27,33 @@ fn a_mapping_that_cannot_be_undone_is_undone_later() {
     assert_eq!((error.call, error.kind), (Call::Unmap.driver_name(), ErrorKind::NotPermitted));
     engine.allocate(pool, 4 * MIB, s).unwrap();
     assert_eq!(driver.used_bytes(), 8 * MIB);
+}
+
+/// The mapping was forgotten: each later block of the capture was refused, and the memory was lost.
+#[test]
+fn a_mapping_of_a_planned_block_that_cannot_be_undone_is_undone_later() {
+    for fixed in [false, true] {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let engine = Engine::new(driver.clone(), Config::default());
+        let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
+        let s = driver.create_stream().unwrap();
+        driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let capture = engine.begin_capture(pool, s).unwrap();
+        let allocate = || match fixed {
+            true => engine.allocate_fixed(pool, 4 * MIB, s),
+            false => engine.allocate(pool, 4 * MIB, s),
+        };
+        driver.fail_nth(Call::SetAccess, 0, ErrorKind::InvalidValue);
+        driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
+        let Err(Error::Driver(error)) = allocate() else { panic!() };
+        assert_eq!(error.call, Call::SetAccess.driver_name());
+        engine.host().verify().unwrap();
+        let block = allocate().unwrap();
+        engine.free(block.id).unwrap();
+        engine.host().verify().unwrap();
+        engine.abandon_capture(capture).unwrap();
+        driver.destroy_graph(driver.end_capture(s).unwrap()).unwrap();
+        engine.destroy_pool(pool).unwrap();
+        assert_eq!(driver.used_bytes(), 0, "fixed: {fixed}");
+    }
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal};
+use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -262,4 +262,25 @@ fn an_event_that_a_capture_has_taken_is_recorded_anew() {
     b.engine.empty_cache().unwrap();
     graph.launch(s).unwrap();
     b.sound();
+}
+
+/// Blocks of another pool kept it, for as long as one of them lived.
+#[test]
+fn a_pool_that_was_dropped_offers_nothing() {
+    let b = bench();
+    let (s, t) = (b.stream(), b.stream());
+    let id = b.pool.id();
+    b.engine.host().set_spare(id, Spare::Offered).unwrap();
+    let [used, spare] = [(); 2].map(|()| b.pool.allocate(4 * MIB, s).unwrap());
+    used.record_stream(t).unwrap();
+    b.write(t, &used, 1);
+    drop((used, spare));
+    let Bench { driver, engine, pool } = b;
+    drop(pool);
+    let takes = Pool::new(&engine, PoolConfig::default().takes_offers(true));
+    let _block = takes.allocate(4 * MIB, s).unwrap();
+    driver.complete_all();
+    engine.empty_cache().unwrap();
+    let pools = engine.pools().unwrap();
+    assert!(pools.iter().all(|pool| pool.id != id), "{pools:?}");
 }

@@ -38,6 +38,27 @@ pub(crate) enum Step {
     Free(usize),
 }
 
+/// A request costs no more, however many have found no place before it.
+#[test]
+fn a_place_is_searched_for_among_so_many() {
+    const FAR: usize = 2_080;
+    let b = bench_on(SimConfig::default(), Config::default());
+    let [s] = b.streams();
+    let size = |row: usize| if row == FAR { 1024 } else { 512 };
+    let first = b.begin(s);
+    let allocate = |bytes: u64| b.engine.allocate(b.pool, bytes, s).unwrap();
+    (0..=FAR).map(size).for_each(|bytes| _ = allocate(bytes));
+    let layout = b.engine.plans().layout_of(first).unwrap();
+    b.engine.abandon_capture(first).unwrap();
+    b.driver.end_capture(s).unwrap();
+    let second = b.begin(s);
+    b.engine.plans().follow_layout(second, layout).unwrap();
+    allocate(512);
+    (0..=FAR).for_each(|_| _ = allocate(1536));
+    allocate(1024);
+    assert_eq!(b.finish(s, second).layout.unwrap().followed, 1);
+}
+
 pub(crate) fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {
     let mut draw = Draw(seed);
     let mut made = Vec::new();

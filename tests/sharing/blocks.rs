@@ -389,7 +389,9 @@ fn regions_with_exported_memory_do_not_sleep() {
     assert_eq!(regions.wake(Tags::All).unwrap(), 0);
     assert_eq!(behind(), before);
     assert!(regions.sleep(&["weights"]).unwrap() > 0);
-    // What sleeps has no memory that others could have.
+    // Behind the end of what is mapped there is none, nor has what sleeps any.
+    let beyond = engine.sharing().keep_exported(graphs.address, 8 * MIB).unwrap_err();
+    assert!(matches!(beyond, Error::NotKept { why: WhyNotShared::Absent, .. }), "{beyond}");
     let error = engine.sharing().keep_exported(weights.address, weights.bytes).unwrap_err();
     assert!(matches!(error, Error::NotKept { why: WhyNotShared::Suspended, .. }), "{error}");
     assert!(regions.wake(Tags::All).unwrap() > 0);

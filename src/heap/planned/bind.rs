@@ -196,35 +196,32 @@ impl PlannedHeap {
     }
 
     /// Gives back what is not used any more: mappings of captures that are over without live blocks, pieces that are
-    /// mapped nowhere, addresses of captures without either. What the driver does not take stays for the next time.
-    pub(crate) fn release_unused(&mut self, driver: &impl Driver) {
+    /// mapped nowhere, and with `addresses` those of captures without either. What the driver does not take stays for the
+    /// next time.
+    pub(crate) fn release_unused(&mut self, driver: &impl Driver, addresses: bool) {
         self.holding.release_orphans(driver);
         let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
-        let cleared = |planned: &mut Self, &capture: &CaptureId| {
-            planned.unbind(driver, capture);
-            planned.clear_scratch(driver, capture).is_ok()
-        };
-        let over: Vec<CaptureId> = over.into_iter().filter(|it| cleared(self, it)).collect();
-        self.release_pieces(driver);
         for capture in over {
-            let done = |planned: &super::PlannedCapture| {
-                planned.capture == capture && planned.held == 0 && planned.bound.is_empty()
-            };
-            let Some(row) = self.captures.iter().position(done) else { continue };
-            let planned = self.captures.remove(row);
-            for segment in planned.segments {
-                // Addresses that cannot be given back cost no memory.
-                let _ = driver.unreserve(segment.address, segment.bytes);
-            }
+            self.unbind(driver, capture);
+            let _ = self.clear_scratch(driver, capture);
+        }
+        self.release_pieces(driver);
+        let is_done = |planned: &mut PlannedCapture| {
+            let mapped = planned.bound.len() + planned.scratch_at.len();
+            addresses && planned.owner == Owner::Over && planned.held == 0 && mapped == 0
+        };
+        for segment in self.captures.extract_if(.., is_done).flat_map(|it| it.segments) {
+            // Addresses that cannot be given back cost no memory.
+            let _ = driver.unreserve(segment.address, segment.bytes);
         }
     }
 
     /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
     /// one that is not.
     fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
-        let row = self.captures.iter().position(|planned| planned.capture == capture);
-        let Some(planned) = row.map(|row| &mut self.captures[row]) else { return };
+        let Some(row) = self.row(capture) else { return };
+        let planned = &mut self.captures[row];
         let is_over = planned.owner == Owner::Over;
         let all = std::mem::take(&mut planned.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, access }| {
@@ -260,7 +257,7 @@ impl PlannedHeap {
             planned.blocks.clear();
             planned.held = 0;
         }
-        self.release_unused(driver);
+        self.release_unused(driver, true);
         let mut result = Ok(());
         for segment in self.captures.iter().flat_map(|planned| &planned.segments) {
             result = result.and(segment.close(driver));

@@ -151,12 +151,18 @@ impl PlannedHeap {
         &mut self.holding
     }
 
+    /// The row of a capture, which mostly came last: graphs of many may lie before it.
+    fn row(&self, capture: CaptureId) -> Option<usize> {
+        self.captures.iter().rposition(|planned| planned.capture == capture)
+    }
+
     fn capture(&self, capture: CaptureId) -> Option<&PlannedCapture> {
-        self.captures.iter().find(|planned| planned.capture == capture)
+        Some(&self.captures[self.row(capture)?])
     }
 
     fn capture_mut(&mut self, capture: CaptureId) -> Option<&mut PlannedCapture> {
-        self.captures.iter_mut().find(|planned| planned.capture == capture)
+        let row = self.row(capture)?;
+        Some(&mut self.captures[row])
     }
 
     fn piece(&mut self, row: usize) -> &mut Physical {
@@ -230,8 +236,8 @@ impl PlannedHeap {
         self.leave(id);
         self.ranges.set_state(id, RangeState::Waiting);
         self.holding.begin_wait(bytes);
-        let mut under_way =
-            self.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
+        let captures = self.captures.iter_mut().rev();
+        let mut under_way = captures.filter(|planned| planned.owner == Owner::Capture);
         if let Some(block) = under_way.find_map(|planned| planned.blocks.get_mut(&address)) {
             block.life = BlockLife::Waits;
         }
@@ -257,7 +263,7 @@ impl PlannedHeap {
         let address = self.ranges[id].address;
         self.ranges.remove(id);
         let next = self.moment + 1;
-        for planned in &mut self.captures {
+        for planned in self.captures.iter_mut().rev() {
             let Some(block) = planned.blocks.get_mut(&address) else { continue };
             let (bytes, owner) = (block.bytes, block.owner.take());
             planned.held -= bytes;

@@ -75,15 +75,21 @@ impl PlannedHeap {
         let address = self.next_address(driver, capture, size)?;
         self.capture_of(capture).take(size);
         let memory = create(driver, self.exportable, size)?;
-        let mapped = driver.map(address, size, memory);
-        let mapped = mapped.and_then(|()| {
-            driver.set_access(address, size).inspect_err(|_| {
-                // The first error is the one to report.
-                let _ = driver.unmap(address, size);
-            })
-        });
-        if let Err(error) = mapped {
+        if let Err(error) = driver.map(address, size, memory) {
             self.holding.release(driver, memory);
+            return Err(error);
+        }
+        if let Err(error) = driver.set_access(address, size) {
+            // The first error is the one to report. What stays mapped goes with the capture's scratch memory.
+            match driver.unmap(address, size) {
+                Ok(()) => self.holding.release(driver, memory),
+                Err(_) => {
+                    self.holding.came(size, 1);
+                    let planned = self.capture_of(capture);
+                    planned.scratch.push((size, memory));
+                    planned.scratch_at.push((address, size));
+                }
+            }
             return Err(error);
         }
         let piece = self.enter_piece(size, memory, Some(false));
@@ -94,8 +100,7 @@ impl PlannedHeap {
 
     /// What is known of a capture under way, new at its first block.
     pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
-        let known = self.captures.iter().position(|planned| planned.capture == capture);
-        let row = known.unwrap_or_else(|| {
+        let row = self.row(capture).unwrap_or_else(|| {
             self.captures.push(PlannedCapture::new(capture, unit));
             self.captures.len() - 1
         });

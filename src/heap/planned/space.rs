@@ -537,10 +537,15 @@ impl PlannedHeap {
         limit: u64,
     ) -> Result<u64, DriverError> {
         let unit = unit(driver.memory_support());
-        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
-        let Some(planned) = planned else { return Ok(0) };
+        let Some(row) = self.row(capture) else { return Ok(0) };
+        let planned = &mut self.captures[row];
         let most = planned.peak.max(planned.held + asked);
         let PlannedCapture { scratch: pieces, scratch_at: mapped, .. } = planned;
+        if let Some(row) = mapped.iter().rposition(|it| it.0 == address) {
+            // What could neither be opened nor unmapped.
+            driver.unmap(address, mapped[row].1)?;
+            mapped.swap_remove(row);
+        }
         let held: u64 = pieces.iter().map(|(size, _)| size).sum();
         let pays = |size: &u64| *size <= limit && held + size <= most;
         let mut sizes = SIZES.iter().rev().map(|units| units * unit);
@@ -571,12 +576,13 @@ impl PlannedHeap {
             }
         };
         driver.map(address, size, memory)?;
-        if let Err(error) = driver.set_access(address, size) {
-            // If this fails too the addresses stay mapped: they lie in no run, so they are never used.
-            let _ = driver.unmap(address, size);
-            return Err(error);
-        }
         mapped.push((address, size));
+        driver.set_access(address, size).inspect_err(|_| {
+            // If this fails too, the next attempt begins with it, or it goes with the rest.
+            if driver.unmap(address, size).is_ok() {
+                mapped.pop();
+            }
+        })?;
         Ok(size)
     }
 
@@ -592,8 +598,8 @@ impl PlannedHeap {
         driver: &impl Driver,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
-        let planned = self.captures.iter_mut().find(|planned| planned.capture == capture);
-        let Some(planned) = planned else { return Ok(()) };
+        let Some(row) = self.row(capture) else { return Ok(()) };
+        let planned = &mut self.captures[row];
         while let Some(&(address, bytes)) = planned.scratch_at.last() {
             driver.unmap(address, bytes)?;
             planned.scratch_at.pop();

@@ -108,6 +108,11 @@ pub const ROWS: &[Row] = &[
         Config::default().settings(large.max_non_split_rounding_bytes(4 << 20))
     }),
     row(
+        "a range that is not split is not called free for any block",
+        "with max_split_size_mb:20,expandable_segments:False; s: a = 40M; s: launch; free a; complete;
+         s: explain a NotSplit; s: mark; complete; s: begin; s: explain a None; s: b = 12M at a; s: end",
+    ),
+    row(
         "a large block takes a range of any size that is large enough where the bound is as high as it can be",
         "with max_split_size_mb:20,max_non_split_rounding_mb:17592186044415; s: a = 40M; s: launch; free a; complete;
          s: b = 21M at a; allocated 40M",

@@ -200,10 +200,7 @@ fn run_simulated(data: &[u8], features: Features, flaw: Option<Flaw>) -> Counts 
     let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
     driver.set_schedule_seed(u64::from(u.arbitrary::<u8>().unwrap_or_default()));
     driver.give_streams_again();
-    // Else a capture is refused at times whose blocks lie where a graph lay that was captured beside it and is gone.
-    if features.captures == 1 {
-        driver.give_addresses_again();
-    }
+    driver.give_addresses_again();
     // Where memory is short, executables take none of it.
     let scarce = total_bytes < SimConfig::default().total_bytes;
     let node_bytes = if features.overcharge > 1 { 1 << 20 } else { 64 << 10 };

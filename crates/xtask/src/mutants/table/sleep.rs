@@ -188,7 +188,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "moving-exported",
         rule: "Memory that sleeps is not said to stay behind its addresses.",
         file: "src/engine/sharing.rs",
-        edits: &[("let there = !pools.is_shut(pools.pool_of(heap)) && ", "let there = ")],
+        edits: &[("let there = why != WhyNotShared::Suspended && ", "let there = ")],
         test: "sleep::beside::no_memory_that_moves_is_said_to_stay",
     },
     Mutant {
