@@ -8,7 +8,7 @@ use super::history::{Asked, EventKind};
 use super::lending::Spare;
 use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
-use super::oom::{Need, Purpose, Remedy};
+use super::oom::{Purpose, Remedy};
 use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::stream_cache::{CacheLease, StreamCache};
@@ -154,7 +154,7 @@ impl<D: Driver> Locked<'_, D> {
         &Request { pool, asked: Asked { requested, stream, .. }, .. }: &Request,
         requester: Requester,
     ) -> Error {
-        let need = Need::new(requested, pool, matches!(requester, Requester::Outside { .. }));
+        let need = (requested, pool, matches!(requester, Requester::Outside { .. }));
         Error::OutOfMemory(self.report_oom(Purpose::Block, need, Some((stream, requester))))
     }
 
@@ -243,7 +243,7 @@ impl<D: Driver> Locked<'_, D> {
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
-        let need = Need::new(bytes, pool, matches!(requester, Requester::Outside { .. }));
+        let need = (bytes, pool, matches!(requester, Requester::Outside { .. }));
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes[0], requester, false),
             Remedy::Place => Ok(locked.place(requester, homes, bytes)),
@@ -533,7 +533,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<(), Error> {
         if !cache.counters().allow(row, &mut self.caches.peaks()) {
             drop(cache);
-            self.lock()?.sum_up();
+            self.lock()?.with_sums(|_| {});
         }
         Ok(())
     }

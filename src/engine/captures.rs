@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use super::config::Flaw;
 use super::end::Attempt;
 use super::figures::class;
-use super::history::Frames;
+use super::history::{EventKind, Frames};
 use super::layout::Following;
 use super::live_blocks::{BlockSite, Origin};
 use super::names::{BlockId, GraphId, PoolId, PoolLabel};
 use super::pools::{PoolRow, Pools};
 use super::report::CaptureReport;
 use super::snapshot::Stacks;
-use super::streams::{this_thread, StreamStatus, Timelines};
+use super::streams::{this_thread, StreamStatus};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
-use crate::capture::{Capture, Moment, StreamIndex};
+use crate::capture::{Capture, StreamIndex};
 use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
@@ -350,8 +350,6 @@ pub(super) struct CaptureState {
     capturing_thread: CapturingThread,
     /// How much it may map at once ahead of what it asks for, in bytes: none where its graph may run already.
     pub(super) step: u64,
-    /// How far set-backs have been followed up.
-    set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
@@ -368,23 +366,12 @@ pub(super) struct CaptureState {
     shown: Option<Range>,
 }
 
-/// What the engine knows of a capture by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CapturePhase {
-    /// Under way, as far as the engine knows.
-    UnderWay,
-    /// Ended or abandoned here; the driver may not have been told yet.
-    Ended,
-    /// Never heard of.
-    Unknown,
-}
-
 /// The captures under way.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
     rows: Vec<Option<Box<CaptureState>>>,
     /// Of captures that are over; cleared, and kept for what they have allocated.
-    spare: [Option<Box<CaptureState>>; KEPT],
+    spare: [Option<(Capture, Checker)>; KEPT],
     /// How many there were so far.
     made: u64,
     /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.
@@ -396,16 +383,13 @@ const UNDER_WAY: &str = "the slot of a capture under way";
 /// Of so many captures at most what is allocated is kept for later ones.
 const KEPT: usize = 4;
 
-/// Of so many blocks at most what a capture has allocated for them is kept for the next one.
-const KEPT_BLOCKS: usize = 1 << 12;
-
 impl Captures {
     /// Adds a capture in which nothing has happened; `proof` makes an empty one.
     pub(super) fn add(&mut self, id: CaptureId, proof: impl FnOnce() -> Capture) -> CaptureSlot {
         self.made += 1;
         let kept = self.spare.iter_mut().find_map(Option::take);
-        let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
-        (made.id, made.age, made.since) = (id, self.made, Instant::now());
+        let kept = kept.unwrap_or_else(|| (proof(), Checker::default()));
+        let made = Box::new(CaptureState::new(id, self.made, kept));
         CaptureSlot::new(enter_row(&mut self.rows, made))
     }
 
@@ -427,10 +411,11 @@ impl Captures {
     }
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
-    pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
+    pub(super) fn keep(&mut self, over: Box<CaptureState>) {
+        let CaptureState { mut proof, checker, .. } = *over;
         let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| over.clear()) {
-            *room = Some(over);
+        if let Some(room) = room.filter(|_| proof.clear()) {
+            *room = Some((proof, checker));
         }
     }
 
@@ -466,17 +451,6 @@ impl Captures {
     /// The numbers of those that use a pool.
     pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
         self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
-    }
-
-    /// What is known of a capture.
-    pub(super) fn phase(&self, id: CaptureId, timelines: &Timelines) -> CapturePhase {
-        if self.slot(id).is_some() {
-            CapturePhase::UnderWay
-        } else if timelines.has_ended(id) {
-            CapturePhase::Ended
-        } else {
-            CapturePhase::Unknown
-        }
     }
 
     /// Those that use a pool, but for one.
@@ -525,15 +499,10 @@ impl Captures {
 
 #[cfg(debug_assertions)]
 impl Captures {
-    /// What [`verify`](super::verify) says of the table itself.
     pub(super) fn verify(&self) -> Verdict {
-        let empty = self.spare.iter().flatten().all(|it| {
-            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
-            let noted = it.left.len() + it.origins.len() + it.told_since.len();
-            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
-            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
-        });
-        holds!(empty, "rows are kept with something of captures that are over");
+        let mut spare = self.spare.iter().flatten();
+        let empty = spare.all(|(proof, _)| proof.nodes() + proof.seen() == 0);
+        holds!(empty, "proofs are kept with something of captures that are over");
         for (slot, CaptureState { id, age, proof, .. }) in self.with_slots() {
             let mut others = self.with_slots().filter(|(other, _)| *other != slot);
             let own = others.all(|(_, other)| other.id != *id && other.age != *age);
@@ -547,13 +516,13 @@ impl Captures {
 
 impl CaptureState {
     /// One in which nothing has happened.
-    fn new(proof: Capture) -> Self {
+    fn new(id: CaptureId, age: u64, (proof, checker): (Capture, Checker)) -> Self {
         Self {
-            id: CaptureId(0),
-            age: 0,
+            id,
+            age,
             proof,
             journal: None,
-            checker: Checker::default(),
+            checker,
             origins: Vec::new(),
             told: SmallVec::new(),
             told_since: BTreeSet::new(),
@@ -563,7 +532,6 @@ impl CaptureState {
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
             step: 0,
-            set_backs_seen: Moment::default(),
             undone: None,
             following: None,
             planning: None,
@@ -572,49 +540,6 @@ impl CaptureState {
             lost: None,
             shown: None,
         }
-    }
-
-    /// Forgets everything, so that the row can be another capture's with what this one has allocated. False where that is
-    /// too much to be kept: then it is to be dropped.
-    fn clear(&mut self) -> bool {
-        let Self {
-            id: _,
-            age: _,
-            proof,
-            journal,
-            checker: _,
-            origins,
-            told,
-            told_since,
-            pools,
-            expected,
-            served_from,
-            left,
-            capturing_thread,
-            step,
-            set_backs_seen,
-            undone,
-            following,
-            planning,
-            since: _,
-            concurrent,
-            lost,
-            shown,
-        } = self;
-        *shown = None;
-        if left.capacity().max(origins.capacity()) > KEPT_BLOCKS || !proof.clear() {
-            return false;
-        }
-        (*journal, *following, *planning, *lost) = (None, None, None, None);
-        (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
-        (*step, *set_backs_seen) = (0, Moment::default());
-        *capturing_thread = CapturingThread::default();
-        origins.clear();
-        told.clear();
-        told_since.clear();
-        pools.clear();
-        left.clear();
-        true
     }
 
     /// Its record, where it keeps one, and what judges that.
@@ -721,7 +646,6 @@ impl State {
         blocks.sort(pool, |block| pools.place(block.site));
         let CaptureState { journal: Some(_), told, .. } = captures.get_mut(slot) else { return };
         let next = blocks.next_number();
-        told.retain(|it| it.0 != pool);
         told.push((pool, next));
         self.journal_count(slot, pool);
         for (block, address, bytes) in self.waiting_blocks(pool) {
@@ -828,7 +752,6 @@ impl State {
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
         let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
-        capture_state.set_backs_seen = capture_state.proof.tick();
         let undone = blocks.iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
                 && pools.find_heap(block.site.heap).is_some_and(|heap| {
@@ -912,18 +835,16 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.timelines.has_ended(capture) {
             return Err(Error::CaptureEnded { call, capture });
         }
-        let terminals = std::mem::take(&mut self.state.terminals);
         let slot = self.add_capture(capture, stream);
         let shown = self.state.range_of(pool, |pool| format!("capture {} into {pool}", capture.0));
         self.state.capture(slot).shown = shown;
         self.join_pool(slot, pool);
-        self.state.record_capture(capture, pool, true);
+        self.state.record_event(EventKind::CaptureBegin, (capture.0, 0), None, pool);
         self.state.say_of(pool, Level::Debug, |pool| {
             format!("capture {} has begun on {stream}, into {pool}", capture.0)
         });
         // What waits and is used in it can be told so from now on.
         self.poll_waits(usize::MAX);
-        self.state.terminals = terminals;
         if let Some(row) = self.state.pools.get(pool) {
             let alone = row.captures() == 1 && row.graphs() > 0;
             if let Some(shared) = row.shared().filter(|_| alone) {
@@ -1028,8 +949,9 @@ impl<D: Driver> Locked<'_, D> {
         let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
         let journal = capture_state.journal.as_mut();
+        let before = capture_state.proof.moment();
         let index = capture_state.proof.look(self.driver, stream, terminals, journal);
-        if capture_state.proof.broken_since(index, capture_state.set_backs_seen) {
+        if capture_state.proof.broken_since(index, before) {
             self.state.check_set_back(slot, index, stream);
         }
         index

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use super::captures::CapturePhase;
 use super::history::{Asked, EventKind};
 use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
@@ -280,8 +279,9 @@ impl<D: Driver> Locked<'_, D> {
         let State { captures, timelines, .. } = &*self.state;
         let is_inside = |&stream: &StreamHandle| match timelines.ask(self.driver, stream) {
             StreamStatus::Outside | StreamStatus::Barred => false,
+            // One that has ended here the driver may still report.
             StreamStatus::Inside(capture) => {
-                captures.phase(capture, timelines) != CapturePhase::Ended
+                captures.slot(capture).is_some() || !timelines.has_ended(capture)
             }
             StreamStatus::Unclear => true,
         };
@@ -326,7 +326,7 @@ impl<D: Driver> Locked<'_, D> {
             cache.drain(Some(pool), |_, _| true, &mut cached);
         }
         for (id, lease) in leases {
-            let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };
+            let Some(mut block) = self.state.blocks.take(lease.row) else { continue };
             // Its stream cache counted it.
             block.asked.requested = lease.asked.requested;
             ended.push(self.end_block(id, block));

@@ -225,7 +225,6 @@ impl Tuning {
         &self.settings
     }
 
-    /// The most that all pools may hold, in bytes.
     pub(super) fn limit(&self) -> Option<u64> {
         self.limit
     }

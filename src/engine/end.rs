@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::captures::CaptureState;
 use super::config::Flaw;
+use super::history::EventKind;
 use super::live_blocks::{BlockSite, LiveBlock, Origin};
 use super::names::{GraphId, PoolId};
 use super::planned::{nanoseconds, PlanReport, Ready};
@@ -371,7 +372,7 @@ impl<D: Driver> Locked<'_, D> {
         let (id, lost) = (over.id, over.lost.take());
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
-            self.state.record_capture(id, pool, false);
+            self.state.record_event(EventKind::CaptureEnd, (id.0, 0), None, pool);
             if let Some(row) = self.state.pools.get(pool).filter(|_| accepted) {
                 let held = row.heaps().map(|heap| self.state.pools.heap(heap).reserved());
                 self.state.captures.note_held(held);
@@ -430,10 +431,6 @@ impl<D: Driver> Locked<'_, D> {
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
-            block.roll_back();
-            if accepted {
-                block.origin = Origin::Graph;
-            }
             self.state.discount(&block);
             self.free_outside(&mut block);
         }

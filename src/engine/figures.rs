@@ -19,7 +19,7 @@ use super::stream_cache::{StreamCache, StreamCaches};
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::Heap;
+use crate::heap::{Heap, Holding, PlannedHeap};
 use crate::size::Size;
 
 /// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
@@ -50,7 +50,6 @@ pub(super) fn class(small: bool) -> usize {
     usize::from(!small)
 }
 
-/// What there is of a figure, of what is counted.
 #[inline]
 fn figure(counted: &Amounts, kind: usize) -> i64 {
     let live = match kind {
@@ -198,11 +197,6 @@ impl Counter {
     pub(super) fn drop_cached(&mut self, class: usize, count: usize) {
         self.take_from(class, [(SPLIT, count as i64)]);
     }
-
-    /// Whether it counts no more than it is allowed.
-    fn is_within(&self) -> bool {
-        self.left.iter().flatten().all(|&left| left >= 0)
-    }
 }
 
 /// A live block, its bytes, and its bytes as asked for.
@@ -265,7 +259,7 @@ impl Counters {
         changed.retain(|&row| {
             let (counter, changed) = &mut rows[row as usize];
             peaks.settle(row as usize, counter, |left| left.max(0));
-            *changed = !counter.is_within();
+            *changed = counter.left.iter().flatten().any(|&left| left < 0);
             *changed
         });
         peaks.allow(row, &mut rows[row].0)
@@ -461,7 +455,6 @@ impl Counter {
 
 #[cfg(debug_assertions)]
 impl Counters {
-    /// What a row counts of a class.
     pub(super) fn amounts(&self, row: usize, class: usize) -> Amounts {
         self.rows.get(row).map(|(counter, _)| counter.amounts(class)).unwrap_or_default()
     }
@@ -547,7 +540,6 @@ impl Accounts {
         }
     }
 
-    /// What happened, to be counted.
     pub(super) fn counts(&mut self) -> &mut Counts {
         &mut self.counts
     }
@@ -560,7 +552,6 @@ impl Accounts {
 
 #[cfg(debug_assertions)]
 impl Accounts {
-    /// What is counted here.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -638,7 +629,7 @@ impl State {
     /// Notes new peaks, if a stream cache or heap may have one.
     pub(super) fn note_peaks(&mut self) {
         if std::mem::take(&mut self.accounts.may_have_peaked) {
-            self.sum_up();
+            self.with_sums(|_| {});
         }
     }
 
@@ -653,31 +644,22 @@ impl State {
         let first = self.pools.heap(first);
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let left_over = left_over(first);
-        let mut waiting = first.holding().waiting();
-        let mut memory =
-            [first.holding().pieces() as u64, first.reserved(), first.holding().suspended()];
-        if let Some(planned) = planned {
-            let more = planned.holding().waiting();
-            waiting = (waiting.0 + more.0, waiting.1 + more.1);
-            memory[0] += planned.holding().pieces() as u64;
-            memory[1] += planned.reserved();
-            memory[2] += planned.holding().suspended();
-        }
+        let holdings = [Some(first.holding()), planned.map(PlannedHeap::holding)];
+        let sum = |of: fn(&Holding) -> u64| {
+            holdings.iter().flatten().map(|it| of(it)).sum::<u64>() as i64
+        };
+        // Live blocks are counted as they come and go.
+        let held = [
+            (SEGMENTS, sum(|it| it.pieces() as u64)),
+            (RESERVED, sum(Holding::reserved)),
+            (SUSPENDED, sum(Holding::suspended)),
+            (WAITING, sum(|it| it.waiting().0 as u64)),
+            (WAITING_BYTES, sum(|it| it.waiting().1)),
+        ];
         let (row, class) = self.counter(heap);
         let leased = self.blocks.leased_bytes(row, class);
         let counter = self.accounts.counters.change(row);
-        // Live blocks are counted as they come and go.
-        let within = counter.set_left_over(class, left_over, leased)
-            & counter.set(
-                class,
-                [
-                    (SEGMENTS, memory[0] as i64),
-                    (RESERVED, memory[1] as i64),
-                    (SUSPENDED, memory[2] as i64),
-                    (WAITING, waiting.0 as i64),
-                    (WAITING_BYTES, waiting.1 as i64),
-                ],
-            );
+        let within = counter.set_left_over(class, left_over, leased) & counter.set(class, held);
         self.keep_within(row, within);
     }
 
@@ -710,11 +692,6 @@ impl State {
         let mut peaks = caches.peaks();
         self.accounts.counters.forget_pool(pool.row(), &mut peaks);
         peaks.forget_pool(pool.row());
-    }
-
-    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at nothing else.
-    pub(super) fn sum_up(&mut self) {
-        self.with_sums(|_| {});
     }
 
     /// The figures of a pool, or of all.

@@ -265,7 +265,7 @@ impl<D: Driver> Locked<'_, D> {
         let State { caches, blocks, accounts, .. } = &mut *self.state;
         let mut cache = caches.get(id.cache).ok_or_else(unknown)?;
         let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
-        let block = blocks.end_lease(lease.row);
+        let block = blocks.take(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
         accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);

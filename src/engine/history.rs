@@ -16,7 +16,7 @@ use super::pools::Pools;
 use super::snapshot::Stacks;
 use super::stream_cache::StreamCache;
 use super::State;
-use crate::driver::{CaptureId, StreamHandle};
+use crate::driver::StreamHandle;
 use crate::heap::MemoryMove;
 pub use crate::snapshot::Frame as HostFrame;
 use crate::snapshot::{Action as Shown, Annotation, AnnotationStage, HostContext, TraceEntry};
@@ -325,7 +325,6 @@ struct Chunk {
     entries: Vec<PastEvent>,
     /// By entry; shorter where the last ones have none.
     frames: Vec<Option<Arc<Frames>>>,
-    /// Streams and pools that the events are of.
     origins: Vec<(StreamHandle, PoolId)>,
 }
 
@@ -554,14 +553,6 @@ impl State {
         history.push(action, (place.0, requested), stream, pool, frames);
         if is_planned && matches!(action, EventKind::FreeCompleted | EventKind::Completed) {
             history.push(EventKind::Memory(MemoryMove::Unmap), place, stream, pool, None);
-        }
-    }
-
-    /// Enters the begin or the end of a capture.
-    pub(super) fn record_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
-        let action = if begins { EventKind::CaptureBegin } else { EventKind::CaptureEnd };
-        if let Some(history) = &mut self.history {
-            history.push(action, (capture.0, 0), StreamHandle::from_bits(0), pool, None);
         }
     }
 

@@ -53,7 +53,6 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Whether graphs' memory is filled before their first launches.
     pub(crate) fn poisons(&self) -> bool {
         self.config.settings.poison
     }
@@ -212,23 +211,21 @@ impl State {
     /// was lent since the capture was over, when the number of the next block was `end`: the graph may write there.
     pub(super) fn adopt_lent(&mut self, graph: GraphId, end: BlockNumber) {
         for pool in self.pools.pools_of(graph) {
-            if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
-                self.adopt_lent_of(pool, end);
+            if self.pools.get(pool).is_none_or(|row| row.lent().0 == 0) {
+                continue;
             }
-        }
-    }
-
-    fn adopt_lent_of(&mut self, pool: PoolId, end: BlockNumber) {
-        let adopted = |block: &LiveBlock| {
-            let all_free = block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree);
-            all_free && block.site.number < end
-        };
-        let blocks = self.blocks.iter().filter(|block| adopted(block));
-        for block in blocks.cloned().collect::<Vec<_>>() {
-            self.note_lent_gone(&block);
-        }
-        for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
-            block.tenure = Tenure::Adopted;
+            let adopted = |block: &LiveBlock| {
+                let all_free =
+                    block.site.is_in(pool) && block.tenure == Tenure::Lent(Lent::AllFree);
+                all_free && block.site.number < end
+            };
+            let blocks = self.blocks.iter().filter(|block| adopted(block));
+            for block in blocks.cloned().collect::<Vec<_>>() {
+                self.note_lent_gone(&block);
+            }
+            for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
+                block.tenure = Tenure::Adopted;
+            }
         }
     }
 }
@@ -305,7 +302,8 @@ impl<D: Driver> Locked<'_, D> {
         let (live, _) = row.lent();
         let behind: Vec<Mark> = row.borrowers().to_vec();
         if live > 0 {
-            let blocks = self.state.lent_blocks(pool);
+            let lent = |block: &LiveBlock| matches!(block.tenure, Tenure::Lent(_));
+            let blocks = self.state.live_of(pool, lent);
             let why = PoolRefusal::BlocksLent { blocks };
             return Err(self.state.pools.refuse(pool, "launch", why));
         }

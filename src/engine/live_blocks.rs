@@ -238,13 +238,11 @@ impl Blocks {
         Self { engine, rows: Vec::new(), vacant: Vec::new(), by_pool: Vec::new(), next: 0 }
     }
 
-    /// A number that no block has had.
     pub(super) fn number(&mut self) -> BlockNumber {
         self.next += 1;
         BlockNumber(self.next - 1)
     }
 
-    /// The number that the next block will have.
     pub(super) fn next_number(&self) -> BlockNumber {
         BlockNumber(self.next)
     }
@@ -347,7 +345,6 @@ impl Blocks {
         self.rows_of(pool).filter_map(|row| self.rows[row as usize].block.as_ref())
     }
 
-    /// Changes the live blocks of a pool.
     pub(super) fn change_all_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
         for row in self.rows_of(pool).collect::<Vec<u32>>() {
             self.rows[row as usize].block.iter_mut().for_each(&change);
@@ -439,21 +436,15 @@ impl Blocks {
         Some((site, stream))
     }
 
-    /// Takes back what a stream cache had on lease.
-    pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
-        self.leased(row)?;
-        self.take(row)
-    }
-
     #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
         self.get(id)?;
         self.take(id.slot)
     }
 
-    /// Takes the block of a row out.
+    /// Takes the block of a row out: of one that a stream cache had on lease, for instance.
     #[inline(always)]
-    fn take(&mut self, row: u32) -> Option<LiveBlock> {
+    pub(super) fn take(&mut self, row: u32) -> Option<LiveBlock> {
         self.unlist(row);
         self.vacant.push(row);
         // In the end, so that the block is copied once.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::captures::CaptureState;
 use super::figures::{Peaks, Statistics};
 use super::history::{Asked, EventKind, Frames, HostFrame};
-use super::live_blocks::{LiveBlock, Origin, Tenure};
+use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
 use super::pools::PoolRow;
@@ -357,21 +357,6 @@ impl State {
         found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
     }
 
-    /// The live blocks of a pool that belong to no graph.
-    pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.site.is_in(pool) && !matches!(block.origin, Origin::Graph))
-    }
-
-    /// The live blocks in a pool that were asked of others, which take what it offers.
-    pub(super) fn offered(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.site.is_in(pool) && block.tenure.asked_of().is_some())
-    }
-
-    /// The live blocks of a pool in memory that is lent.
-    pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.site.is_in(pool) && matches!(block.tenure, Tenure::Lent(_)))
-    }
-
     /// The largest live blocks of all pools, in order of their sizes as asked for.
     pub(super) fn largest_blocks(&self, most: usize) -> Vec<Leak> {
         let mut largest = Vec::new();
@@ -385,6 +370,11 @@ impl State {
         blocks.sort_by_key(|block| Reverse(block.bytes));
         blocks.truncate(most);
         blocks
+    }
+
+    /// The live blocks of a pool that are wanted, in order of addresses.
+    pub(super) fn live_of(&self, pool: PoolId, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
+        self.live(|block| block.site.is_in(pool) && wanted(block))
     }
 
     /// The live blocks that are wanted, in order of addresses.
@@ -602,9 +592,7 @@ impl<D: Driver> Locked<'_, D> {
             if gone >= most {
                 break;
             }
-            let (bytes, _) =
-                self.state.pools.heap_mut(heap).give_back(self.driver, id, most - gone);
-            gone += bytes;
+            gone += self.state.pools.heap_mut(heap).give_back(self.driver, id, most - gone);
         }
         gone
     }
@@ -617,7 +605,7 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pools.heap_mut(heap);
         for (.., id) in row.surplus() {
             // What the driver does not take stays for the next attempt.
-            let _ = row.give_back(self.driver, id, u64::MAX);
+            row.give_back(self.driver, id, u64::MAX);
         }
     }
 

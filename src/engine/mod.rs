@@ -56,7 +56,7 @@ pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use report::{FreeRange, Refusal, WaitReason};
 pub use sharing::{Handle, HandleError, ImportId, SentPieces, SharingRefusal, WhyNotShared};
 pub use sharing::{Loan, LoanState, TakenLoan};
-pub(crate) use suspend::{By, Contents, Held, Movement};
+pub(crate) use suspend::{Contents, Held, Movement};
 
 pub use crate::error::{CheckpointRefusal, Error, PoolRefusal, StreamRefusal, Unknown};
 pub use crate::heap::{Export, Lent, Shared, SharedPiece};

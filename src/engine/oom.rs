@@ -235,20 +235,8 @@ impl OutOfMemory {
     }
 }
 
-/// Memory that is missing.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Need {
-    bytes: u64,
-    pool: PoolId,
-    waits: bool,
-}
-
-impl Need {
-    /// So many bytes in a pool; `waits` says whether the host may be made to wait for the work of streams.
-    pub(super) fn new(bytes: u64, pool: PoolId, waits: bool) -> Self {
-        Self { bytes, pool, waits }
-    }
-}
+/// Memory that is missing, in bytes, of which pool, and whether the host may be made to wait for the work of streams.
+pub(super) type Need = (u64, PoolId, bool);
 
 /// What is tried to find memory for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,10 +458,9 @@ impl<D: Driver> Locked<'_, D> {
     /// that ([`oom`](super::oom)), and this returns `None`.
     pub(super) fn oom_ladder<R>(
         &mut self,
-        need: Need,
+        (bytes, pool, waits): Need,
         mut attempt: impl FnMut(&mut Self, Remedy) -> Result<Option<R>, DriverError>,
     ) -> Result<Option<R>, DriverError> {
-        let Need { bytes, pool, waits } = need;
         let needs = Some(pool);
         let is_short = |result: &Result<Option<R>, DriverError>| match result {
             Ok(found) => found.is_none(),
@@ -523,7 +510,7 @@ impl<D: Driver> Locked<'_, D> {
         if !waits {
             return result;
         }
-        if self.errands.may_repeat() && self.state.timelines.is_pending() {
+        if self.errands.may_repeat() && self.state.timelines.pending().is_some() {
             self.errands.wait();
             self.errands.repeat_after(None);
             return Ok(None);
@@ -576,7 +563,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn report_oom(
         &mut self,
         purpose: Purpose,
-        Need { bytes: requested, pool, waits: may_wait }: Need,
+        (requested, pool, may_wait): Need,
         asks: Option<(StreamHandle, Requester)>,
     ) -> Box<OutOfMemory> {
         let (mut takeable, mut waiting, mut kept_by_graphs, mut not_split) = (0, 0, 0, 0);
@@ -651,7 +638,6 @@ pub(super) struct Errands {
 /// What is worked out from copies.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The layout of a lesson.
     Layout(Arc<Lesson>),
     /// A lesson from what was asked for outside captures, for a capture's first request: its bytes and stream.
     Search((u64, StreamHandle)),
@@ -668,12 +654,10 @@ impl Errands {
         self.round < ROUNDS
     }
 
-    /// Whether the call is made again, so that it needs no result.
     pub(super) fn is_postponed(&self) -> bool {
         self.again
     }
 
-    /// Has the host wait once the lock is released.
     pub(super) fn wait(&mut self) {
         self.waits = true;
     }

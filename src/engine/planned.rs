@@ -20,7 +20,7 @@ use super::config::{Config, Flaw};
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::oom::{Need, Purpose, Remedy};
+use super::oom::{Purpose, Remedy};
 use super::pools::{Homes, PoolRow};
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::Proof;
@@ -73,26 +73,14 @@ impl State {
         heaps.filter(|&heap| self.pools.heap(heap).premapped() > 0).collect()
     }
 
-    /// Whether no thread but this one can be at work in captures of a pool, but for one.
-    fn is_mine_alone(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
-        let mut others = self
-            .captures
-            .with_slots()
-            .filter(|(slot, other)| but != Some(*slot) && other.pools.contains(&pool));
-        others.all(|(_, other)| other.streams().all(|it| self.timelines.is_mine(it)))
-    }
-
-    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run already.
-    fn may_exchange(&self, pool: PoolId) -> bool {
-        let mut captures = self.captures.iter();
-        captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
-    }
-
-    /// Whether a pool holds premapped memory that may be exchanged now, as far as captures but one are concerned.
-    fn may_drop_premapped(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
-        !self.premapped_heaps(pool).is_empty()
-            && self.may_exchange(pool)
-            && self.is_mine_alone(pool, but)
+    /// Whether premapped memory of a pool may be exchanged, as far as its captures are concerned: every one may map ahead,
+    /// or a graph with blocks in it may run already; and no thread but this one can be at work in them, but for one.
+    fn may_exchange(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
+        let mut captures = self.captures.with_slots().filter(|(_, it)| it.pools.contains(&pool));
+        captures.all(|(slot, it)| {
+            let mine = || it.streams().all(|stream| self.timelines.is_mine(stream));
+            it.step > 0 && (but == Some(slot) || mine())
+        })
     }
 
     fn keep_premapped(&mut self, pool: PoolId) {
@@ -357,7 +345,7 @@ impl<D: Driver> Locked<'_, D> {
             let (scratch, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let started = Instant::now();
-            let need = Need::new(new_bytes, pool, false);
+            let need = (new_bytes, pool, false);
             let _shown = self.state.range_of(pool, |pool| {
                 format!("memory of capture {} in {pool}, by its plan", capture.0)
             });
@@ -440,8 +428,7 @@ impl<D: Driver> Locked<'_, D> {
         match requester {
             // Else it could not be released.
             Requester::Capture { capture, .. }
-                if self.state.is_mine_alone(pool, Some(capture))
-                    && self.state.may_exchange(pool)
+                if self.state.may_exchange(pool, Some(capture))
                     // Above the threshold it would be given back before the next growth.
                     && self.garbage_threshold().is_none_or(|it| it >= self.state.pools.reserved_by_all()) =>
             {
@@ -463,7 +450,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.premapped_heaps(pool).is_empty() {
             return Ok(());
         }
-        if self.state.may_drop_premapped(pool, capture) {
+        if self.state.may_exchange(pool, capture) {
             self.drop_premapped(pool)?;
         }
         self.state.keep_premapped(pool);
@@ -479,7 +466,8 @@ impl<D: Driver> Locked<'_, D> {
         let mut released = false;
         let mut result = Ok(());
         for pool in self.state.pools.ids() {
-            if self.state.may_drop_premapped(pool, None) {
+            let premapped = !self.state.premapped_heaps(pool).is_empty();
+            if premapped && self.state.may_exchange(pool, None) {
                 released = true;
                 let done = self.drop_premapped(pool);
                 if of == Some(pool) {

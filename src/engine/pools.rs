@@ -55,7 +55,6 @@ pub(super) use with_heap;
 
 const GONE: &str = "heaps live as long as their pool, and rows name them";
 
-/// A pool.
 #[derive(Debug)]
 pub(super) struct PoolRow {
     id: PoolId,
@@ -179,7 +178,6 @@ impl PoolRow {
         self.graphs + self.captures == 0
     }
 
-    /// Captures under way that use it.
     pub(super) fn captures(&self) -> usize {
         self.captures
     }
@@ -192,7 +190,6 @@ impl PoolRow {
         self.captures -= 1;
     }
 
-    /// The pool's addresses that a capture's layout was laid on last, if any.
     pub(super) fn arena(&self) -> Option<Arena> {
         self.arena
     }
@@ -201,7 +198,6 @@ impl PoolRow {
         self.arena = Some(arena);
     }
 
-    /// Who may have what is free here.
     pub(super) fn spare(&self) -> Spare {
         self.spare
     }
@@ -216,17 +212,14 @@ impl PoolRow {
         marks.iter().for_each(|&mark| raise(&mut self.settling, mark));
     }
 
-    /// Whether it has an owner, or had one.
     pub(super) fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Live blocks in memory that is lent: how many, and their bytes.
     pub(super) fn lent(&self) -> (usize, u64) {
         self.lending.live
     }
 
-    /// Whether the next launch has anything to ask.
     pub(super) fn asks(&self) -> &Arc<AtomicBool> {
         &self.asks
     }
@@ -388,9 +381,6 @@ impl Pools {
 
     /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
     pub(super) fn remove(&mut self, id: PoolId) -> (Vec<Heap>, Option<Box<PlannedHeap>>) {
-        if self.get(id).is_none() {
-            return (Vec::new(), None);
-        }
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
         self.offering.retain(|&lender| lender != id);
@@ -473,12 +463,10 @@ impl Pools {
         self.leaving.iter().copied().filter(leaves).collect()
     }
 
-    /// The pools that lend what is free in them.
     pub(super) fn offering(&self) -> &[PoolId] {
         &self.offering
     }
 
-    /// All pools.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PoolRow> + Clone {
         self.rows.iter().flatten().map(Box::as_ref)
     }
@@ -681,13 +669,11 @@ impl Pools {
         self.rows.get(Self::row(heap))?.as_deref()
     }
 
-    /// The pool of a heap.
     #[inline]
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
         self.find_pool(heap).expect(GONE).id
     }
 
-    /// What all heaps of a pool hold.
     pub(super) fn holdings(&self, id: PoolId) -> impl Iterator<Item = &Holding> {
         let heaps = self.get(id).map(PoolRow::all_heaps).unwrap_or_default();
         heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.holding()))
@@ -766,7 +752,6 @@ type GraphUse = (SmallVec<[PoolId; 1]>, Option<CaptureId>);
 
 #[cfg(debug_assertions)]
 impl Pools {
-    /// What [`verify`](super::verify) says of the table itself.
     pub(super) fn verify(&self) -> Verdict {
         let vacant = times(self.vacant.iter().copied(), self.rows.len())?;
         let rows = self.rows.iter().zip(self.heaps.chunks(HEAPS));
@@ -806,7 +791,6 @@ impl Pools {
         self.asleep.get(tag).copied()
     }
 
-    /// The pools and the planned capture of every graph.
     pub(super) fn each_graph(&self) -> impl Iterator<Item = &GraphUse> {
         self.graphs.values()
     }

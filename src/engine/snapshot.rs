@@ -244,7 +244,6 @@ impl State {
         occupants
     }
 
-    /// What the ranges that wait are waiting for.
     fn wait_reasons(&self) -> Map<Range, WaitReason> {
         let mut reasons = new_map();
         let waiting = self.waiting.iter();

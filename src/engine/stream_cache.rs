@@ -54,7 +54,6 @@ struct Bucket {
     thread: usize,
 }
 
-/// The buckets of a pool.
 #[derive(Debug, Default)]
 struct PoolBuckets {
     all: Vec<u32>,
@@ -285,7 +284,6 @@ impl StreamCache {
         }
     }
 
-    /// The lease of a live block.
     pub(super) fn live(&self, id: BlockId) -> Option<&CacheLease> {
         let row = self.rows.get(id.slot as usize)?;
         let named = id.engine == self.engine && id.number == name(self.number, row.number);
@@ -315,7 +313,6 @@ impl StreamCache {
         (id, within)
     }
 
-    /// What it counts.
     pub(super) fn counters(&mut self) -> &mut Counters {
         &mut self.counted
     }
@@ -478,7 +475,6 @@ impl StreamCache {
         })
     }
 
-    /// The bucket of a key.
     #[inline]
     fn bucket(&mut self, key: Key) -> Option<u32> {
         if self.buckets.get(self.latest as usize).is_some_and(|it| it.key == key) {
@@ -618,7 +614,6 @@ const CACHES: usize = 64;
 /// The handle of no stream.
 const NO_STREAM: usize = usize::MAX;
 
-/// The stream caches of an engine.
 #[derive(Debug)]
 pub(super) struct StreamCaches {
     rows: Box<[Padded]>,
@@ -653,12 +648,10 @@ impl StreamCaches {
         }
     }
 
-    /// The peaks of the figures.
     pub(super) fn peaks(&self) -> MutexGuard<'_, Peaks> {
         self.peaks.lock()
     }
 
-    /// What is kept of what is asked for outside captures, and whether there is anything new.
     pub(super) fn numbers(&self) -> &Numbers {
         &self.numbers
     }
@@ -687,7 +680,6 @@ impl StreamCaches {
         }
     }
 
-    /// The stream cache of a stream, locked.
     #[inline]
     pub(super) fn of(&self, stream: StreamHandle) -> MutexGuard<'_, StreamCache> {
         self.lock(number(stream))

@@ -18,12 +18,10 @@ use crate::index::{new_map, Map};
 use crate::recent::{stream_key, Recent};
 use crate::sync::thread_local;
 
-/// Where a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamStatus {
     /// In no capture.
     Outside,
-    /// In this capture.
     Inside(CaptureId),
     /// In no capture that gives a graph, and no event can be recorded on it.
     Barred,
@@ -237,7 +235,6 @@ impl Timelines {
         }
     }
 
-    /// The timeline of a stream, if it has one.
     #[inline]
     pub(super) fn known(&self, stream: StreamHandle) -> Option<TimelineId> {
         let known = self.recent.get(stream_key(stream));
@@ -272,25 +269,16 @@ impl Timelines {
         self.rows.iter().any(|row| row.ended.is_some_and(|(_, ended)| ended == capture))
     }
 
-    /// The open position, for something that is freed now.
-    pub(super) fn now(&mut self, timeline: TimelineId) -> u64 {
-        let row = &mut self.rows[timeline.index()];
-        row.wanted = true;
-        row.open
-    }
-
     /// What a stream holds so far, or will until the next event behind it.
     pub(super) fn open_mark(&mut self, stream: StreamHandle) -> Mark {
         let timeline = self.of(stream);
-        Mark { timeline, position: self.now(timeline) }
-    }
-
-    pub(super) fn completed(&self, timeline: TimelineId) -> u64 {
-        self.rows[timeline.index()].completed
+        let row = &mut self.rows[timeline.index()];
+        row.wanted = true;
+        Mark { timeline, position: row.open }
     }
 
     pub(super) fn is_reached(&self, mark: Mark) -> bool {
-        self.completed(mark.timeline) >= mark.position
+        self.rows[mark.timeline.index()].completed >= mark.position
     }
 
     /// A mark behind everything that a stream holds now; `None` where no event can be recorded on it.
@@ -479,11 +467,6 @@ impl Timelines {
         }
     }
 
-    /// Whether [`Timelines::pending`] has anything.
-    pub(super) fn is_pending(&self) -> bool {
-        self.rows.iter().any(|row| !row.fences.is_empty())
-    }
-
     /// What to wait for until everything that closed positions hold now has completed; `None` where nothing is
     /// open. Goes back to [`Timelines::end_wait`].
     pub(super) fn pending(&self) -> Option<Awaited> {
@@ -631,7 +614,6 @@ impl Timelines {
 
 #[cfg(debug_assertions)]
 impl Timelines {
-    /// What [`verify`](super::verify) says of the table itself.
     pub(super) fn verify(&self) -> Verdict {
         let (mut used, mut retired) = (0, 0);
         let vacant = times(self.vacant.iter().map(|it| it.index()), self.rows.len())?;

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::history::EventKind;
+use super::live_blocks::Origin;
 use super::names::{PoolId, PoolLabel};
-use super::oom::{Need, Purpose, Remedy};
+use super::oom::{Purpose, Remedy};
 use super::pools::{with_heap, PoolRow};
 use super::{Engine, Error, HostCalls, Level, Locked, PoolRefusal, State};
 use crate::check;
@@ -22,24 +23,8 @@ use crate::sync::MutexGuard;
 
 const EXCESS: &str = "excess_bytes";
 
-/// By which call memory goes or comes, as messages have it, and whether a pool's owner makes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct By {
-    call: &'static str,
-    owner: bool,
-}
-
-impl By {
-    /// A call by the pool's name.
-    fn name(call: &'static str) -> Self {
-        Self { call, owner: false }
-    }
-
-    /// A call of the pools' owners, who hold launches back meanwhile.
-    pub(crate) fn owner(call: &'static str) -> Self {
-        Self { call, owner: true }
-    }
-}
+/// By which call memory goes or comes, as messages have it, and whether a pool's owner makes it, who holds launches back.
+pub(crate) type By = (&'static str, bool);
 
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
@@ -92,10 +77,10 @@ impl<D: Driver> Engine<D> {
             locked.state.must_be_owned_by(pool, by)?;
             let held = locked.state.pools.reserved(pool);
             let movement = Movement::of_pool(self, (pool, locked.state), by, held);
-            if locked.may_be_suspended(pool, loss, by.call)? {
+            if locked.may_be_suspended(pool, loss, by.0)? {
                 locked.shut(pool);
             }
-            let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.call);
+            let gone = locked.give_away(pool, &mut NothingKept, Pieces::all(), by.0);
             gone.inspect_err(|_| movement.reopen(locked, &[]))?;
             Ok(movement.end_leaving(locked))
         })
@@ -105,7 +90,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         let movement = self.change(|locked| {
             // One that sleeps is its region's to wake, also where a pool of graphs owns it.
-            locked.must_be_kept_by(pool, None, by.call)?;
+            locked.must_be_kept_by(pool, None, by.0)?;
             locked.state.must_be_owned_by(pool, by)?;
             let missing = locked.state.pools.missing(pool);
             Ok(Movement::of_pool(self, (pool, locked.state), by, missing))
@@ -249,8 +234,8 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         self.change(|locked| {
             locked.state.must_be_owned_by(pool, by)?;
-            let _shown = locked.state.range_of(pool, |pool| format!("{} of {pool}", by.call));
-            let went = locked.compact_pool(pool, by.call)?;
+            let _shown = locked.state.range_of(pool, |pool| format!("{} of {pool}", by.0));
+            let went = locked.compact_pool(pool, by.0)?;
             locked.state.say_of(pool, Level::Info, |pool| {
                 format!("{pool} is compacted: {} went back", Size(went))
             });
@@ -288,7 +273,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// rest. A pool that is short of a part ([`HostCalls::is_short`]) is refused too while it has live blocks of no
     /// graph.
     pub fn suspend_discarding_outputs(&self, pool: PoolId) -> Result<u64, Error> {
-        self.0.suspend(pool, false, By::name("suspend_discarding_outputs"))
+        self.0.suspend(pool, false, ("suspend_discarding_outputs", false))
     }
 
     /// Suspends a pool as [`HostCalls::suspend_discarding_outputs`] does, also where live blocks belong to no graph.
@@ -298,7 +283,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// Those of [`HostCalls::suspend_discarding_outputs`]; [`PoolRefusal::HasBlocks`] only for blocks that other pools
     /// have in this pool's memory.
     pub fn suspend_discarding_all(&self, pool: PoolId) -> Result<u64, Error> {
-        self.0.suspend(pool, true, By::name("suspend_discarding_all"))
+        self.0.suspend(pool, true, ("suspend_discarding_all", false))
     }
 
     /// Maps memory again wherever a suspended pool, or a pool that is short of a part, had some. Returns how many bytes
@@ -315,7 +300,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// suspended, and memory that had come is given back. A pool that was only short of a part stays short and keeps
     /// all that it has; a second call goes on from there.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.0.resume(pool, By::name("resume_pool"))
+        self.0.resume(pool, ("resume_pool", false))
     }
 
     /// The pools that belong to regions ([`PoolConfig::tag`](super::PoolConfig::tag)), each with the tag of its
@@ -374,7 +359,7 @@ impl<D: Driver> HostCalls<'_, D> {
     /// is short of a part ([`HostCalls::is_short`]): then live blocks hold what they held, no graph of the pool may
     /// be launched, and [`HostCalls::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.0.compact(pool, By::name("compact_pool"))
+        self.0.compact(pool, ("compact_pool", false))
     }
 
     /// Whether a pool is suspended or short of a part of its memory. In both cases none of it is handed out before
@@ -429,8 +414,8 @@ impl State {
 
     /// Refuses a pool whose owner, and no other, is to make the call: it would go on to launch graphs.
     fn must_be_owned_by(&mut self, pool: PoolId, by: By) -> Result<(), Error> {
-        if self.pool(pool, by.call)?.is_owned() && !by.owner {
-            return Err(self.pools.refuse(pool, by.call, PoolRefusal::Owned));
+        if self.pool(pool, by.0)?.is_owned() && !by.1 {
+            return Err(self.pools.refuse(pool, by.0, PoolRefusal::Owned));
         }
         Ok(())
     }
@@ -578,9 +563,13 @@ impl<D: Driver> Locked<'_, D> {
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
             _ if known => Vec::new(),
-            Loss::Refused => self.state.ungraphed(pool),
+            Loss::Refused => {
+                self.state.live_of(pool, |block| !matches!(block.origin, Origin::Graph))
+            }
             // Their owners know nothing of this pool.
-            Loss::Accepted | Loss::Kept(_) => self.state.offered(pool),
+            Loss::Accepted | Loss::Kept(_) => {
+                self.state.live_of(pool, |block| block.tenure.asked_of().is_some())
+            }
         };
         if !blocks.is_empty() {
             let owned = self.state.pools.get(pool).is_some_and(|row| row.is_owned());
@@ -727,7 +716,7 @@ impl<D: Driver> Locked<'_, D> {
             shut.extend(self.state.pools.is_shut(pool).then_some((pool, heaps)));
         }
         let Some(&(first, _)) = shut.first() else { return Ok(Some(Came::All)) };
-        let need = Need::new(self.missing_of(pools), first, true);
+        let need = (self.missing_of(pools), first, true);
         let result = self.oom_ladder(need, |locked, attempt| {
             let all = &locked.state.pools;
             let fits = shut.iter().all(|&(pool, _)| all.missing(pool) <= all.room(pool))
@@ -803,7 +792,7 @@ impl<'a, D: Driver> Movement<'a, D> {
     fn of_pool(
         engine: &'a Engine<D>,
         (pool, state): (PoolId, &State),
-        By { call, .. }: By,
+        (call, _): By,
         bytes: u64,
     ) -> Self {
         let _shown = state.range_of(pool, |pool| format!("{call} of {pool}"));
@@ -892,7 +881,7 @@ impl<'a, D: Driver> Movement<'a, D> {
         let failed = self.engine.change(|locked| {
             locked.end_movement(&self.pools);
             failed.map(|first| {
-                let need = Need::new(locked.missing_of(&self.pools), first, true);
+                let need = (locked.missing_of(&self.pools), first, true);
                 Error::OutOfMemory(locked.report_oom(Purpose::Resume, need, None))
             })
         });

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::captures::{CapturePhase, Captures};
+use super::captures::Captures;
 use super::history::{Asked, EventKind};
 use super::live_blocks::BlockSite;
 use super::names::PoolId;
@@ -107,7 +107,7 @@ impl Wait {
     ) -> bool {
         let concurrent = under_way.ids_of(pool);
         let all: Vec<CaptureId> = under_way.iter().map(|it| it.id).collect();
-        self.captures.retain(|it| under_way.phase(it.0, timelines) == CapturePhase::UnderWay);
+        self.captures.retain(|it| under_way.slot(it.0).is_some());
         let first = !self.looked;
         self.looked = true;
         let mut streams = std::mem::take(&mut self.streams);
@@ -124,21 +124,18 @@ impl Wait {
                 let may_use = first
                     || self.unannounced != Unannounced::No
                     || self.captures.contains(&(capture, true));
-                match under_way.phase(capture, timelines) {
-                    CapturePhase::UnderWay if !may_use => {}
-                    CapturePhase::UnderWay => {
+                if under_way.slot(capture).is_some() {
+                    if may_use {
                         users.push(capture);
                         self.wait_for(&[capture], true);
                         self.wait_for(&concurrent, false);
                     }
-                    CapturePhase::Unknown => {
-                        // The host has not said whose graph it will be.
-                        if first {
-                            self.unannounced = Unannounced::Yes;
-                        }
-                        self.wait_for(&concurrent, false);
+                } else if !timelines.has_ended(capture) {
+                    // Never heard of: the host has not said whose graph it will be.
+                    if first {
+                        self.unannounced = Unannounced::Yes;
                     }
-                    CapturePhase::Ended => {}
+                    self.wait_for(&concurrent, false);
                 }
                 true
             }
@@ -191,7 +188,6 @@ impl Wait {
         self.positions.first().copied().filter(|_| alone)
     }
 
-    /// What it waits for.
     pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
         if let Some((_, reason)) = &self.held {
             return reason.clone();
@@ -261,7 +257,6 @@ impl WaitTable {
         self.rows[number as usize] = Some(wait);
     }
 
-    /// The number of the one that a range is.
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
         let is_it = |wait: &Wait| wait.site.heap == heap && wait.site.range == range;
         let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
@@ -355,10 +350,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Lets a range wait, after a first look at it. Returns whether it is free already.
     pub(super) fn defer(&mut self, waiting: Wait) -> bool {
         let number = self.state.waiting.insert(waiting);
-        let terminals = std::mem::take(&mut self.state.terminals);
-        let free = self.look_at(number);
-        self.state.terminals = terminals;
-        free
+        self.look_at(number)
     }
 
     /// Looks at up to `most` timelines and `most` of the ranges that wait for something else, frees
@@ -367,7 +359,6 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.waiting.polled.is_empty() && !self.state.timelines.are_busy() {
             return false;
         }
-        let terminals = std::mem::take(&mut self.state.terminals);
         let mut freed = false;
         for _ in 0..most.min(self.state.waiting.polled.len()) {
             let Some(number) = self.state.waiting.polled.pop_front() else { break };
@@ -384,7 +375,6 @@ impl<D: Driver> Locked<'_, D> {
                 freed |= self.look_at(number);
             }
         }
-        self.state.terminals = terminals;
         freed
     }
 

@@ -353,18 +353,13 @@ impl<D: HostApi> Judging<D> {
             }
         }
         let failed = failed.or_else(|| add_others(&mut accepted).err());
-        match (failed, first) {
-            (None, Some(report)) => {
-                Ok((Lease::new(accepted, std::mem::take(&mut self.kept)), report))
-            }
-            (failed, _) => {
-                // Engines that accepted get their memory back.
-                drop(Lease::new(accepted, Vec::new()));
-                let unknown =
-                    Error::Unknown { call: "verdict", what: Unknown::Capture(self.capture) };
-                Err(failed.unwrap_or(unknown))
-            }
+        if let Some(error) = failed {
+            // Engines that accepted get their memory back.
+            drop(Lease::new(accepted, Vec::new()));
+            return Err(error);
         }
+        let report = first.expect("each engine has accepted, or one has failed");
+        Ok((Lease::new(accepted, std::mem::take(&mut self.kept)), report))
     }
 }
 

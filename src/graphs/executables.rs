@@ -263,7 +263,6 @@ impl Executables {
         Ok(self.add(driver, Captured::new(driver, graph, true)?))
     }
 
-    /// Whether executables are made at the first launch.
     pub(super) fn are_lazy(&self) -> bool {
         self.options.is_some()
     }
@@ -321,7 +320,9 @@ impl Executables {
     /// Lets a graph go, and returns its executable if no other graph uses that: it is the host's to destroy.
     pub fn remove(&mut self, member: Member) -> Option<ExecutableHandle> {
         let place = self.graphs.remove(&member)?.executable?;
-        self.take_unused(place)
+        let used = self.graphs.values().any(|it| it.executable == Some(place));
+        let unused = self.places[place].take_if(|_| !used)?;
+        Some(unused.handle)
     }
 
     /// The executable that holds a graph's parameters, and whether it was made by this call. It is the graph's
@@ -496,14 +497,6 @@ impl Executables {
 
     fn is_pinned(&self, place: usize) -> bool {
         self.graphs.values().any(|it| it.pinned && it.executable == Some(place))
-    }
-
-    /// Takes an executable out if no graph uses it.
-    fn take_unused(&mut self, place: usize) -> Option<ExecutableHandle> {
-        if self.graphs.values().any(|it| it.executable == Some(place)) {
-            return None;
-        }
-        self.places[place].take().map(|it| it.handle)
     }
 
     /// The one that was asked for longest ago and is not pinned.

@@ -4,7 +4,7 @@ use super::executables::Captured;
 use super::lease::{Lease, Owned};
 use super::order::Launched;
 use super::pool::Pool;
-use super::{Error, Unknown};
+use super::Error;
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
 use crate::shown::shown;
@@ -36,16 +36,14 @@ impl<D: HostApi> Graph<D> {
     /// now and uploaded on `stream`, or later where the pool [keeps executables](Pool::keep_executables).
     ///
     /// # Errors
-    /// [`Error::Unknown`] for a lease without pools; the driver's. Then the graph still belongs to the host, which must
-    /// not launch it.
+    /// The driver's. Then the graph still belongs to the host, which must not launch it.
     pub fn of(
         lease: Lease<D>,
         graph: GraphHandle,
         report: CaptureReport,
         stream: impl AsStream,
     ) -> Result<Self, Error> {
-        let unknown = || Error::Unknown { call: "of", what: Unknown::Graph(report.graph) };
-        let home = lease.home().ok_or_else(unknown)?;
+        let home = lease.home();
         let driver = home.engine().driver();
         let lazily = home.executable_table().are_lazy();
         let mut captured = Captured::new(driver, graph, lazily)?;
@@ -56,7 +54,7 @@ impl<D: HostApi> Graph<D> {
 
     /// The pool that its capture joined first, with the graph's handle and its name among those with executables there.
     fn owned(&self) -> (&Pool<D>, Owned) {
-        self.lease.home().zip(self.lease.owned()).expect("a graph's lease owns it")
+        (self.lease.home(), self.lease.owned().expect("a graph's lease owns it"))
     }
 
     /// Launches the graph on a stream that does not capture: after every earlier launch of a graph

@@ -61,28 +61,26 @@ impl<D: HostApi> Lease<D> {
         self.pools.clear();
     }
 
-    /// The pool that its capture joined first; `None` where it has none.
-    pub(super) fn home(&self) -> Option<&Pool<D>> {
-        self.pools.get(self.home).map(|(pool, _)| pool)
+    /// The pool that its capture joined first.
+    pub(super) fn home(&self) -> &Pool<D> {
+        &self.pools[self.home].0
     }
 
     /// Makes the lease destroy the graph with itself. Its executable is one of the first pool's.
     pub(super) fn own(&mut self, captured: Captured) {
-        let home = &self.pools[self.home].0;
+        let home = self.home();
         let graph = captured.graph();
         let member = home.executable_table().add(home.engine().driver(), captured);
         self.owned = Some((graph, member));
     }
 
-    /// The graph that it destroys.
     pub(super) fn owned(&self) -> Option<Owned> {
         self.owned
     }
 
-    /// Launches the graph that it owns.
     pub(super) fn launch_owned(&self, member: Member, stream: impl AsStream) -> Result<(), Error> {
         self.launch_among(stream, |orders, stream| {
-            let mut table = self.pools[self.home].0.executable_table();
+            let mut table = self.home().executable_table();
             orders[self.home].change_executables(&mut table, "launch", |executables, means| {
                 let (executable, _) = executables.ready(member, means)?;
                 Ok(means.driver().replay(executable, stream)?)
@@ -122,9 +120,8 @@ impl<D: HostApi> Lease<D> {
         stream: impl AsStream,
         launch: impl FnOnce(&mut [MutexGuard<'_, Order<D>>], StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some((first, _)) = self.pools.first() else {
-            return launch(&mut [], stream.as_stream());
-        };
+        // The first by address.
+        let (first, _) = &self.pools[0];
         let launched = Launched::on(first.engine().driver(), stream)?;
         let stream = launched.stream();
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
@@ -230,9 +227,10 @@ impl<D: HostApi> Drop for Marks<'_, D> {
 impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
         // With the executable where no other graph uses it.
-        let handles = self.owned.take().map(|(graph, member)| {
-            (graph, self.home().and_then(|home| home.executable_table().remove(member)))
-        });
+        let handles = self
+            .owned
+            .take()
+            .map(|(graph, member)| (graph, self.home().executable_table().remove(member)));
         retire(&self.pools, handles, std::mem::take(&mut self.kept));
     }
 }

@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::order::{hold_launches, Launched, Order, Retired};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::logging::tell_later;
 use crate::shown::shown;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -250,14 +250,14 @@ impl<D: HostApi> Pool<D> {
     /// where blocks are live that belong to no graph.
     pub fn suspend_discarding_outputs(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| {
-            engine.suspend(pool, false, By::owner("suspend_discarding_outputs"))
+            engine.suspend(pool, false, ("suspend_discarding_outputs", true))
         })
     }
 
     /// Gives the pool's device memory back as [`Pool::suspend_discarding_outputs`] does, also where live blocks belong
     /// to no graph: what they hold is lost too.
     pub fn suspend_discarding_all(&self) -> Result<u64, Error> {
-        let by = By::owner("suspend_discarding_all");
+        let by = ("suspend_discarding_all", true);
         self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
@@ -275,7 +275,7 @@ impl<D: HostApi> Pool<D> {
     /// [`Error::OrderLost`]; those of that call. After an error of the driver the pool may be short of a part of its
     /// memory ([`Pool::is_short`]), which [`Pool::resume`] maps again.
     pub fn compact(&self) -> Result<u64, Error> {
-        self.between_launches(|engine, pool| engine.compact(pool, By::owner("compact")))
+        self.between_launches(|engine, pool| engine.compact(pool, ("compact", true)))
     }
 
     fn between_launches(
@@ -296,7 +296,7 @@ impl<D: HostApi> Pool<D> {
         // When launches are held back no longer: an observer may call the pool.
         let _told = tell_later();
         let _none_launched = self.order();
-        self.0.engine.resume(self.0.id, By::owner("resume"))
+        self.0.engine.resume(self.0.id, ("resume", true))
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.

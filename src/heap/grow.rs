@@ -65,15 +65,8 @@ struct Site {
     address: u64,
     /// The first free range that the block covers, but for the new one.
     first: Option<RangeId>,
-    spot: GrowthSpot,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum GrowthSpot {
-    /// Behind everything.
-    End(SegmentId),
-    /// At an end of a hole.
-    Hole(RangeId),
+    /// The hole at an end of which that is; else it is behind all of the segment that grows.
+    hole: Option<RangeId>,
 }
 
 impl Heap {
@@ -95,24 +88,22 @@ impl Heap {
         }
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(wanted, requester, proof, unit) {
-            let premapped = match site.spot {
-                GrowthSpot::End(segment) => self.premapped_of(segment),
-                GrowthSpot::Hole(_) => 0,
-            };
+            let end = self.growing.filter(|_| site.hole.is_none());
+            let premapped = end.map_or(0, |segment| self.premapped_of(segment));
             if site.missing.saturating_sub(premapped) > limit {
                 return Ok(None);
             }
-            let first = match (site.missing, site.first) {
-                (0, Some(first)) => first,
-                _ => {
-                    let fresh = match site.spot {
-                        GrowthSpot::End(it) => self.extend(driver, it, site.missing, wanted, unit),
-                        GrowthSpot::Hole(hole) => {
-                            self.fill_hole(driver, hole, (site.address, site.missing))
-                        }
-                    }?;
-                    site.first.unwrap_or(fresh)
+            let first = match (site.first, site.hole, end) {
+                (Some(first), ..) if site.missing == 0 => first,
+                (first, Some(hole), _) => {
+                    let fresh = self.fill_hole(driver, hole, (site.address, site.missing))?;
+                    first.unwrap_or(fresh)
                 }
+                (first, None, Some(end)) => {
+                    let fresh = self.extend(driver, end, site.missing, wanted, unit)?;
+                    first.unwrap_or(fresh)
+                }
+                (_, None, None) => return Ok(None),
             };
             let placed = self.carve(first, bytes);
             // What is left over of a hole that was filled lies beside what is free above it.
@@ -211,19 +202,19 @@ impl Heap {
         // What lies apart leaves the holes to what is to lie there.
         for &hole in self.holes.iter().filter(|_| !apart) {
             let range = &self.ranges[hole];
-            let (address, spot) = (range.address, GrowthSpot::Hole(hole));
+            let (address, hole) = (range.address, Some(hole));
             let (first, below) = before(range.previous);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
-                offer(Site { missing, address, first, spot });
+                offer(Site { missing, address, first, hole });
             }
             let (_, above) = self.usable(range.next, |it| it.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
-                offer(Site { missing, address: range.end() - missing, first, spot });
+                offer(Site { missing, address: range.end() - missing, first, hole });
             } else if below + range.bytes + above >= bytes {
-                offer(Site { missing: range.bytes, address, first, spot });
+                offer(Site { missing: range.bytes, address, first, hole });
             }
         }
         if let Some(segment) = self.growing {
@@ -231,8 +222,8 @@ impl Heap {
             let (first, usable) = before(row.last);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
-                let (address, spot) = (row.address + row.mapped, GrowthSpot::End(segment));
-                offer(Site { missing, address, first, spot });
+                let (address, hole) = (row.address + row.mapped, None);
+                offer(Site { missing, address, first, hole });
             }
         }
         best
@@ -368,7 +359,6 @@ impl Heap {
         id
     }
 
-    /// Bytes that are held and lie in no range.
     pub(crate) fn premapped(&self) -> u64 {
         self.premapped
     }
@@ -424,7 +414,7 @@ impl Heap {
         let after = row.premapped();
         self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
-            self.note_growth(bytes, step);
+            self.grown = self.grown.map(|grown| grown + if step > 0 { bytes } else { 0 });
             self.note_change(MemoryMove::Map, (address, bytes), 1);
         }
         Ok(self.append(segment, missing))
@@ -525,11 +515,6 @@ impl Heap {
     /// A capture ends: growth begins with small steps again.
     pub(crate) fn restart_steps(&mut self) {
         self.grown = Some(0);
-    }
-
-    /// Growth that may map ahead has mapped so many bytes.
-    fn note_growth(&mut self, bytes: u64, step: u64) {
-        self.grown = self.grown.map(|grown| grown + if step > 0 { bytes } else { 0 });
     }
 }
 

@@ -174,7 +174,6 @@ impl Heap {
         &mut self.holding
     }
 
-    /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
         self.holding.reserved()
     }
@@ -270,7 +269,6 @@ impl Heap {
         self.segments.iter().flatten().any(|segment| segment.owns(address))
     }
 
-    /// What a range is.
     pub(crate) fn state(&self, id: RangeId) -> RangeState {
         self.ranges[id].state
     }
@@ -281,7 +279,6 @@ impl Heap {
         self.ranges.markers(id)
     }
 
-    /// Whether it holds small blocks.
     pub(crate) fn is_small(&self) -> bool {
         self.plan.small
     }
@@ -308,7 +305,6 @@ impl Heap {
         (self.ranges.free() + premapped_ranges, bytes)
     }
 
-    /// What is in blocks that were not given back, in bytes.
     pub(crate) fn bytes_in_blocks(&self) -> u64 {
         self.in_blocks
     }
@@ -596,7 +592,6 @@ pub(crate) fn enter_vacant<T>(table: &mut Vec<T>, vacant: &mut Vec<u32>, row: T)
     place
 }
 
-/// What an idle range is, closed or not.
 fn idle(users: Users, closed: bool) -> RangeState {
     match closed {
         true => RangeState::Closed { users },

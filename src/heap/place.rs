@@ -290,7 +290,6 @@ impl Heap {
         Placed { range, address, bytes, users }
     }
 
-    /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
         self.takes(&self.ranges[id], requester, proof) == Some(true)
@@ -497,12 +496,10 @@ impl Heap {
         self.stream_ordered().map(|(_, mark, _)| mark)
     }
 
-    /// Bytes that timelines have ordered.
     pub(crate) fn stream_ordered_bytes(&self) -> u64 {
         self.stream_ordered().map(|(id, ..)| self.ranges[id].bytes).sum()
     }
 
-    /// How many ranges timelines have ordered.
     pub(crate) fn stream_ordered_ranges(&self) -> usize {
         self.ordered
     }

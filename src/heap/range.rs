@@ -51,7 +51,6 @@ pub(crate) struct Mark {
     pub(crate) position: u64,
 }
 
-/// What a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeState {
     /// No range: the row waits for its next use.
@@ -165,7 +164,6 @@ impl Ranges {
             .map(|(row, _)| RangeId::new(row))
     }
 
-    /// How many ranges are free.
     pub(crate) fn free(&self) -> usize {
         self.free
     }
@@ -215,7 +213,6 @@ impl Ranges {
         range.markers.nodes(&self.spills)
     }
 
-    /// Gives a range other markers.
     #[inline]
     pub(crate) fn set_markers(&mut self, id: RangeId, nodes: &[NodeIndex]) {
         self.rows[id.index()].markers.set(nodes, &mut self.spills);
@@ -297,7 +294,6 @@ impl Ranges {
 
 #[cfg(debug_assertions)]
 impl Ranges {
-    /// What [`Heap::verify`](super::Heap::verify) says of the table itself.
     pub(super) fn verify(&self) -> Verdict {
         let vacant = times(self.vacant.iter().map(|id| id.index()), self.rows.len())?;
         let mut free = 0;

@@ -340,7 +340,6 @@ impl Runs {
 
 #[cfg(debug_assertions)]
 impl Runs {
-    /// What [`Heap::verify`](super::Heap::verify) says of the directory.
     pub(super) fn verify(&self) -> Verdict {
         let named = self.heads.iter().map(|head| head.leaf).chain(self.vacant.iter().copied());
         let mut leaves: Vec<u32> = named.collect();

@@ -259,41 +259,29 @@ impl Heap {
         surplus.map(|(id, range)| (self.clock - range.stamp, range.address, id)).collect()
     }
 
-    /// Gives whole pieces of an idle range back until `most` bytes are gone. Returns how many bytes
-    /// went; after an error the rest of the range is as it was.
-    pub(crate) fn give_back(
-        &mut self,
-        driver: &impl Driver,
-        id: RangeId,
-        most: u64,
-    ) -> (u64, Result<(), DriverError>) {
+    /// Gives whole pieces of a range of [`Heap::surplus`] back until `most` bytes are gone or the driver refuses. Returns
+    /// how many bytes went; the rest of the range is as it was.
+    pub(crate) fn give_back(&mut self, driver: &impl Driver, id: RangeId, most: u64) -> u64 {
         debug_assert!(self.ranges[id].state.idle_users() == Some(Users::Eager));
-        if self.is_shut() {
-            return (0, Ok(()));
-        }
         let Range { address, bytes, segment, .. } = self.ranges[id];
-        let number = segment.index();
-        let Some(row) = self.segments[number].as_mut() else { return (0, Ok(())) };
+        let row = self.segments[segment.index()].as_mut().expect("ranges lie in segments");
         if !row.is_growable() {
-            if row.whole(address, address + bytes) == 0 {
-                return (0, Ok(()));
-            }
-            if let Err(error) = row.dismantle(driver, &mut self.holding) {
-                return (0, Err(error));
+            if row.dismantle(driver, &mut self.holding).is_err() {
+                return 0;
             }
             self.unlist(id);
             self.ranges.remove(id);
-            self.segments[number] = None;
+            self.segments[segment.index()] = None;
             self.note_change(MemoryMove::SegmentBack, (address, bytes), 1);
-            return (bytes, Ok(()));
+            return bytes;
         }
         let range = (address, address + bytes);
-        let (gone, pieces, result) = row.unmap(driver, range, most, &mut self.holding);
+        let (gone, pieces, _) = row.unmap(driver, range, most, &mut self.holding);
         if gone.0 < gone.1 {
             self.note_change(MemoryMove::Unmap, (gone.0, gone.1 - gone.0), pieces);
             self.make_hole(id, gone);
         }
-        (gone.1 - gone.0, result)
+        gone.1 - gone.0
     }
 
     /// Turns a part of an idle range, which is unmapped now, into a hole.

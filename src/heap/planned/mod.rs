@@ -62,7 +62,6 @@ struct Physical {
 enum Owner {
     /// A capture under way.
     Capture,
-    /// A graph.
     Graph,
     /// Only the blocks that are still live.
     Over,
@@ -219,7 +218,6 @@ impl PlannedHeap {
         captures.filter(|planned| planned.owner == Owner::Graph).count()
     }
 
-    /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
         self.holding.reserved()
     }

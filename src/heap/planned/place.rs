@@ -492,7 +492,6 @@ impl Gaps {
     }
 }
 
-/// Adds markers that are not there yet.
 pub(super) fn add<'a>(all: &mut Markers, given: impl IntoIterator<Item = &'a Markers>) {
     for marker in given.into_iter().flatten() {
         if !all.contains(marker) {

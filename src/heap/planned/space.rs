@@ -338,7 +338,8 @@ impl Space {
         let others = OtherStreams::new(asker, &mut self.seen);
         let (mut free, mut mixed) = (List::new(), List::new());
         for (row, idle) in self.idle.iter_mut().enumerate() {
-            idle.knowers.heed(&others);
+            // Whose proof has changed is to be asked again.
+            idle.knowers.unasked |= others.changed;
             if idle.is_for(asker) {
                 let (pages, knowers) = (&idle.pages, &mut idle.knowers);
                 let knows = |stream| pages.is_for(asker.order.proof(stream));
@@ -657,11 +658,6 @@ impl Default for Knowers {
 }
 
 impl Knowers {
-    /// Whose proof has changed is to be asked again.
-    pub(super) fn heed(&mut self, others: &OtherStreams<'_>) {
-        self.unasked |= others.changed;
-    }
-
     /// Which of the others may have the pages; `knows` is asked of those of which it is not known.
     pub(super) fn among(
         &mut self,
@@ -774,7 +770,6 @@ pub(super) fn bit(stream: StreamIndex) -> u64 {
     1 << stream.index().min(LAST_BIT)
 }
 
-/// The streams whose bits are set.
 pub(super) fn streams_of(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let stream = bits.trailing_zeros() as usize;
