@@ -279,7 +279,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let State { captures, timelines, .. } = &*self.state;
         let is_inside = |&stream: &StreamHandle| match timelines.ask(self.driver, stream) {
-            StreamStatus::Outside | StreamStatus::Barred => false,
+            StreamStatus::Outside | StreamStatus::Barred | StreamStatus::Elsewhere => false,
             StreamStatus::Inside(capture) => {
                 captures.phase(capture, timelines) != CapturePhase::Ended
             }

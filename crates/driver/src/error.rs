@@ -51,6 +51,9 @@ pub enum ErrorKind {
     /// The legacy stream was touched while a blocking stream captures.
     #[error("the legacy stream would join a capture")]
     CaptureImplicit,
+    /// A default stream is named while another context of the device is current, whose stream the handle means then.
+    #[error("a default stream is one of the current context, which is another one of this device, such as a green context")]
+    OtherContext,
     /// An event recorded in a capture was asked about outside it.
     #[error("the event was recorded in a capture")]
     CapturedEvent,
@@ -75,6 +78,9 @@ fn advice(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NoDriver(_) => {
             "; install an NVIDIA driver (libcuda.so.1 must be loadable) or use the simulated driver"
+        }
+        ErrorKind::OtherContext => {
+            "; make the device's primary context current, or use a stream that was created"
         }
         ErrorKind::MissingFunction(_) => "; CUDA 12.3 or newer is needed",
         _ => "",

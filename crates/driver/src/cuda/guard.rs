@@ -20,11 +20,24 @@ impl<'a> Current<'a> {
     /// Makes `context`, which is alive, current to the calling thread, unless it is.
     #[inline]
     pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
+        Self::enter_if(symbols, context, || Ok(()))
+    }
+
+    /// As [`Current::enter`], if another context that is current may give way; `may` runs while it still is.
+    #[inline]
+    pub fn enter_if(
+        symbols: &'a Symbols,
+        context: Pointer,
+        may: impl FnOnce() -> Result<()>,
+    ) -> Result<Self> {
         let mut before: Pointer = null_mut();
         // SAFETY: writes one pointer.
         unsafe { symbols.current_context(&mut before) }?;
         if before == context {
             return Ok(Self { symbols, before: None });
+        }
+        if !before.is_null() {
+            may()?;
         }
         // SAFETY: the caller keeps the context alive.
         unsafe { symbols.set_context(context) }?;
@@ -51,10 +64,9 @@ pub(super) struct Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
-    /// Makes `context`, which is alive, current and the calling thread relaxed.
-    pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
-        let current = Current::enter(symbols, context)?;
-        Ok(Self { _relaxed: Relaxed::enter(symbols)?, _current: current })
+    /// Makes the calling thread relaxed, to which a context was made current.
+    pub fn enter(current: Current<'a>) -> Result<Self> {
+        Ok(Self { _relaxed: Relaxed::enter(current.symbols)?, _current: current })
     }
 }
 

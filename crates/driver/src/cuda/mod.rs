@@ -51,9 +51,9 @@ use ::cudarc::driver::CudaContext;
 #[cfg(unix)]
 use super::Descriptor;
 use super::{
-    AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle,
-    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer,
-    Result, StreamHandle,
+    AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, ErrorKind,
+    EventHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
+    NodePointer, Result, StreamHandle,
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
@@ -224,15 +224,34 @@ impl CudaDriver {
         Current::enter(&self.symbols, self.raw_context())
     }
 
+    /// Makes the context current for a stream, as [`CudaDriver::bind`] does, unless the handle is that of a default stream
+    /// and means, for the calling thread, one of another context of the device.
+    #[inline]
+    fn bind_to(&self, stream: StreamHandle) -> Result<Current<'_>> {
+        Current::enter_if(&self.symbols, self.raw_context(), || match stream.is_default() {
+            true => self.refuse_other(),
+            false => Ok(()),
+        })
+    }
+
+    /// Fails where the context that is current is one of this device, such as a green one. Where it is another device's, the
+    /// engine's callers mean this device's default stream, as PyTorch does for tensors of any device.
+    #[cold]
+    fn refuse_other(&self) -> Result<()> {
+        let mut device = 0;
+        // SAFETY: writes one int.
+        unsafe { self.symbols.context_device(&mut device) }?;
+        if device == self.device {
+            return Err(DriverError::new("cuCtxGetCurrent", 0, ErrorKind::OtherContext));
+        }
+        Ok(())
+    }
+
     /// Makes the context current for a default stream: its handle means a stream of the context
-    /// is current. Of any other stream it is not needed.
+    /// that is current. For any other stream it is not needed.
     #[inline]
     fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {
-        if stream.is_default() {
-            self.bind().map(Some)
-        } else {
-            Ok(None)
-        }
+        stream.is_default().then(|| self.bind_to(stream)).transpose()
     }
 
     /// Asks about a stream's capture, a second time with the context current where that is needed: it is while what is
@@ -257,7 +276,12 @@ impl CudaDriver {
 
     /// Makes the context current and the thread relaxed while the guard lives.
     fn enter(&self) -> Result<Entered<'_>> {
-        Entered::enter(&self.symbols, self.raw_context())
+        Entered::enter(self.bind()?)
+    }
+
+    /// As [`CudaDriver::enter`], for a stream, as [`CudaDriver::bind_to`] does.
+    fn enter_for(&self, stream: StreamHandle) -> Result<Entered<'_>> {
+        Entered::enter(self.bind_to(stream)?)
     }
 }
 
@@ -572,7 +596,7 @@ impl Driver for CudaDriver {
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
-        let _relaxed = self.enter()?;
+        let _relaxed = self.enter_for(stream)?;
         if is_legacy_stream(stream) {
             self.refuse_implicit(stream)?;
         }
