@@ -707,11 +707,12 @@ mod cuda {
 
     use crate::device::gpu;
     use regraph::driver::cuda::{devices, CudaDriver};
-    use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+    use regraph::driver::{AsStream, CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
     use regraph_tagged::{CudaProgram, Program, Work};
 
     impl super::Driven for CudaProgram {
         fn blocking_stream(&self) -> StreamHandle {
+            self.context().bind_to_thread().unwrap();
             let mut stream = null_mut();
             // SAFETY: the prototype is that of cuda.h; writes one handle.
             let code = unsafe { raw::<Create>("cuStreamCreate")(&mut stream, 0) };
@@ -720,8 +721,7 @@ mod cuda {
         }
 
         fn unsafe_call(&self) -> Option<u32> {
-            // A context is current to a thread that has asked something.
-            self.memory_info().unwrap();
+            self.context().bind_to_thread().unwrap();
             let mut address = 0;
             // SAFETY: the prototype is that of cuda.h; writes one address.
             let code = unsafe { raw::<Allocate>("cuMemAlloc_v2")(&mut address, 512) };
@@ -861,6 +861,42 @@ mod cuda {
             assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
         }
         gpu.destroy_event(event).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_thread_without_a_context_has_none_afterwards() {
+        let gpu = gpu::open().driver;
+        super::elsewhere(|| {
+            gpu.memory_info().unwrap();
+            let stream = gpu.create_stream().unwrap();
+            let event = gpu.create_event().unwrap();
+            gpu.record_event(event, stream).unwrap();
+            assert_eq!(gpu.is_capturing(super::LEGACY), Ok(false));
+            gpu.synchronize_event(event).unwrap();
+            gpu.destroy_event(event).unwrap();
+            gpu.destroy_stream(stream).unwrap();
+            assert_eq!(current(), null_mut());
+        });
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_driver_that_goes_leaves_the_current_context_as_it_was() {
+        let _turn = gpu::turn();
+        super::elsewhere(|| {
+            // SAFETY: no handle is given to it.
+            let driver = unsafe { CudaDriver::new(0) }.unwrap();
+            let streams = [(); 2].map(|()| driver.context().new_stream().unwrap());
+            streams.iter().for_each(|stream| driver.keep_stream(stream));
+            let [released, _] = streams.map(|stream| stream.as_stream());
+            make_current(null_mut());
+            driver.release_stream(released);
+            assert_eq!(current(), null_mut());
+            // The other one goes with it, and so does the context.
+            drop(driver);
+            assert_eq!(current(), null_mut());
+        });
     }
 
     #[test]

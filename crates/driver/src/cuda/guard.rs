@@ -7,13 +7,43 @@ use super::super::Result;
 use super::raw::{Pointer, MODE_RELAXED};
 use super::symbols::Symbols;
 
-/// While this lives, a context is current to the calling thread. Afterwards the one that was so
-/// before is again; a thread that had none keeps this one.
+/// Which context is current to the calling thread, or that none is. It is so again when this goes.
+#[must_use]
+pub(super) struct Saved<'a> {
+    symbols: &'a Symbols,
+    context: Pointer,
+}
+
+impl<'a> Saved<'a> {
+    #[inline]
+    pub fn now(symbols: &'a Symbols) -> Result<Self> {
+        let mut context: Pointer = null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { symbols.current_context(&mut context) }?;
+        Ok(Self { symbols, context })
+    }
+
+    /// Whether it is this one.
+    pub fn is(&self, context: Pointer) -> bool {
+        self.context == context
+    }
+}
+
+impl Drop for Saved<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it was current when this began, or none was. If the host has destroyed it since, the call
+        // fails, and there is no caller to tell.
+        let _ = unsafe { (self.symbols.set_context)(self.context) };
+    }
+}
+
+/// While this lives, a context is current to the calling thread; afterwards what was so before is again.
 #[must_use]
 pub(super) struct Current<'a> {
     symbols: &'a Symbols,
-    /// What to go back to.
-    before: Option<Pointer>,
+    /// None where it was this context.
+    _before: Option<Saved<'a>>,
 }
 
 impl<'a> Current<'a> {
@@ -30,29 +60,18 @@ impl<'a> Current<'a> {
         context: Pointer,
         may: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
-        let mut before: Pointer = null_mut();
-        // SAFETY: writes one pointer.
-        unsafe { symbols.current_context(&mut before) }?;
-        if before == context {
-            return Ok(Self { symbols, before: None });
+        let before = Saved::now(symbols)?;
+        if before.is(context) {
+            // Nothing to go back to.
+            std::mem::forget(before);
+            return Ok(Self { symbols, _before: None });
         }
-        if !before.is_null() {
+        if !before.is(null_mut()) {
             may()?;
         }
         // SAFETY: the caller keeps the context alive.
         unsafe { symbols.set_context(context) }?;
-        Ok(Self { symbols, before: (!before.is_null()).then_some(before) })
-    }
-}
-
-impl Drop for Current<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // SAFETY: it was current when this began. If the host has destroyed it since, the call
-            // fails, and there is no caller to tell.
-            let _ = unsafe { (self.symbols.set_context)(before) };
-        }
+        Ok(Self { symbols, _before: Some(before) })
     }
 }
 

@@ -13,7 +13,10 @@
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
-//! thread, where it is not, and go back to the one that was; where there was none they leave it so.
+//! thread, where it is not, and go back to the one that was, or to none. [`CudaDriver::new`] leaves it
+//! current to a thread that had none. A default stream is refused while another context of the device is
+//! current: its handle means a stream of that one. A wait for the device covers the primary context and its
+//! green ones, and no other.
 //! Calls that a capture forbids run with the thread in
 //! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
 //! but for a question about an event that was captured, which its caller must not ask.
@@ -57,7 +60,7 @@ use super::{
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
-use guard::{Current, Entered, Relaxed};
+use guard::{Current, Entered, Relaxed, Saved};
 use inspection::Inspection;
 use kept::Kept;
 use pages::PageTable;
@@ -83,7 +86,8 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// Opens a device by its ordinal and retains its primary context.
+    /// Opens a device by its ordinal and retains its primary context, which is current to a calling thread from then on that
+    /// had none.
     ///
     /// # Safety
     /// Handles are numbers that any code can copy, and CUDA does not check them. Who makes a driver
@@ -297,20 +301,15 @@ impl fmt::Debug for CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         let context = self.raw_context();
-        let mut before: Pointer = null_mut();
-        // SAFETY: writes one pointer.
-        let known = unsafe { self.symbols.current_context(&mut before) }.is_ok();
-        // SAFETY: neither is used again; this is the only place that drops them.
-        unsafe {
-            ManuallyDrop::drop(&mut self.neighbours);
-            ManuallyDrop::drop(&mut self.context);
-        }
-        // Letting go of a context makes it current first.
-        if known && before != context {
-            // SAFETY: no context, or one that was current and is not ours. There is no caller to tell
-            // about a failure.
-            let _ = unsafe { (self.symbols.set_context)(before) };
-        }
+        // Letting go of a stream, or of a context, makes its context current first.
+        let mut before = Saved::now(&self.symbols).ok();
+        std::mem::take(&mut self.kept);
+        // SAFETY: not used again; this is the only place that drops it.
+        unsafe { ManuallyDrop::drop(&mut self.neighbours) };
+        // Ours is current again while it is there, and not when it has gone.
+        before.take_if(|before| before.is(context));
+        // SAFETY: as for the neighbours.
+        unsafe { ManuallyDrop::drop(&mut self.context) };
     }
 }
 
