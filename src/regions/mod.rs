@@ -308,8 +308,6 @@ impl<D: Transfer> Regions<D> {
                 }
                 return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
             }
-            copies.give_up(|_| false, |pool| ids.contains(&pool));
-            let before = self.tally(&ids, &copies, begun);
             let (owned, going) = owned(&self.engine, &ids);
             if let (Some(going), false) = (going, wait) {
                 return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
@@ -323,6 +321,8 @@ impl<D: Transfer> Regions<D> {
                 self.engine.shut_pools(&ids, &tags, (self.number, call))
             })??;
             let Some((movement, all)) = shut else { continue };
+            copies.give_up(|_| false, |pool| ids.contains(&pool));
+            let before = self.tally(&ids, &copies, begun);
             // What a pool holds that sleeps in part is kept already.
             let (mut held, mut filed) = (Vec::new(), Vec::new());
             for pool in all {

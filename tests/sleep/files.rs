@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use log::Level;
-use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{
+    self, CaptureMode, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer,
+};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Backup, Region, Regions, Tags};
@@ -392,6 +394,14 @@ fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
         let refused = shown(first, 0, 512).map(|_| 0);
         assert_eq!(told(refused, &bench.folder.0).1, "read");
         bench.fail(Fault::None);
+    }
+    // A sleep that is refused leaves them.
+    bench.device().begin_capture(bench.stream, CaptureMode::Relaxed).unwrap();
+    let refused = bench.regions.sleep(Tags::All).unwrap_err();
+    assert!(matches!(refused, Error::DeviceCaptures { .. }), "{refused}");
+    bench.device().end_capture(bench.stream).unwrap();
+    for (block, _) in &bench.blocks {
+        assert_eq!(shown(block, 0, block.bytes()).unwrap(), Some(block.bytes()));
     }
     bench.regions.retain(false);
     assert_eq!(bench.region("weights").file_bytes, 0);
