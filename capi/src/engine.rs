@@ -115,8 +115,8 @@ impl regraph_engine {
 /// here, not when the library is loaded. `config` is copied; NULL means the default. To be
 /// destroyed with regraph_engine_destroy().
 ///
-/// Threads: any. No call changes the calling thread's current context; a thread without one gets
-/// the device's primary context.
+/// Threads: any. No call changes the calling thread's current context, but that a thread without one
+/// has the device's primary context after this call.
 ///
 /// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a
 /// device that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built

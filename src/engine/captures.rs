@@ -1030,7 +1030,7 @@ impl<D: Driver> Locked<'_, D> {
         captures.get(slot).streams().all(|stream| match timelines.ask(self.driver, stream) {
             StreamStatus::Outside => true,
             StreamStatus::Inside(other) => other != id,
-            StreamStatus::Barred | StreamStatus::Unclear => false,
+            StreamStatus::Barred | StreamStatus::Unclear | StreamStatus::Elsewhere => false,
         })
     }
 }

@@ -278,7 +278,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let State { captures, timelines, .. } = &*self.state;
         let is_inside = |&stream: &StreamHandle| match timelines.ask(self.driver, stream) {
-            StreamStatus::Outside | StreamStatus::Barred => false,
+            StreamStatus::Outside | StreamStatus::Barred | StreamStatus::Elsewhere => false,
             // One that has ended here the driver may still report.
             StreamStatus::Inside(capture) => {
                 captures.slot(capture).is_some() || !timelines.has_ended(capture)

@@ -363,6 +363,10 @@ impl<D: Driver> Locked<'_, D> {
                         true
                     }
                     StreamStatus::Barred => true,
+                    StreamStatus::Elsewhere => {
+                        positions.push(self.state.timelines.mark_elsewhere(stream));
+                        false
+                    }
                 }
             });
             let mut wait = Wait::new(site, users);

@@ -164,11 +164,12 @@ impl<D: Driver> Sharing<'_, D> {
     /// The driver's, where the other device cannot reach this one's memory for instance. A second call goes on from
     /// there.
     pub fn open_to(&self, device: u32) -> Result<(), Error> {
+        if self.0.change(|locked| Ok(locked.state.imports.peers.contains(&device)))? {
+            return Ok(());
+        }
+        // It may make the other device's context, which takes long: with the lock released. Twice it does nothing more.
+        self.0.driver.open_to(device)?;
         self.0.change(|locked| {
-            if locked.state.imports.peers.contains(&device) {
-                return Ok(());
-            }
-            locked.driver.open_to(device)?;
             let pools = &locked.state.pools;
             pools.heaps().try_for_each(|heap| heap.grant(locked.driver))?;
             pools.iter_planned().try_for_each(|heap| heap.grant(locked.driver))?;

@@ -27,6 +27,18 @@ pub(super) enum StreamStatus {
     Barred,
     /// Perhaps in a capture: it is unknown in which.
     Unclear,
+    /// Its handle means a default stream of another context ([`ErrorKind::OtherContext`]), which does not capture.
+    Elsewhere,
+}
+
+/// What a timeline owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    Nothing,
+    /// A fence that could not be recorded when it was asked for, or a wait for the device.
+    Fence,
+    /// A wait for the device: no event on the stream covers what its handle meant in another context.
+    Wait,
 }
 
 #[derive(Debug)]
@@ -39,8 +51,7 @@ struct Timeline {
     completed: u64,
     /// Whether anything waits for the open position to be closed.
     wanted: bool,
-    /// Whether a fence could not be recorded when it was asked for.
-    owes: bool,
+    owes: Owed,
     /// Behind all that the stream was given until its next capture, where the host has said so.
     expected: Option<u64>,
     /// Closed positions with their events, in order.
@@ -65,7 +76,7 @@ impl Timeline {
             open,
             completed,
             wanted: false,
-            owes: false,
+            owes: Owed::Nothing,
             expected: None,
             fences: VecDeque::new(),
             parked: BTreeMap::new(),
@@ -231,6 +242,7 @@ impl Timelines {
             // not capture itself. Neither can be marked now.
             Ok(CaptureStatus::Invalidated) => StreamStatus::Barred,
             Err(error) if error.kind == ErrorKind::CaptureImplicit => StreamStatus::Barred,
+            Err(error) if error.kind == ErrorKind::OtherContext => StreamStatus::Elsewhere,
             Err(_) => StreamStatus::Unclear,
         }
     }
@@ -277,6 +289,19 @@ impl Timelines {
         Mark { timeline, position: row.open }
     }
 
+    /// What the handle of a stream holds that is [`StreamStatus::Elsewhere`].
+    pub(super) fn mark_elsewhere(&mut self, stream: StreamHandle) -> Mark {
+        let mark = self.open_mark(stream);
+        self.owe(mark.timeline, Owed::Wait);
+        mark
+    }
+
+    fn owe(&mut self, timeline: TimelineId, what: Owed) {
+        let owes = &mut self.rows[timeline.index()].owes;
+        *owes = what.max(*owes);
+        self.set_busy(timeline);
+    }
+
     pub(super) fn is_reached(&self, mark: Mark) -> bool {
         self.rows[mark.timeline.index()].completed >= mark.position
     }
@@ -310,8 +335,7 @@ impl Timelines {
         let used = self.rows[mark.timeline.index()].life == Life::Used;
         if used && !self.record(driver, mark.timeline) {
             // Owed from now on, so that a wait for the device covers it.
-            self.rows[mark.timeline.index()].owes = true;
-            self.set_busy(mark.timeline);
+            self.owe(mark.timeline, Owed::Fence);
         }
         match self.event_behind(mark) {
             Some(event) => driver.wait_for_event(stream, event).map(|()| true),
@@ -342,17 +366,17 @@ impl Timelines {
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything waits for it.
     pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let row = &self.rows[timeline.index()];
-        if row.wanted && !row.owes && row.life == Life::Used && !self.record(driver, timeline) {
-            self.rows[timeline.index()].owes = true;
-            self.set_busy(timeline);
+        let due = row.wanted && row.owes == Owed::Nothing && row.life == Life::Used;
+        if due && !self.record(driver, timeline) {
+            self.owe(timeline, Owed::Fence);
         }
     }
 
     /// Closes the open position of a timeline with an event; says whether that was possible.
     fn record<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
-        let stream = self.rows[timeline.index()].stream;
+        let Timeline { stream, owes, .. } = self.rows[timeline.index()];
         let captures = |driver: &D| !matches!(driver.is_capturing(stream), Ok(false));
-        if !self.is_mine(stream) || captures(driver) {
+        if owes == Owed::Wait || !self.is_mine(stream) || captures(driver) {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };
@@ -375,7 +399,7 @@ impl Timelines {
         let row = &mut self.rows[timeline.index()];
         row.fences.push_back((row.open, event));
         row.open += 1;
-        (row.wanted, row.owes) = (false, false);
+        (row.wanted, row.owes) = (false, Owed::Nothing);
         self.set_busy(timeline);
         true
     }
@@ -431,7 +455,7 @@ impl Timelines {
                 }
                 ready.extend(first.remove());
             }
-            match row.fences.is_empty() && !row.owes {
+            match row.fences.is_empty() && row.owes == Owed::Nothing {
                 true => drop(self.busy.pop_front()),
                 false => self.busy.rotate_left(1),
             }
@@ -440,7 +464,7 @@ impl Timelines {
 
     fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let Timeline { owes, life, .. } = self.rows[timeline.index()];
-        if owes && life == Life::Used {
+        if owes == Owed::Fence && life == Life::Used {
             self.record(driver, timeline);
         }
         let row = &mut self.rows[timeline.index()];
@@ -457,7 +481,7 @@ impl Timelines {
                     // It was captured after all, by a capture that began and ended beside the
                     // record. A later fence covers this position too.
                     destroy(driver, event);
-                    (row.wanted, row.owes) = (true, true);
+                    (row.wanted, row.owes) = (true, row.owes.max(Owed::Fence));
                 }
                 Ok(false) | Err(_) => {
                     row.fences.push_front((position, event));
@@ -489,11 +513,11 @@ impl Timelines {
             let row = &self.rows[timeline.index()];
             if row.life != Life::Used {
                 // Of a stream that is gone nothing is asked.
-                owing.extend(row.owes.then_some(timeline));
+                owing.extend((row.owes > Owed::Nothing).then_some(timeline));
                 continue;
             }
             match driver.is_capturing(row.stream) {
-                Ok(false) if row.owes => owing.push(timeline),
+                Ok(false) if row.owes > Owed::Nothing => owing.push(timeline),
                 Ok(true) => return None,
                 Err(error) if error.kind == ErrorKind::CaptureImplicit => return None,
                 Ok(false) | Err(_) => {}
@@ -547,10 +571,12 @@ impl Timelines {
             // Where the driver does not say that what lies before is over, that stays open too.
             let over = row.fences.front().is_none_or(|&(first, _)| first > position);
             if !waited || !over {
-                (row.wanted, row.owes) = (true, true);
+                (row.wanted, row.owes) = (true, row.owes.max(Owed::Fence));
             } else {
                 row.completed = row.completed.max(position);
-                row.owes &= row.wanted;
+                if !row.wanted {
+                    row.owes = Owed::Nothing;
+                }
             }
             self.set_busy(timeline);
         }
@@ -562,7 +588,7 @@ impl Timelines {
         if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
             return false;
         }
-        if (row.wanted || row.owes) && !self.record(driver, timeline) {
+        if (row.wanted || row.owes > Owed::Nothing) && !self.record(driver, timeline) {
             return false;
         }
         let row = &mut self.rows[timeline.index()];
@@ -576,7 +602,8 @@ impl Timelines {
     /// Whether a timeline's stream is gone and all its work has completed.
     pub(super) fn is_over(&self, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
-        row.life == Life::Retired && row.fences.is_empty() && !row.owes && !row.wanted
+        let owes = row.wanted || row.owes > Owed::Nothing;
+        row.life == Life::Retired && row.fences.is_empty() && !owes
     }
 
     /// Lets a timeline that is over be another stream's. What waits may still be ordered by a completed position of it.
@@ -631,7 +658,9 @@ impl Timelines {
             let lives = match row.life {
                 Life::Used => mine && vacant == 0,
                 Life::Retired => !mine && vacant == 0,
-                Life::Vacant => !mine && vacant == 1 && row.fences.is_empty() && !row.owes,
+                Life::Vacant => {
+                    !mine && vacant == 1 && row.fences.is_empty() && row.owes == Owed::Nothing
+                }
             };
             holds!(lives, "{timeline:?} is vacant {vacant} times, its stream's {known:?}: {row:?}");
             used += usize::from(row.life == Life::Used);
@@ -643,7 +672,7 @@ impl Timelines {
             }
             holds!(last < row.open, "{timeline:?} has completed more than it was given: {row:?}");
             let due = row.parked.range(..=row.completed).any(|(_, parked)| !parked.is_empty());
-            let looked = busy > 0 || !(row.owes || due || !row.fences.is_empty());
+            let looked = busy > 0 || !(row.owes > Owed::Nothing || due || !row.fences.is_empty());
             holds!(looked && busy < 2, "{timeline:?} is looked at {busy} times: {row:?}");
             let known = row.fences.is_empty() || row.device.is_some();
             holds!(known, "{timeline:?} has events of no device: {row:?}");
@@ -663,7 +692,8 @@ impl Timelines {
         let Some(row) = self.rows.get(timeline.index()) else {
             return Err(format!("there is no timeline of {mark:?}"));
         };
-        let covered = row.fences.back().is_some_and(|&(last, _)| last >= position) || row.owes;
+        let covered = row.fences.back().is_some_and(|&(last, _)| last >= position)
+            || row.owes > Owed::Nothing;
         let reached = position <= row.completed;
         let coming = position <= row.open && (covered || (position == row.open && row.wanted));
         holds!(reached || coming, "{mark:?} is never reached: {row:?}");

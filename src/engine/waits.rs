@@ -140,6 +140,10 @@ impl Wait {
                 true
             }
             StreamStatus::Barred => true,
+            StreamStatus::Elsewhere => {
+                self.positions.push(timelines.mark_elsewhere(stream));
+                false
+            }
             StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
                 let perhaps = first || self.unannounced == Unannounced::Perhaps;

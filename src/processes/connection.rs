@@ -6,7 +6,7 @@
 //! has submitted may run still. So the borrower sends a descriptor of its process with its request, which tells of the
 //! end.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -83,6 +83,28 @@ fn say(stream: &UnixStream, word: u8) -> bool {
     matches!(sent, Ok(1))
 }
 
+/// Sends all, and waits as long as the stream does. Where the other end is closed that is an error, and no signal that ends
+/// the process, as a write would be.
+pub(super) fn send_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// An error of an exchange, with what may be the reason where it took too long.
+pub(super) fn in_words(error: io::Error) -> io::Error {
+    if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+        return error;
+    }
+    let seconds = PATIENCE.as_secs();
+    io::Error::other(format!("the other process has not answered for {seconds} s; is it stopped?"))
+}
+
 /// Whether a step can be taken later.
 fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
@@ -145,14 +167,18 @@ impl TakenEnd {
 
     /// Asks the lender's process for a loan, whose memory it has.
     pub(crate) fn ask(memory: &SentPieces, number: u64) -> io::Result<Self> {
+        Self::ask_for(memory, number).map_err(in_words)
+    }
+
+    fn ask_for(memory: &SentPieces, number: u64) -> io::Result<Self> {
         let mut stream = connected(memory.sender())?;
         if !is_trusted(&stream) {
             return Err(io::Error::other("the socket is another user's"));
         }
         let process = pidfd_open(getpid(), PidfdFlags::empty())?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&LOAN.to_le_bytes())?;
-        stream.write_all(&number.to_le_bytes())?;
+        send_all(&stream, &LOAN.to_le_bytes())?;
+        send_all(&stream, &number.to_le_bytes())?;
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut room);
         let descriptors = [process.as_fd()];

@@ -291,7 +291,7 @@ impl Reader<'_> {
 #[cfg(all(feature = "processes", target_os = "linux"))]
 mod fetch {
     use std::fs::File;
-    use std::io::{self, IoSliceMut, Write};
+    use std::io::{self, IoSliceMut};
     use std::mem::MaybeUninit;
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::FileExt;
@@ -301,7 +301,7 @@ mod fetch {
     use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
     use super::{Sender, SentPiece};
-    use crate::processes::connection::connected;
+    use crate::processes::connection::{connected, in_words, send_all};
     use crate::processes::offer::{entry, is_trusted, HERE, IN_ONE, PATIENCE};
 
     /// How descriptors come.
@@ -321,7 +321,7 @@ mod fetch {
         ) -> io::Result<Vec<OwnedFd>> {
             match self {
                 Self::Process => from_process(sender, pieces),
-                Self::Socket => from_socket(sender, pieces),
+                Self::Socket => from_socket(sender, pieces).map_err(in_words),
             }
         }
     }
@@ -354,16 +354,16 @@ mod fetch {
 
     fn from_socket(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
         let deadline = Instant::now() + PATIENCE;
-        let mut stream = connected(sender)?;
+        let stream = connected(sender)?;
         if !is_trusted(&stream) {
             return Err(io::Error::other("the socket is another user's"));
         }
-        stream.write_all(&(pieces.len() as u32).to_le_bytes())?;
+        send_all(&stream, &(pieces.len() as u32).to_le_bytes())?;
         let mut descriptors = Vec::new();
         for some in pieces.chunks(IN_ONE) {
             let serials: Vec<u8> =
                 some.iter().flat_map(|piece| piece.serial.to_le_bytes()).collect();
-            stream.write_all(&serials)?;
+            send_all(&stream, &serials)?;
             let before = descriptors.len();
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -5,8 +5,10 @@
 //! and the system takes its room back when it is closed, also where the process is killed.
 //!
 //! A file that processes share ([`Backup::Shared`]) has its name when all is in it, and from then on none writes to it. A
-//! process that finds one reads it once: where it holds what the process would write, that is what the process keeps.
+//! process that finds one reads it once: where it holds what the process would write, that is what the process keeps. The
+//! file must be this user's, and no other may write to it, or its contents could change behind the comparison.
 
+use std::ffi::OsString;
 use std::fs::{remove_file, rename, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,10 +42,10 @@ pub(super) struct Draft {
 }
 
 impl BackupFile {
-    /// The file that processes share, as it is now; none where the backup is no such file, or none is there.
+    /// The file that processes share, as it is now; none where the backup is no such file, or none of this user's is there.
     pub(super) fn shared(backup: &Backup, region: &Arc<str>) -> Option<Self> {
         let Backup::Shared(path) = backup else { return None };
-        let file = File::open(path).ok()?;
+        let file = open_own(File::options().read(true), path).ok()?;
         Some(Self { file, path: path.clone(), region: region.clone() })
     }
 
@@ -144,6 +146,28 @@ fn create(folder: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
+/// Opens a regular file of this user's that no other can write to, made for this user alone where it is new. Whatever else
+/// has the name, a pipe or a link included, is refused without a wait, and so is a file of a system without such rights.
+#[cfg(unix)]
+fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let file = options.mode(0o600).custom_flags(flags.bits() as i32).open(path)?;
+    let it = file.metadata()?;
+    let own = it.is_file() && it.uid() == rustix::process::geteuid().as_raw();
+    match own && it.mode() & 0o022 == 0 {
+        true => Ok(file),
+        false => Err(io::Error::other("it is another user's, or others may write to it")),
+    }
+}
+
+#[cfg(not(unix))]
+fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
+    options.open(path)
+}
+
 /// The folder in which a shared file lies.
 fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -164,28 +188,41 @@ fn number_of(file: &std::fs::Metadata) -> Option<(u64, u64)> {
     }
 }
 
-/// The right to write the files of a folder that processes share. It goes with the value, or with the process.
+/// The right to write a file that processes share: a lock on a file beside it, which stays. It goes with the value, or with
+/// the process.
 #[derive(Debug)]
 pub(super) struct Turn(#[allow(dead_code, reason = "it is unlocked when it is closed")] File);
 
 impl Turn {
-    /// Waits until no other process writes there, as long as that may take for so many bytes. None where it takes longer,
-    /// or the system has no such locks there: then what is written is shared with none.
-    pub(super) fn wait(backup: &Backup, bytes: u64) -> Option<Self> {
-        let Backup::Shared(path) = backup else { return None };
-        let folder = File::open(folder_of(path)).ok()?;
+    /// Waits until no other process writes there, as long as that may take for so many bytes. Fails where it takes longer,
+    /// or no lock can be had there: then what is written is shared with none.
+    pub(super) fn wait(path: &Path, bytes: u64) -> io::Result<Self> {
+        // A lock on the folder, or on a file of another user's, could be held by that one for ever.
+        let file = open_own(File::options().write(true).create(true), &lock_of(path)?)?;
         let patience = PATIENCE + Duration::from_secs(bytes / SLOWEST);
         let begun = Instant::now();
         loop {
-            match folder.try_lock() {
-                Ok(()) => return Some(Self(folder)),
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
                 Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < patience => {
                     thread::sleep(PAUSE);
                 }
-                Err(_) => return None,
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    return Err(io::ErrorKind::TimedOut.into())
+                }
+                Err(std::fs::TryLockError::Error(error)) => return Err(error),
             }
         }
     }
+}
+
+/// `.NAME.lock` beside a file.
+fn lock_of(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut lock = OsString::from(".");
+    lock.push(name);
+    lock.push(".lock");
+    Ok(path.with_file_name(lock))
 }
 
 /// So long a process waits for another to write what both may keep,

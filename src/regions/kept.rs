@@ -17,6 +17,7 @@ use crate::engine::{Contents, Engine, Held, PoolId};
 use crate::error::Error;
 use crate::graphs::Event;
 use crate::heap::Keeper;
+use crate::logging::Level;
 
 /// At most so many bytes are copied between two events.
 const CHUNK: u64 = 32 << 20;
@@ -330,7 +331,17 @@ impl<'a, D: Transfer> Moving<'a, D> {
             }
         }
         // One process at a time writes; what it has written meanwhile may be what this one would.
-        let mut turn = Turn::wait(backup, filed.end);
+        let mut turn = match backup {
+            Backup::Shared(path) => Turn::wait(path, filed.end)
+                .inspect_err(|why| {
+                    self.engine.tell(Level::Warn, || {
+                        let path = path.display();
+                        format!("region {region} shares no file: no turn to write {path} was had: {why}")
+                    });
+                })
+                .ok(),
+            _ => None,
+        };
         let latest = BackupFile::shared(backup, region)
             .filter(|latest| found.as_ref().is_none_or(|found| !latest.is(found)));
         if let Some(latest) = latest {

@@ -74,10 +74,11 @@ pub enum Backup {
     /// second for each 128 MiB, and then compares with the new file; if that differs too, this process keeps its contents in
     /// a file without a name, as with [`Backup::File`].
     ///
-    /// Each region of a process needs a file of its own. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
+    /// Each region of a process needs a file of its own, and its processes act as one user: a file of another user, or one
+    /// that others may write to, counts as none. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
     /// processes share. It stays until the host removes it, which does not concern processes that keep it open. **The host
-    /// promises** that nothing else writes to it. A process that is killed while it writes may leave a file named
-    /// `regraph-PROCESS-NUMBER` in the folder. Needs Unix.
+    /// promises** that nothing else writes to it. Beside it stays an empty file `.NAME.lock`, by which processes take turns.
+    /// A process that is killed while it writes may leave a file named `regraph-PROCESS-NUMBER` in the folder. Needs Unix.
     Shared(Arc<Path>),
     /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
     None,
@@ -307,8 +308,6 @@ impl<D: Transfer> Regions<D> {
                 }
                 return Ok(Shut { regions: self, call, movement: None, copies, _told: told });
             }
-            copies.give_up(|_| false, |pool| ids.contains(&pool));
-            let before = self.tally(&ids, &copies, begun);
             let (owned, going) = owned(&self.engine, &ids);
             if let (Some(going), false) = (going, wait) {
                 return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
@@ -322,6 +321,8 @@ impl<D: Transfer> Regions<D> {
                 self.engine.shut_pools(&ids, &tags, (self.number, call))
             })??;
             let Some((movement, all)) = shut else { continue };
+            copies.give_up(|_| false, |pool| ids.contains(&pool));
+            let before = self.tally(&ids, &copies, begun);
             // What a pool holds that sleeps in part is kept already.
             let (mut held, mut filed) = (Vec::new(), Vec::new());
             for pool in all {

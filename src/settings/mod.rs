@@ -138,7 +138,7 @@ settings! {
         "exportable": Boolean, BOOLEAN;
     /// The most that may be held, as a share of the device's memory. Above 0, at most 1. Default: off.
     ///
-    /// What [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
+    /// What [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as no limit.
     memory_fraction: Option<f64> = None,
         "per_process_memory_fraction": Optional<Number>,
         "a share of the device's memory, above 0 and at most 1",

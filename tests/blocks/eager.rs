@@ -643,3 +643,35 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
     }
     sim.end_capture(t).expect("the capture was not ruined");
 }
+
+/// Inside a green context the default stream's handle means that context's, of whose work no event here tells.
+#[test]
+fn what_is_freed_beside_another_context_waits_for_the_device() {
+    let b = bench(Config::default());
+    let ([other], legacy) = (b.streams(), StreamHandle::from_bits(0));
+    let [cached, shared] = [(); 2].map(|()| b.block(4, legacy));
+    b.engine.record_stream(shared.id, other).unwrap();
+    b.driver.set_elsewhere(true);
+    for block in [cached, shared] {
+        b.engine.free(block.id).unwrap();
+    }
+    let refused = b.engine.allocate(b.pool, 4 * MIB, legacy).unwrap_err();
+    let is_told = matches!(&refused, Error::Driver(error) if error.kind == ErrorKind::OtherContext);
+    assert!(is_told && refused.to_string().contains("green context"), "{refused}");
+    let beside = b.block(4, other);
+    b.driver.set_elsewhere(false);
+    // The legacy stream is idle, and an event on it would be reached at once.
+    let used = [cached.address, shared.address];
+    for stream in [legacy, other] {
+        let next: Vec<_> = (0..2).map(|_| b.block(4, stream)).collect();
+        assert!(next.iter().chain([&beside]).all(|block| !used.contains(&block.address)));
+        b.engine.host().verify().unwrap();
+    }
+    assert!(b.engine.wait_for_device().unwrap());
+    let next = [b.block(4, legacy), b.block(4, legacy)].map(|block| block.address);
+    assert!(used.iter().all(|address| next.contains(address)), "they are no graph's");
+    // And all is as it was.
+    let mine = b.use_once(6, legacy);
+    b.driver.complete_all();
+    assert_eq!(b.block(6, other).address, mine.address);
+}

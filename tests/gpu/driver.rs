@@ -703,14 +703,17 @@ fn the_start_behind_a_programmatic_edge_does_not_wait(driver: &Arc<impl Driven>)
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use std::ptr::null_mut;
+
     use crate::device::gpu;
     use regraph::driver::cuda::{devices, CudaDriver};
-    use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+    use regraph::driver::{AsStream, CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
     use regraph_tagged::{CudaProgram, Program, Work};
 
     impl super::Driven for CudaProgram {
         fn blocking_stream(&self) -> StreamHandle {
-            let mut stream = std::ptr::null_mut();
+            self.context().bind_to_thread().unwrap();
+            let mut stream = null_mut();
             // SAFETY: the prototype is that of cuda.h; writes one handle.
             let code = unsafe { raw::<Create>("cuStreamCreate")(&mut stream, 0) };
             assert_eq!(code, 0);
@@ -718,8 +721,7 @@ mod cuda {
         }
 
         fn unsafe_call(&self) -> Option<u32> {
-            // A context is current to a thread that has asked something.
-            self.memory_info().unwrap();
+            self.context().bind_to_thread().unwrap();
             let mut address = 0;
             // SAFETY: the prototype is that of cuda.h; writes one address.
             let code = unsafe { raw::<Allocate>("cuMemAlloc_v2")(&mut address, 512) };
@@ -736,19 +738,29 @@ mod cuda {
         }
     }
 
-    type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32) -> u32;
+    type Pointer = *mut std::ffi::c_void;
+    type Create = unsafe extern "C" fn(*mut Pointer, u32) -> u32;
     type Allocate = unsafe extern "C" fn(*mut u64, usize) -> u32;
 
     /// A function of libcuda that neither trait has.
     ///
     /// # Safety
-    /// `F` must be the C prototype of the function.
+    /// As for [`find`].
     unsafe fn raw<F: Copy>(name: &str) -> F {
+        // SAFETY: the caller's part.
+        unsafe { find(name) }.unwrap_or_else(|| panic!("libcuda has no {name}"))
+    }
+
+    /// A function of libcuda, where there is one of the name.
+    ///
+    /// # Safety
+    /// `F` must be the C prototype of the function.
+    unsafe fn find<F: Copy>(name: &str) -> Option<F> {
         for library in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
             // SAFETY: opens libcuda, which the driver object keeps open.
             if let Ok(library) = unsafe { libloading::Library::new(library) } {
                 // SAFETY: the caller's part.
-                return *unsafe { library.get::<F>(name) }.unwrap();
+                return unsafe { library.get::<F>(name) }.ok().map(|found| *found);
             }
         }
         panic!("no libcuda");
@@ -781,6 +793,110 @@ mod cuda {
         let (name, version) = (gpu.device_name().unwrap(), gpu.driver_version().unwrap());
         println!("{name}, driver {version}");
         assert!(!name.is_empty() && version >= 12030);
+    }
+
+    type Made = unsafe extern "C" fn(*mut Pointer, u32, i32) -> u32;
+    type Give = unsafe extern "C" fn(Pointer) -> u32;
+    type Ask = unsafe extern "C" fn(*mut Pointer) -> u32;
+    type Resource = unsafe extern "C" fn(i32, *mut [u64; 128], u32) -> u32;
+    type Describe = unsafe extern "C" fn(*mut Pointer, *mut [u64; 128], u32) -> u32;
+    type Green = unsafe extern "C" fn(*mut Pointer, Pointer, i32, u32) -> u32;
+    type Within = unsafe extern "C" fn(*mut Pointer, Pointer) -> u32;
+
+    /// The context that is current to the calling thread.
+    fn current() -> Pointer {
+        let mut context = null_mut();
+        // SAFETY: the prototype is that of cuda.h; writes one pointer.
+        assert_eq!(unsafe { raw::<Ask>("cuCtxGetCurrent")(&mut context) }, 0);
+        context
+    }
+
+    /// Makes a context that lives current to the calling thread, or none.
+    fn make_current(context: Pointer) {
+        // SAFETY: the prototype is that of cuda.h.
+        assert_eq!(unsafe { raw::<Give>("cuCtxSetCurrent")(context) }, 0);
+    }
+
+    /// Other contexts of the first device, each with what it is destroyed by: one by itself, and a green one that has all of
+    /// the device, where the driver has such.
+    fn other_contexts() -> Vec<(Pointer, &'static str, Pointer)> {
+        let (mut own, mut green, mut of_green) = (null_mut(), null_mut(), null_mut());
+        let (mut all, mut described) = ([0; 128], null_mut());
+        // SAFETY: the prototypes are those of cuda.h; the array has room for a resource of any version.
+        unsafe {
+            assert_eq!(raw::<Made>("cuCtxCreate_v2")(&mut own, 0, 0), 0);
+            let mut contexts = vec![(own, "cuCtxDestroy_v2", own)];
+            let Some(resource) = find::<Resource>("cuDeviceGetDevResource") else {
+                return contexts;
+            };
+            assert_eq!(resource(0, &mut all, 1), 0);
+            let describe = raw::<Describe>("cuDevResourceGenerateDesc");
+            assert_eq!(describe(&mut described, &mut all, 1), 0);
+            assert_eq!(raw::<Green>("cuGreenCtxCreate")(&mut green, described, 0, 1), 0);
+            assert_eq!(raw::<Within>("cuCtxFromGreenCtx")(&mut of_green, green), 0);
+            contexts.push((of_green, "cuGreenCtxDestroy", green));
+            contexts
+        }
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn default_streams_of_other_contexts_are_refused() {
+        let gpu = gpu::open().driver;
+        let (event, created) = (gpu.create_event().unwrap(), gpu.create_stream().unwrap());
+        for (context, destroy, handle) in other_contexts() {
+            make_current(context);
+            for stream in [0, 1, 2].map(StreamHandle::from_bits) {
+                super::refused(gpu.is_capturing(stream), ErrorKind::OtherContext);
+                super::refused(gpu.capture_of(stream), ErrorKind::OtherContext);
+                super::refused(gpu.capture_status(stream, &mut vec![]), ErrorKind::OtherContext);
+                super::refused(gpu.record_event(event, stream), ErrorKind::OtherContext);
+            }
+            assert_eq!(gpu.is_capturing(created), Ok(false));
+            gpu.record_event(event, created).unwrap();
+            assert_eq!(current(), context, "it is current again");
+            make_current(null_mut());
+            assert_eq!(gpu.is_capturing(super::LEGACY), Ok(false));
+            // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
+            assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
+        }
+        gpu.destroy_event(event).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_thread_without_a_context_has_none_afterwards() {
+        let gpu = gpu::open().driver;
+        super::elsewhere(|| {
+            gpu.memory_info().unwrap();
+            let stream = gpu.create_stream().unwrap();
+            let event = gpu.create_event().unwrap();
+            gpu.record_event(event, stream).unwrap();
+            assert_eq!(gpu.is_capturing(super::LEGACY), Ok(false));
+            gpu.synchronize_event(event).unwrap();
+            gpu.destroy_event(event).unwrap();
+            gpu.destroy_stream(stream).unwrap();
+            assert_eq!(current(), null_mut());
+        });
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_driver_that_goes_leaves_the_current_context_as_it_was() {
+        let _turn = gpu::turn();
+        super::elsewhere(|| {
+            // SAFETY: no handle is given to it.
+            let driver = unsafe { CudaDriver::new(0) }.unwrap();
+            let streams = [(); 2].map(|()| driver.context().new_stream().unwrap());
+            streams.iter().for_each(|stream| driver.keep_stream(stream));
+            let [released, _] = streams.map(|stream| stream.as_stream());
+            make_current(null_mut());
+            driver.release_stream(released);
+            assert_eq!(current(), null_mut());
+            // The other one goes with it, and so does the context.
+            drop(driver);
+            assert_eq!(current(), null_mut());
+        });
     }
 
     #[test]

@@ -82,7 +82,7 @@ unsafe fn raw<F: std::marker::Copy>(name: &str) -> F {
 fn gpu() -> Gpu {
     let turn = turn();
     let driver = Arc::new(CudaProgram::new(0).unwrap());
-    driver.memory_info().unwrap(); // makes the context current
+    driver.context().bind_to_thread().unwrap();
     let (mut module, mut kernel) = (null_mut(), null_mut());
     // SAFETY: the prototypes are those of cuda.h, the texts have an end.
     unsafe {

@@ -633,6 +633,31 @@ fn another_device_touches_what_is_there_and_what_comes() {
     }
 }
 
+/// The other device's context may have to be made, which takes long.
+#[test]
+fn others_go_on_while_memory_is_opened_to_a_device() {
+    let (b, second) = two_devices(exportable());
+    let [s] = b.streams();
+    let (ask, asked) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let answered = std::sync::Mutex::new(answered);
+    b.driver.before("cuDeviceCanAccessPeer", move || {
+        ask.send(()).unwrap();
+        let answered = answered.lock().unwrap();
+        answered.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for the engine");
+    });
+    let host = &b;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            asked.recv().unwrap();
+            answer.send(host.allocate(s)).unwrap();
+        });
+        b.engine.sharing().open_to(1).unwrap();
+    });
+    let block = b.allocate(s);
+    assert!(second.behind(block.address, block.bytes).is_some());
+}
+
 #[test]
 fn imports_are_opened_to_other_devices_too() {
     let (b, second) = two_devices(exportable());

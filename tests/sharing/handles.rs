@@ -542,3 +542,28 @@ fn a_receiver_that_sends_a_byte_now_and_then_comes_to_an_end() {
     // Fewer bytes than its first question has.
     assert!((0..400).any(|_| pause()), "each byte begins its time again");
 }
+
+/// A socket whose process is stopped takes connections, and nothing answers there.
+#[test]
+fn a_sender_that_does_not_answer_is_told_of_in_words() {
+    let process = std::process::id();
+    let secret = [0x5a; 16];
+    let name = format!("regraph-{process}-{:032x}", u128::from_be_bytes(secret));
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let _silent = UnixListener::bind_addr(&address).unwrap();
+    let [ours, theirs] = two();
+    let (_, mut shared) = ours.two_pieces();
+    shared.handle[SECRET..SECRET + 16].copy_from_slice(&secret);
+    let loan: Vec<u8> = [1u64, 0, 512].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let loan = [b"regloan\x01", &loan[..], &shared.handle].concat();
+    let words = "the other process has not answered for 5 s; is it stopped?";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let error = theirs.plugin.open_shared(0, &shared.handle).unwrap_err();
+            assert!(is_unreachable(&error) && error.to_string().contains(words), "{error}");
+        });
+        let engine = ours.plugin.engine(0).unwrap();
+        let error = engine.sharing().take_loan(&loan).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    });
+}

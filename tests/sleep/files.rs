@@ -1,13 +1,18 @@
 //! Regions whose contents are kept in files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::ops::Deref;
+use std::os::unix::fs::{chown, symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
+use log::Level;
+use regraph::driver::{
+    self, CaptureMode, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer,
+};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::{Backup, Region, Regions, Tags};
@@ -16,6 +21,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::is_out_of_host_memory;
+use crate::common::messages::messages_of;
 use crate::common::{once, MIB};
 
 /// What goes wrong with files.
@@ -130,8 +136,10 @@ impl Folder {
         Self(path)
     }
 
+    /// What lies there, but for the locks that stay.
     fn names(&self) -> Vec<PathBuf> {
-        fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path()).collect()
+        let all = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.extension().is_none_or(|it| it != "lock")).collect()
     }
 }
 
@@ -387,6 +395,14 @@ fn what_a_file_keeps_can_be_read_while_its_region_sleeps_and_when_it_wakes() {
         assert_eq!(told(refused, &bench.folder.0).1, "read");
         bench.fail(Fault::None);
     }
+    // A sleep that is refused leaves them.
+    bench.device().begin_capture(bench.stream, CaptureMode::Relaxed).unwrap();
+    let refused = bench.regions.sleep(Tags::All).unwrap_err();
+    assert!(matches!(refused, Error::DeviceCaptures { .. }), "{refused}");
+    bench.device().end_capture(bench.stream).unwrap();
+    for (block, _) in &bench.blocks {
+        assert_eq!(shown(block, 0, block.bytes()).unwrap(), Some(block.bytes()));
+    }
     bench.regions.retain(false);
     assert_eq!(bench.region("weights").file_bytes, 0);
     assert_eq!(shown(&bench.blocks[0].0, 0, 512).unwrap(), None);
@@ -464,6 +480,72 @@ fn workers_that_hold_the_same_keep_one_file() {
                 bench.is_whole();
             }
         }
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A file by the name counts as none that another user could change after the comparison, or that is no file.
+#[test]
+fn only_a_file_that_is_ours_alone_is_shared() {
+    let (folder, path, [first, second]) = workers(1);
+    first.regions.sleep(&["weights"]).unwrap();
+    let (live, held) = (written(&first), fs::read(&path).unwrap());
+    let elsewhere = folder.0.join("elsewhere");
+    let others: [(&str, &dyn Fn()); 4] = [
+        ("others may write to it", &|| set_mode(&path, 0o602)),
+        ("it is a link", &|| {
+            fs::rename(&path, &elsewhere).unwrap();
+            symlink(&elsewhere, &path).unwrap();
+        }),
+        ("it is a pipe", &|| {
+            fs::remove_file(&path).unwrap();
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        }),
+        // Where this process may do that.
+        ("it is another user's", &|| {
+            if chown(&path, Some(1), None).is_err() {
+                fs::remove_file(&path).unwrap();
+            }
+        }),
+    ];
+    for (what, put) in others {
+        put();
+        second.regions.sleep(&["weights"]).unwrap();
+        assert_eq!(written(&second), live, "{what}");
+        let it = fs::symlink_metadata(&path).unwrap();
+        assert!(it.is_file() && it.permissions().mode() & 0o777 == 0o600, "{what}");
+        assert!(fs::read(&path).unwrap() == held, "{what}");
+        second.regions.wake(Tags::All).unwrap();
+        second.is_whole();
+    }
+    second.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(written(&second), 0, "it is its own");
+}
+
+/// Any user can lock the folder, and make a file there; where the turn cannot be had the file is not shared.
+#[test]
+fn the_turn_to_write_is_held_up_by_no_other_user() {
+    let (folder, path, [first, second]) = workers(1);
+    let all = File::open(&folder.0).unwrap();
+    all.lock().unwrap();
+    first.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(folder.names(), std::slice::from_ref(&path));
+    let lock = folder.0.join(".weights.lock");
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&path).unwrap();
+    set_mode(&lock, 0o666);
+    let messages = messages_of(|| {
+        second.regions.sleep(&["weights"]).unwrap();
+    });
+    let told = messages.iter().find(|(level, _)| *level == Level::Warn);
+    assert!(told.is_some_and(|(_, text)| text.contains("region weights shares no file")));
+    assert_eq!((written(&second), folder.names()), (second.live("weights"), Vec::new()));
+    for bench in [&first, &second] {
+        bench.regions.wake(Tags::All).unwrap();
+        bench.is_whole();
     }
 }
 

@@ -1,7 +1,10 @@
 /* What a pool's graphs do not keep between launches, lent to other processes. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,7 +225,55 @@ static void another_process_borrows(bool is_killed) {
     end(it);
 }
 
+/* A lender whose process takes connections and closes them at once, until it is killed. */
+static void close_all(const struct sockaddr_un *at, socklen_t bytes, int ready) {
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(listener >= 0 && bind(listener, (const struct sockaddr *)at, bytes) == 0 && listen(listener, 8) == 0);
+    CHECK(write(ready, "r", 1) == 1);
+    /* Where the other process ends before. */
+    alarm(30);
+    for (;;) close(accept(listener, NULL, NULL));
+}
+
+/* Writing to a connection that was closed must not end this process by SIGPIPE. */
+static void a_lender_that_closes_connections(void) {
+    struct sockaddr_un at;
+    regraph_engine *engine;
+    regraph_taken_loan taken;
+    uint8_t handle[88];
+    int here[2], round;
+    char word;
+    pid_t child;
+    const uint32_t process = (uint32_t)getpid();
+    memset(&at, 0, sizeof at);
+    at.sun_family = AF_UNIX;
+    snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "regraph-%u-%032d", process, 0);
+    /* A loan of 1 byte in a piece of 1 byte, whose sender has no secret and no board. */
+    memset(handle, 0, sizeof handle);
+    memcpy(handle, "regloan\1\1", 9);
+    handle[24] = 1;
+    memcpy(handle + 32, "regraph\1", 8);
+    memcpy(handle + 56, &process, 4);
+    memset(handle + 60, 0xff, 4);
+    handle[64] = handle[68] = handle[76] = 1;
+    CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR && pipe(here) == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const size_t length = offsetof(struct sockaddr_un, sun_path) + 1 + strlen(at.sun_path + 1);
+        close_all(&at, (socklen_t)length, here[1]);
+    }
+    read_all(here[0], &word, 1);
+    engine = engine_with("exportable:True");
+    for (round = 0; round < 300; round++) {
+        IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(engine, handle, sizeof handle, &taken));
+    }
+    regraph_engine_destroy(engine);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
 int main(void) {
+    a_lender_that_closes_connections();
     another_process_borrows(false);
     another_process_borrows(true);
     lent_taken_asked_for_and_given_back();

@@ -51,6 +51,9 @@ pub enum ErrorKind {
     /// The legacy stream was touched while a blocking stream captures.
     #[error("the legacy stream would join a capture")]
     CaptureImplicit,
+    /// A default stream is named while another context of the device is current, whose stream the handle means then.
+    #[error("a default stream is one of the current context, which is another one of this device, such as a green context")]
+    OtherContext,
     /// An event recorded in a capture was asked about outside it.
     #[error("the event was recorded in a capture")]
     CapturedEvent,
@@ -76,7 +79,16 @@ fn advice(kind: &ErrorKind) -> &'static str {
         ErrorKind::NoDriver(_) => {
             "; install an NVIDIA driver (libcuda.so.1 must be loadable) or use the simulated driver"
         }
-        ErrorKind::MissingFunction(_) => "; CUDA 12.3 or newer is needed",
+        ErrorKind::OtherContext => {
+            "; make the device's primary context current, or use a stream that was created"
+        }
+        // The first of the table that a driver from before 12.3 lacks.
+        ErrorKind::MissingFunction("cuStreamGetCaptureInfo_v3") => {
+            "; a driver for CUDA 12.3 or newer is needed"
+        }
+        ErrorKind::MissingFunction("cuCtxRecordEvent") => {
+            "; a driver for CUDA 12.5 or newer is needed"
+        }
         _ => "",
     }
 }
@@ -90,5 +102,18 @@ impl DriverError {
     /// Whether the device ran out of memory.
     pub fn is_out_of_memory(&self) -> bool {
         self.kind == ErrorKind::OutOfMemory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DriverError, ErrorKind};
+
+    #[test]
+    fn a_missing_function_names_the_version_that_has_it() {
+        let told = |name| DriverError::new(name, 0, ErrorKind::MissingFunction(name)).to_string();
+        assert!(told("cuStreamGetCaptureInfo_v3").contains("CUDA 12.3"));
+        assert!(told("cuCtxRecordEvent").contains("CUDA 12.5"));
+        assert!(!told("cuCtxCreate_v4").contains("CUDA 12"), "of others it is not known");
     }
 }

@@ -61,7 +61,8 @@ pointer_handle! {
 
 impl StreamHandle {
     /// Whether it names a default stream, of the context that is current: the legacy one (0 or 1) or
-    /// the thread's own (2).
+    /// the thread's own (2). Calls with such a stream fail with [`ErrorKind::OtherContext`](crate::ErrorKind::OtherContext)
+    /// while another context of the device is current to the calling thread.
     pub const fn is_default(self) -> bool {
         self.bits() <= 2
     }

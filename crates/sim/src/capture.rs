@@ -98,6 +98,7 @@ impl State {
             Some(stream) if stream.alive => stream,
             _ => return Err(ErrorKind::InvalidValue.into()),
         };
+        self.refuse_elsewhere(slot)?;
         let Some(capture) = stream.capture else {
             if slot == slots::LEGACY && self.blocking_captures > 0 {
                 return Err(ErrorKind::CaptureImplicit.into());
@@ -112,6 +113,15 @@ impl State {
             capture: CaptureId(self.first_capture + u64::from(capture)),
             graph: slots::graph(state.graph),
         })
+    }
+
+    /// Refuses a default stream of a thread to which another context is current.
+    fn refuse_elsewhere(&self, slot: usize) -> Fallible<()> {
+        let elsewhere = slot < slots::CREATED && !self.elsewhere.is_empty();
+        match elsewhere && self.elsewhere.contains(&thread::current().id()) {
+            true => Err(ErrorKind::OtherContext.into()),
+            false => Ok(()),
+        }
     }
 
     /// The terminals of a stream in a capture that is sound; none of any other.
@@ -136,6 +146,7 @@ impl State {
     /// using it ruins their captures.
     pub(super) fn used_stream(&mut self, stream: StreamHandle) -> Fallible<usize> {
         let slot = self.stream(stream)?;
+        self.refuse_elsewhere(slot)?;
         if slot == slots::LEGACY && self.blocking_captures > 0 {
             let ruined = self.streams.iter().filter(|it| it.blocking);
             for capture in ruined.filter_map(|it| it.capture) {

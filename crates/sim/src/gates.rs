@@ -82,7 +82,9 @@ impl State {
     /// Sets a stream's gate. To be called wherever something that it says may have changed.
     pub(super) fn set_gate(&self, slot: usize) {
         let implicit = slot == slots::LEGACY && self.blocking_captures > 0;
-        let open = self.streams[slot].is_idle() && !implicit && !self.faults.are_pending();
+        let elsewhere = slot < slots::CREATED && !self.elsewhere.is_empty();
+        let open =
+            self.streams[slot].is_idle() && !implicit && !elsewhere && !self.faults.are_pending();
         self.gates.set(slot, open);
     }
 

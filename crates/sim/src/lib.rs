@@ -20,6 +20,9 @@
 //! next `synchronize` fail, as an illegal access does. CUDA may refuse a graph that touches unmapped addresses before
 //! that, when it is instantiated.
 //!
+//! A thread to which another context of the device is current ([`SimDriver::set_elsewhere`]) is refused the default
+//! streams, as CUDA's driver object refuses them. Work on that context's own streams is a created stream's.
+//!
 //! Handles of streams, graphs, nodes, events and memory are never used twice.
 //!
 //! A machine has one device, or several ([`SimDriver::add_device`]) with a driver for each. A kernel
@@ -53,6 +56,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use capture::{Capture, Stream};
 use devices::Reach;
@@ -112,6 +116,8 @@ struct State {
     /// The first two are the default streams: the legacy one, and that of a thread.
     streams: Vec<Stream>,
     streams_ever: u64,
+    /// The threads to which another context of a device is current.
+    elsewhere: Vec<ThreadId>,
     /// Slots of streams that are gone, where such are given again.
     vacant_streams: Option<Vec<usize>>,
     /// The last work of streams that are gone and whose slots others have, by device.
@@ -201,6 +207,7 @@ impl SimDriver {
             faults: Faults::default(),
             streams: vec![Stream::new(false, device, 0), Stream::new(true, device, 1)],
             streams_ever: 1,
+            elsewhere: Vec::new(),
             vacant_streams: None,
             left: Vec::new(),
             first_capture: (machine << 32) + 1,
@@ -236,6 +243,15 @@ impl SimDriver {
     /// are others. Without this call none is given twice, so that what is used late is found.
     pub fn give_streams_again(&self) {
         self.lock().vacant_streams = Some(Vec::new());
+    }
+
+    /// Has another context of the device be current to the calling thread from now on, such as a green one, or no more:
+    /// default streams are its streams, on which nothing is done here.
+    pub fn set_elsewhere(&self, elsewhere: bool) {
+        let (mut state, thread) = (self.lock(), thread::current().id());
+        state.elsewhere.retain(|&it| it != thread);
+        state.elsewhere.extend(elsewhere.then_some(thread));
+        state.set_all_gates();
     }
 
     /// Creates a stream that synchronises with the legacy stream.

@@ -258,8 +258,8 @@ def _new_stream() -> Any:
     PyTorch's are handed out in turn, and this one stays for good: what a library keeps for it may have no memory, and
     no later stream may have its handle.
     """
-    # The device's context is the thread's from here on; a wait would ruin captures of other threads.
-    torch.empty(1, device="cuda")
+    # A launch makes the device's context the thread's; a wait would ruin captures of other threads.
+    torch.zeros(1, device="cuda")
     handle = ctypes.c_void_p()
     not_blocking = 1
     failed = ctypes.CDLL("libcuda.so.1").cuStreamCreate(ctypes.byref(handle), not_blocking)

@@ -13,7 +13,7 @@ use cudarc::driver::CudaContext;
 
 use super::super::{Driver, DriverError, ErrorKind, MemorySupport, Result, StreamHandle};
 use super::error::{failure, nonsense};
-use super::guard::Current;
+use super::guard::{Current, Saved};
 use super::raw::{self, AccessDesc, Pointer};
 use super::symbols::Symbols;
 use super::CudaDriver;
@@ -104,17 +104,14 @@ pub(super) fn name(symbols: &Symbols, device: i32) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Retains a device's primary context. The calling thread keeps the context that it had, if any.
+/// Retains a device's primary context, and makes it current to a calling thread that had none.
 pub(super) fn retain(symbols: &Symbols, ordinal: u32) -> Result<Arc<CudaContext>> {
-    let mut before: Pointer = null_mut();
-    // SAFETY: writes one pointer.
-    unsafe { symbols.current_context(&mut before) }?;
+    let before = Saved::now(symbols)?;
     // Makes it current, where it succeeds.
     let context = CudaContext::new(ordinal as usize)
         .map_err(|error| failure(symbols, "cuDevicePrimaryCtxRetain", error.0 as u32))?;
-    if !before.is_null() {
-        // SAFETY: the context was current just now.
-        unsafe { symbols.set_context(before) }?;
+    if before.is(null_mut()) {
+        std::mem::forget(before);
     }
     Ok(context)
 }

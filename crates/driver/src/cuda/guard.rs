@@ -7,39 +7,71 @@ use super::super::Result;
 use super::raw::{Pointer, MODE_RELAXED};
 use super::symbols::Symbols;
 
-/// While this lives, a context is current to the calling thread. Afterwards the one that was so
-/// before is again; a thread that had none keeps this one.
+/// Which context is current to the calling thread, or that none is. It is so again when this goes.
+#[must_use]
+pub(super) struct Saved<'a> {
+    symbols: &'a Symbols,
+    context: Pointer,
+}
+
+impl<'a> Saved<'a> {
+    #[inline]
+    pub fn now(symbols: &'a Symbols) -> Result<Self> {
+        let mut context: Pointer = null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { symbols.current_context(&mut context) }?;
+        Ok(Self { symbols, context })
+    }
+
+    /// Whether it is this one.
+    pub fn is(&self, context: Pointer) -> bool {
+        self.context == context
+    }
+}
+
+impl Drop for Saved<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it was current when this began, or none was. If the host has destroyed it since, the call
+        // fails, and there is no caller to tell.
+        let _ = unsafe { (self.symbols.set_context)(self.context) };
+    }
+}
+
+/// While this lives, a context is current to the calling thread; afterwards what was so before is again.
 #[must_use]
 pub(super) struct Current<'a> {
     symbols: &'a Symbols,
-    /// What to go back to.
-    before: Option<Pointer>,
+    /// None where it was this context.
+    _before: Option<Saved<'a>>,
 }
 
 impl<'a> Current<'a> {
     /// Makes `context`, which is alive, current to the calling thread, unless it is.
     #[inline]
     pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
-        let mut before: Pointer = null_mut();
-        // SAFETY: writes one pointer.
-        unsafe { symbols.current_context(&mut before) }?;
-        if before == context {
-            return Ok(Self { symbols, before: None });
+        Self::enter_if(symbols, context, || Ok(()))
+    }
+
+    /// As [`Current::enter`], if another context that is current may give way; `may` runs while it still is.
+    #[inline]
+    pub fn enter_if(
+        symbols: &'a Symbols,
+        context: Pointer,
+        may: impl FnOnce() -> Result<()>,
+    ) -> Result<Self> {
+        let before = Saved::now(symbols)?;
+        if before.is(context) {
+            // Nothing to go back to.
+            std::mem::forget(before);
+            return Ok(Self { symbols, _before: None });
+        }
+        if !before.is(null_mut()) {
+            may()?;
         }
         // SAFETY: the caller keeps the context alive.
         unsafe { symbols.set_context(context) }?;
-        Ok(Self { symbols, before: (!before.is_null()).then_some(before) })
-    }
-}
-
-impl Drop for Current<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // SAFETY: it was current when this began. If the host has destroyed it since, the call
-            // fails, and there is no caller to tell.
-            let _ = unsafe { (self.symbols.set_context)(before) };
-        }
+        Ok(Self { symbols, _before: Some(before) })
     }
 }
 
@@ -51,10 +83,9 @@ pub(super) struct Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
-    /// Makes `context`, which is alive, current and the calling thread relaxed.
-    pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
-        let current = Current::enter(symbols, context)?;
-        Ok(Self { _relaxed: Relaxed::enter(symbols)?, _current: current })
+    /// Makes the calling thread relaxed, to which a context was made current.
+    pub fn enter(current: Current<'a>) -> Result<Self> {
+        Ok(Self { _relaxed: Relaxed::enter(current.symbols)?, _current: current })
     }
 }
 

@@ -36,7 +36,7 @@ impl HostApi for CudaDriver {
     }
 
     fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         let mut id = 0;
         // SAFETY: the stream is the caller's and alive; writes one number.
         unsafe { self.symbols.stream_id(stream.as_raw(), &mut id) }?;
@@ -44,13 +44,13 @@ impl HostApi for CudaDriver {
     }
 
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         // SAFETY: the stream is the caller's and alive.
         unsafe { self.symbols.capture_begin(stream.as_raw(), raw::mode(capture)) }
     }
 
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         let mut graph: Pointer = null_mut();
         // SAFETY: the stream is the caller's and alive; writes one handle.
         unsafe { self.symbols.capture_end(stream.as_raw(), &mut graph) }?;
@@ -63,7 +63,7 @@ impl HostApi for CudaDriver {
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
         let event = self.create_event_on(self.device_of_stream(on)?)?;
         let waited = self.record_event(event, on).and_then(|()| {
-            let _relaxed = self.enter()?;
+            let _relaxed = self.enter_for(stream)?;
             // SAFETY: the stream is the caller's, the event is ours, and both are alive.
             unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
         });
@@ -72,7 +72,7 @@ impl HostApi for CudaDriver {
     }
 
     fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
     }
@@ -130,19 +130,19 @@ impl HostApi for CudaDriver {
     }
 
     fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.graph_upload(executable.0 as Pointer, stream.as_raw()) }
     }
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
     }
 
     fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
-        let _current = self.bind()?;
+        let _current = self.bind_to(stream)?;
         // SAFETY: the memory and the stream are the caller's and stay until the fill is done.
         unsafe { self.symbols.fill(address, value, bytes as usize, stream.as_raw()) }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ::cudarc::driver::CudaStream;
 
+use super::guard::Saved;
 use super::CudaDriver;
 use crate::{AsStream, StreamHandle};
 
@@ -39,7 +40,10 @@ impl CudaDriver {
         let mut kept = self.kept.0.write().unwrap_or_else(PoisonError::into_inner);
         let released = kept.remove(&stream.bits());
         drop(kept);
-        // It may be destroyed here, which calls the driver.
-        drop(released);
+        if released.is_some() {
+            // It may be destroyed here, which calls the driver and makes its context current.
+            let _before = Saved::now(&self.symbols);
+            drop(released);
+        }
     }
 }

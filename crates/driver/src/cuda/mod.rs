@@ -13,7 +13,10 @@
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
-//! thread, where it is not, and go back to the one that was; where there was none they leave it so.
+//! thread, where it is not, and go back to the one that was, or to none. [`CudaDriver::new`] leaves it
+//! current to a thread that had none. A default stream is refused while another context of the device is
+//! current: its handle means a stream of that one. A wait for the device covers the primary context and its
+//! green ones, and no other.
 //! Calls that a capture forbids run with the thread in
 //! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
 //! but for a question about an event that was captured, which its caller must not ask.
@@ -51,13 +54,13 @@ use ::cudarc::driver::CudaContext;
 #[cfg(unix)]
 use super::Descriptor;
 use super::{
-    AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle,
-    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer,
-    Result, StreamHandle,
+    AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, ErrorKind,
+    EventHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
+    NodePointer, Result, StreamHandle,
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
-use guard::{Current, Entered, Relaxed};
+use guard::{Current, Entered, Relaxed, Saved};
 use inspection::Inspection;
 use kept::Kept;
 use pages::PageTable;
@@ -83,7 +86,8 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// Opens a device by its ordinal and retains its primary context.
+    /// Opens a device by its ordinal and retains its primary context, which is current to a calling thread from then on that
+    /// had none.
     ///
     /// # Safety
     /// Handles are numbers that any code can copy, and CUDA does not check them. Who makes a driver
@@ -224,15 +228,34 @@ impl CudaDriver {
         Current::enter(&self.symbols, self.raw_context())
     }
 
+    /// Makes the context current for a stream, as [`CudaDriver::bind`] does, unless the handle is that of a default stream
+    /// and means, for the calling thread, one of another context of the device.
+    #[inline]
+    fn bind_to(&self, stream: StreamHandle) -> Result<Current<'_>> {
+        Current::enter_if(&self.symbols, self.raw_context(), || match stream.is_default() {
+            true => self.refuse_other(),
+            false => Ok(()),
+        })
+    }
+
+    /// Fails where the context that is current is one of this device, such as a green one. Where it is another device's, the
+    /// engine's callers mean this device's default stream, as PyTorch does for tensors of any device.
+    #[cold]
+    fn refuse_other(&self) -> Result<()> {
+        let mut device = 0;
+        // SAFETY: writes one int.
+        unsafe { self.symbols.context_device(&mut device) }?;
+        if device == self.device {
+            return Err(DriverError::new("cuCtxGetCurrent", 0, ErrorKind::OtherContext));
+        }
+        Ok(())
+    }
+
     /// Makes the context current for a default stream: its handle means a stream of the context
-    /// is current. Of any other stream it is not needed.
+    /// that is current. For any other stream it is not needed.
     #[inline]
     fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {
-        if stream.is_default() {
-            self.bind().map(Some)
-        } else {
-            Ok(None)
-        }
+        stream.is_default().then(|| self.bind_to(stream)).transpose()
     }
 
     /// Asks about a stream's capture, a second time with the context current where that is needed: it is while what is
@@ -257,7 +280,12 @@ impl CudaDriver {
 
     /// Makes the context current and the thread relaxed while the guard lives.
     fn enter(&self) -> Result<Entered<'_>> {
-        Entered::enter(&self.symbols, self.raw_context())
+        Entered::enter(self.bind()?)
+    }
+
+    /// As [`CudaDriver::enter`], for a stream, as [`CudaDriver::bind_to`] does.
+    fn enter_for(&self, stream: StreamHandle) -> Result<Entered<'_>> {
+        Entered::enter(self.bind_to(stream)?)
     }
 }
 
@@ -273,20 +301,15 @@ impl fmt::Debug for CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         let context = self.raw_context();
-        let mut before: Pointer = null_mut();
-        // SAFETY: writes one pointer.
-        let known = unsafe { self.symbols.current_context(&mut before) }.is_ok();
-        // SAFETY: neither is used again; this is the only place that drops them.
-        unsafe {
-            ManuallyDrop::drop(&mut self.neighbours);
-            ManuallyDrop::drop(&mut self.context);
-        }
-        // Letting go of a context makes it current first.
-        if known && before != context {
-            // SAFETY: no context, or one that was current and is not ours. There is no caller to tell
-            // about a failure.
-            let _ = unsafe { (self.symbols.set_context)(before) };
-        }
+        // Letting go of a stream, or of a context, makes its context current first.
+        let mut before = Saved::now(&self.symbols).ok();
+        std::mem::take(&mut self.kept);
+        // SAFETY: not used again; this is the only place that drops it.
+        unsafe { ManuallyDrop::drop(&mut self.neighbours) };
+        // Ours is current again while it is there, and not when it has gone.
+        before.take_if(|before| before.is(context));
+        // SAFETY: as for the neighbours.
+        unsafe { ManuallyDrop::drop(&mut self.context) };
     }
 }
 
@@ -572,7 +595,7 @@ impl Driver for CudaDriver {
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
-        let _relaxed = self.enter()?;
+        let _relaxed = self.enter_for(stream)?;
         if is_legacy_stream(stream) {
             self.refuse_implicit(stream)?;
         }

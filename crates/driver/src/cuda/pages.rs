@@ -41,14 +41,24 @@ impl Pages {
     /// Pages of `bytes` bytes, with zeros; `None` where the system refuses the mapping or has not clearly room for it,
     /// since touching more than it has ends the process.
     pub(super) fn new(bytes: u64) -> Option<Self> {
-        /// Memory is touched at this distance, in bytes: no page is smaller.
-        const PAGE: usize = 4 << 10;
         /// What the system has to have left beyond what is touched, in bytes, and as a part of what this process may
         /// have: threads of this process and of others, such as one for each device, touch pages meanwhile.
         const MARGIN: u64 = 1 << 30;
         const MARGIN_PART: u64 = 32;
         let margin = MARGIN.max(host_memory::of_process()? / MARGIN_PART);
-        if host_memory::available()? < bytes.checked_add(margin)? {
+        Self::with_room(bytes, |left| {
+            let needed = left.checked_add(margin);
+            needed.zip(host_memory::available()).is_some_and(|(needed, all)| all >= needed)
+        })
+    }
+
+    /// Pages of `bytes` bytes, as long as the system has room for so many more.
+    fn with_room(bytes: u64, has_room: impl Fn(u64) -> bool) -> Option<Self> {
+        /// Memory is touched at this distance, in bytes: no page is smaller.
+        const PAGE: usize = 4 << 10;
+        /// After so many bytes it is asked again whether there is room, of which others may have taken some.
+        const STEP: usize = 8 << 20;
+        if !has_room(bytes) {
             return None;
         }
         let bytes = usize::try_from(bytes).ok()?;
@@ -73,6 +83,10 @@ impl Pages {
         // SAFETY: gives advice on the memory that was mapped above.
         let _ = unsafe { libc::madvise(start, all, libc::MADV_HUGEPAGE) };
         for offset in (0..bytes).step_by(PAGE) {
+            if offset > 0 && offset % STEP == 0 && !has_room((bytes - offset) as u64) {
+                pages.give_back();
+                return None;
+            }
             // SAFETY: the address lies in the memory that was mapped above, which nothing else knows of.
             unsafe { std::ptr::write_volatile((place + offset) as *mut u8, 0) };
         }
@@ -135,6 +149,19 @@ mod tests {
             here.fill(7);
             pages.give_back();
         }
+    }
+
+    #[test]
+    fn no_more_is_touched_where_others_have_taken_the_room() {
+        let asked = std::cell::Cell::new(0);
+        let bytes = 64 << 20;
+        let short = Pages::with_room(bytes, |left| {
+            asked.set(asked.get() + 1);
+            assert!(left <= bytes);
+            left > bytes / 2
+        });
+        assert!(short.is_none());
+        assert_eq!(asked.get(), 5, "at the beginning, and each 8 MiB up to the half");
     }
 
     #[test]

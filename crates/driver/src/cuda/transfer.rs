@@ -73,7 +73,7 @@ impl Transfer for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         // Where the memory is not locked the driver waits, which captures of other threads forbid.
-        let _relaxed = self.enter()?;
+        let _relaxed = self.enter_for(stream)?;
         // SAFETY: both places and the stream are the caller's and stay until the copy is done.
         unsafe { self.symbols.copy_to_host(pointer(to), address, bytes as usize, stream.as_raw()) }
     }
@@ -86,7 +86,7 @@ impl Transfer for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         // Where the memory is not locked the driver waits, which captures of other threads forbid.
-        let _relaxed = self.enter()?;
+        let _relaxed = self.enter_for(stream)?;
         // SAFETY: both places and the stream are the caller's and stay until the copy is done.
         unsafe {
             self.symbols.copy_to_device(address, pointer(from), bytes as usize, stream.as_raw())

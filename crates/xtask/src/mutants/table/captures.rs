@@ -176,8 +176,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "fence-owed",
         rule: "A stream owes an event only where one is wanted that could not be recorded.",
         file: "src/engine/streams.rs",
-        edits: &[("row.wanted && !row.owes && row.life == Life::Used && !self.record(driver, timeline)", "true")],
+        edits: &[("due && !self.record(driver, timeline)", "true")],
         test: "blocks::eager::an_event_that_a_capture_overtook_is_not_asked_about",
+    },
+    Mutant {
+        name: "other-context",
+        rule: "No event tells of what a default stream's handle meant in another context.",
+        file: "src/engine/streams.rs",
+        edits: &[("owes == Owed::Wait || !self.is_mine(stream) || captures(driver)", "!self.is_mine(stream) || captures(driver)")],
+        test: "blocks::eager::what_is_freed_beside_another_context_waits_for_the_device",
     },
     Mutant {
         name: "parked-once",
@@ -197,7 +204,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "retired-row",
         rule: "A row of streams is used again only for a stream that is retired.",
         file: "src/engine/streams.rs",
-        edits: &[("row.life == Life::Retired && row.fences.is_empty() && !row.owes", "!row.owes")],
+        edits: &[("row.life == Life::Retired && row.fences.is_empty() && !owes", "!owes")],
         test: "blocks::basics::a_full_pool_says_so_and_the_capture_goes_on",
     },
     Mutant {

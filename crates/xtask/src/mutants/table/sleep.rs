@@ -307,10 +307,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "sleep::files::a_shared_file_that_cannot_be_read_or_written_harms_nothing",
     },
     Mutant {
+        name: "shared-own",
+        rule: "A file that processes share is this user's, and no other user may write to it.",
+        file: "src/regions/files.rs",
+        edits: &[("own && it.mode() & 0o022 == 0", "true")],
+        test: "sleep::files::only_a_file_that_is_ours_alone_is_shared",
+    },
+    Mutant {
         name: "shared-turn",
         rule: "One process at a time writes what several share.",
         file: "src/regions/files.rs",
-        edits: &[("match folder.try_lock() {", "match Ok::<(), std::fs::TryLockError>(()) {")],
+        edits: &[("match file.try_lock() {", "match Ok::<(), std::fs::TryLockError>(()) {")],
         test: "sleep::files::workers_that_go_to_sleep_at_once_write_what_they_share_once",
     },
     Mutant {
