@@ -1,6 +1,6 @@
 //! The checker, or tags of kernels outside captures, show when the engine leaves out a safety rule: a search by random
 //! programs. `tests/rules/tables/left_out.rs` has a program for each rule. Plans that are wrong are in
-//! `tests/plans/plan_safety.rs`; rules that only the source can leave out are mutants (`crates/xtask/src/mutants`).
+//! `tests/plans/plan_safety.rs`; rules that only the source can leave out are mutants (`crates/xtask/mutants`).
 
 use regraph::engine::Flaw;
 use regraph_testing::{flawed_graphs, graphs, Features};

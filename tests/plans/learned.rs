@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::twice::{device, followed, perform, program, run, trace, Step, SUPPORTS};
+use super::twice::{device, followed, perform, program, run, tags_hold, trace, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
@@ -321,40 +321,10 @@ fn a_longer_search_takes_less() {
     assert!(followed >= 4 && taken[1] < taken[0], "{taken:?} of {followed}");
 }
 
-fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
-    let tags = |plan, seed, config| Options {
-        config,
-        tags: true,
-        seed,
-        delay: 2_000,
-        launches: 3,
-        plan,
-        ..Options::default()
-    };
-    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
-        let options = tags(Plan::Learned, 1, Config::default());
-        assert!(replay(driver, &trace(name), &options).unwrap().verified);
-    }
-    for seed in 0..6 {
-        let workload = Workload {
-            streams: [2, 4, 8][seed as usize % 3],
-            operations,
-            alloc: 0.3,
-            free: 0.28,
-            join: 0.3,
-            sizes: Sizes::Mixed,
-            seed,
-        };
-        let options = tags(Plan::Learned, seed, learning());
-        let replayed = replay(driver, &workload.trace().unwrap(), &options).unwrap();
-        assert!(replayed.verified);
-    }
-}
-
 #[test]
 fn tags_hold_on_the_simulated_driver() {
     for support in SUPPORTS {
-        all_tags_hold(&Arc::new(SimDriver::new(device(support))), 500);
+        tags_hold(&Arc::new(SimDriver::new(device(support))), Plan::Learned, |_| learning());
     }
 }
 
@@ -363,7 +333,7 @@ fn tags_hold_on_the_simulated_driver() {
 #[ignore = "needs an NVIDIA GPU"]
 fn tags_hold_on_a_gpu() {
     let gpu = crate::device::gpu::open();
-    all_tags_hold(&gpu.driver, 500);
+    tags_hold(&gpu.driver, Plan::Learned, |_| learning());
 }
 
 /// A run outside captures and two captures of it, with the n-th call to the driver failing; false once

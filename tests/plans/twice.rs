@@ -17,7 +17,7 @@ use regraph::engine::{
 };
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
-use regraph_cli::replay::{replay, Options, Plan};
+use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_lab::sweep::{Sizes, Workload};
 use regraph_plan::layout::Layout;
 use regraph_sim::{SimConfig, SimDriver};
@@ -299,46 +299,55 @@ pub(crate) fn trace(name: &str) -> Trace {
     read(BufReader::new(File::open(folder.join(format!("{name}.jsonl"))).unwrap())).unwrap()
 }
 
-fn tags_hold<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64, config: Config) {
-    let options = Options {
-        config,
-        tags: true,
-        seed,
-        delay: 2_000,
-        launches: 3,
-        plan: Plan::Twice,
-        ..Options::default()
+/// Kernels find the tags that were written for them, in recorded work and in such as a seed draws, which `config` goes
+/// by as well.
+pub(super) fn tags_hold<P: Program>(
+    driver: &Arc<P>,
+    plan: Plan,
+    config: fn(u64) -> Config,
+) -> Vec<Replayed> {
+    let replayed = |trace: &Trace, seed, config| {
+        let options = Options {
+            config,
+            tags: true,
+            seed,
+            delay: 2_000,
+            launches: 3,
+            plan,
+            ..Options::default()
+        };
+        let replayed = replay(driver, trace, &options).unwrap();
+        assert!(replayed.verified, "seed {seed}");
+        replayed
     };
-    let replayed = replay(driver, trace, &options).unwrap();
-    assert!(replayed.verified);
-    for layout in &replayed.layouts {
-        assert!(layout.is_whole(), "seed {seed}: {layout}");
-    }
-}
-
-fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
-    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
-        tags_hold(driver, &trace(name), 1, Config::default());
-    }
-    for seed in 0..6 {
+    let recorded = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"].into_iter();
+    let recorded = recorded.map(|name| replayed(&trace(name), 1, Config::default()));
+    let drawn = (0..6).map(|seed| {
         let workload = Workload {
             streams: [2, 4, 8][seed as usize % 3],
-            operations,
+            operations: 500,
             alloc: 0.3,
             free: 0.28,
             join: 0.3,
             sizes: Sizes::Mixed,
             seed,
         };
-        let config = Config::default().programmatic(Programmatic::ALL[seed as usize % 3]);
-        tags_hold(driver, &workload.trace().unwrap(), seed, config);
+        replayed(&workload.trace().unwrap(), seed, config(seed))
+    });
+    recorded.chain(drawn).collect()
+}
+
+fn all_tags_hold<P: Program>(driver: &Arc<P>) {
+    let config = |seed| Config::default().programmatic(Programmatic::ALL[seed as usize % 3]);
+    for replayed in tags_hold(driver, Plan::Twice, config) {
+        assert!(replayed.layouts.iter().all(|layout| layout.is_whole()), "{:?}", replayed.layouts);
     }
 }
 
 #[test]
 fn tags_hold_on_the_simulated_driver() {
     for support in SUPPORTS {
-        all_tags_hold(&Arc::new(SimDriver::new(device(support))), 500);
+        all_tags_hold(&Arc::new(SimDriver::new(device(support))));
     }
 }
 
@@ -347,7 +356,7 @@ fn tags_hold_on_the_simulated_driver() {
 #[ignore = "needs an NVIDIA GPU"]
 fn tags_hold_on_a_gpu() {
     let gpu = crate::device::gpu::open();
-    all_tags_hold(&gpu.driver, 500);
+    all_tags_hold(&gpu.driver);
 }
 
 #[test]

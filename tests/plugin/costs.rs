@@ -1,36 +1,15 @@
 //! What the begin and the end of a capture ask of the driver, as PyTorch calls the plug-in.
 
-use std::ops::Deref;
-
-use super::host;
+use super::host::{host_with, Host};
 use crate::common::MIB;
 use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::Config;
-use regraph_plugin::PoolKey;
 use regraph_sim::Call;
 
-struct Host {
-    host: host::Host,
-    pools: u64,
-}
-
-impl Deref for Host {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
-
 impl Host {
-    fn new() -> Self {
-        Self { host: host::host_with(Config::default().find_late_uses(false)), pools: 0 }
-    }
-
     /// A capture as `torch.cuda.CUDAGraph` makes it, with a pool of its own.
-    fn capture(&mut self, stream: StreamHandle, body: impl FnOnce(&Self)) -> PoolKey {
-        self.pools += 1;
-        let key = (0, self.pools);
+    fn capture_alone(&self, stream: StreamHandle, body: impl FnOnce(&Self)) {
+        let key = self.plugin.name_pool();
         // Its random generator's state.
         let state = [(); 2].map(|()| self.plugin.allocate(8, 0, stream).unwrap());
         self.launch(stream);
@@ -45,13 +24,12 @@ impl Host {
         self.plugin.release_pool(0, key).unwrap();
         state.into_iter().for_each(|state| self.plugin.free(state, 0).unwrap());
         self.driver.complete_all();
-        key
     }
 
     /// Calls of each sort that a capture makes.
-    fn counted(&mut self, stream: StreamHandle, body: impl FnOnce(&Self)) -> Vec<(Call, u64)> {
+    fn counted(&self, stream: StreamHandle, body: impl FnOnce(&Self)) -> Vec<(Call, u64)> {
         let before: Vec<_> = Call::ALL.iter().map(|&call| self.driver.calls(call)).collect();
-        self.capture(stream, body);
+        self.capture_alone(stream, body);
         let after = Call::ALL.iter().map(|&call| self.driver.calls(call));
         let counts = Call::ALL.iter().copied().zip(after.zip(before).map(|(a, b)| a - b));
         counts.filter(|&(_, count)| count > 0).collect()
@@ -61,7 +39,7 @@ impl Host {
 /// A capture maps, unmaps, records and waits for nothing that it does not need.
 #[test]
 fn a_capture_makes_no_call_in_vain() {
-    let mut h = Host::new();
+    let h = host_with(Config::default().find_late_uses(false));
     let [s, t] = [(); 2].map(|()| h.driver.create_stream().unwrap());
     // Work outside captures, before and between.
     let mut kept = Vec::new();
@@ -80,7 +58,7 @@ fn a_capture_makes_no_call_in_vain() {
     }
     h.driver.complete_all();
     for _ in 0..20 {
-        h.capture(s, |h| {
+        h.capture_alone(s, |h| {
             let block = h.plugin.allocate(MIB, 0, s).unwrap();
             h.launch(s);
             h.plugin.free(block, 0).unwrap();

@@ -169,25 +169,6 @@ fn a_thread_s_requests_go_to_the_pool_that_it_uses() {
 }
 
 #[test]
-fn pools_nest_and_the_latest_takes() {
-    let h = host("");
-    let s = h.stream();
-    h.make(POOL);
-    h.make(OTHER);
-    h.within(POOL, || {
-        h.allocate(4, s);
-        h.within(OTHER, || {
-            h.allocate(6, s);
-            h.within(POOL, || h.allocate(2, s));
-            h.allocate(8, s);
-        });
-        h.allocate(10, s);
-    });
-    assert_eq!((h.held_by(POOL), h.held_by(OTHER), h.reserved()), (16, 14, 30));
-    assert_eq!((h.users(POOL), h.users(OTHER)), (1, 1));
-}
-
-#[test]
 fn threads_end_their_own_routes_in_any_order() {
     let h = host("");
     let s = h.stream();
@@ -283,24 +264,6 @@ fn what_outlives_its_pool_goes_when_another_is_made() {
     h.driver.complete_all();
     h.make(OTHER);
     assert_eq!(h.reserved(), 0);
-}
-
-#[test]
-fn another_stream_borrows_what_work_has_completed() {
-    let h = host("");
-    let (s, t) = (h.stream(), h.stream());
-    h.make(POOL);
-    let block = h.within(POOL, || h.allocate(8, s));
-    h.launch(s);
-    h.drop_pool(POOL);
-    h.free(block);
-    let other = h.allocate(8, t);
-    assert_ne!(other, block, "work of the first stream may still use it");
-    h.driver.complete_all();
-    h.plugin.engine(0).unwrap().mark_stream(s).unwrap();
-    h.driver.complete_all();
-    h.plugin.empty_cache().unwrap();
-    assert_eq!(h.reserved(), 8);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! A plug-in tells of memory as it comes and goes, and its figures as numbers.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use regraph::driver::{Driver, DriverError, HostApi, Source, StreamHandle};
@@ -12,42 +11,27 @@ use regraph_plugin::{Happening, FIGURES};
 use regraph_sim::SimDriver;
 use serde_json::Value;
 
+use super::host::{host_with, Host};
+
 const MIB: u64 = 1 << 20;
 
-struct Host {
-    host: super::host::Host,
-    told: Arc<Mutex<Vec<Happening>>>,
-}
-
-impl Deref for Host {
-    type Target = super::host::Host;
-
-    fn deref(&self) -> &Self::Target {
-        &self.host
-    }
-}
-
 fn host(settings: &str) -> Host {
-    let config = Config::default().settings(Settings::parse(settings).unwrap());
-    Host { host: super::host::host_with(config), told: Arc::default() }
+    host_with(Config::default().settings(Settings::parse(settings).unwrap()))
 }
 
-impl Host {
-    fn watch(&self) {
-        let told = Arc::clone(&self.told);
-        self.plugin.watch(Arc::new(move |it: &Happening| told.lock().unwrap().push(*it)));
-    }
-
-    fn told(&self) -> Vec<Happening> {
-        std::mem::take(&mut *self.told.lock().unwrap())
-    }
+/// What happens from now on, each time since the last.
+fn watch(host: &Host) -> impl Fn() -> Vec<Happening> {
+    let told: Arc<Mutex<Vec<Happening>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    host.plugin.watch(Arc::new(move |it: &Happening| sink.lock().unwrap().push(*it)));
+    move || std::mem::take(&mut *told.lock().unwrap())
 }
 
 #[test]
 fn what_comes_goes_under_the_same_address_and_size() {
     for settings in ["", "expandable_segments:False", "caching:False"] {
         let host = host(settings);
-        host.watch();
+        let told = watch(&host);
         let streams = [(); 2].map(|()| host.driver.create_stream().unwrap());
         let mut random = fastrand::Rng::with_seed(7);
         let mut live = Vec::new();
@@ -67,7 +51,7 @@ fn what_comes_goes_under_the_same_address_and_size() {
             if step % 100 == 99 {
                 host.empty();
             }
-            for it in host.told() {
+            for it in told() {
                 assert_eq!((it.device, it.key), (0, (0, 0)));
                 match it.action {
                     Action::SegmentAlloc | Action::SegmentMap => {
@@ -105,7 +89,7 @@ fn what_comes_goes_under_the_same_address_and_size() {
         }
         live.drain(..).for_each(|block| host.plugin.free(block, 0).unwrap());
         host.empty();
-        for it in host.told() {
+        for it in told() {
             if let Action::SegmentFree | Action::SegmentUnmap = it.action {
                 assert_eq!(segments.remove(&it.address), Some(it.bytes));
             }
@@ -237,7 +221,7 @@ fn memory_is_numbered_as_it_comes() {
     let key = (0, 7);
     let source: Arc<dyn Source> = Arc::new(Given(Arc::clone(&host.driver)));
     host.plugin.create_or_incref_pool(0, key, Some(source)).unwrap();
-    host.watch();
+    let told = watch(&host);
     let first = host.plugin.allocate(30 * MIB, 0, stream).unwrap();
     host.plugin.begin_thread_pool(0, key).unwrap();
     let second = host.plugin.allocate(30 * MIB, 0, stream).unwrap();
@@ -245,8 +229,7 @@ fn memory_is_numbered_as_it_comes() {
     let third = host.plugin.allocate(40 * MIB, 0, stream).unwrap();
     let arrivals = [first, second, third].map(|address| host.plugin.arrival(0, address));
     assert_eq!(arrivals, [Some(0), Some(1), Some(2)]);
-    let told: Vec<_> =
-        host.told().into_iter().filter(|it| it.action == Action::SegmentAlloc).collect();
+    let told: Vec<_> = told().into_iter().filter(|it| it.action == Action::SegmentAlloc).collect();
     assert_eq!(told.iter().map(|it| it.key).collect::<Vec<_>>(), [(0, 0), key, (0, 0)]);
     // Each segment of a snapshot has come at some time.
     for segment in host.plugin.snapshot().unwrap().segments {

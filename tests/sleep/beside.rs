@@ -2,37 +2,41 @@
 //! nothing is copied any more.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
-use regraph::plan::Options;
+use regraph::driver::{CaptureMode, ErrorKind, HostApi};
+use regraph::engine::{Config, PoolConfig};
+use regraph::graphs::{Capture, Error, Graph, Pool, PoolRefusal};
 use regraph::regions::{Backup, Regions, Tags};
 use regraph_plugin::{Plugin, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
 
+use super::model::{Block, Device, Model};
 use crate::common::{once, while_it_waits, MIB};
 
-type Block = (Memory<Arc<SimDriver>>, u64);
-/// A graph and its pool.
-type Captured = (Graph<Arc<SimDriver>>, Pool<Arc<SimDriver>>);
-
-/// Weights, and graphs with and without a plan, each with an output; and a pool of no region with a graph.
+/// What sleeps, and a pool of no region with a graph.
 struct Bench {
-    device: Arc<SimDriver>,
-    engine: Arc<Engine<Arc<SimDriver>>>,
-    regions: Arc<Regions<Arc<SimDriver>>>,
-    stream: StreamHandle,
-    weights: Pool<Arc<SimDriver>>,
-    blocks: Vec<Block>,
-    graphs: Vec<Captured>,
-    other: (Pool<Arc<SimDriver>>, Graph<Arc<SimDriver>>),
+    model: Model,
+    other: (Pool<Device>, Graph<Device>),
     acted: Arc<AtomicUsize>,
+}
+
+impl Deref for Bench {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
 }
 
 /// Has another thread do something in the next call of a name, and counts that once the thread has come to its end.
@@ -51,78 +55,21 @@ fn panic_in_next(device: &SimDriver, call: &'static str) {
     device.before(call, once(|| panic!("as the test asked for")));
 }
 
-fn range((block, tag): &Block) -> Tagged {
-    Tagged { address: block.address(), bytes: block.bytes(), tag: *tag }
-}
-
-fn submit(device: &SimDriver, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
-    let work = Work { inputs, outputs, ..Work::default() };
-    device.launch(stream, work, false).unwrap();
-}
-
 impl Bench {
     fn new() -> Self {
-        let device = Arc::new(SimDriver::new(SimConfig::default()));
-        let engine = Arc::new(Engine::new(device.clone(), Config::default()));
-        let stream = device.create_stream().unwrap();
-        let pool = |config: PoolConfig| Pool::new(&engine, config);
-        let weights = pool(PoolConfig::default().tag("weights"));
-        let mut blocks = Vec::new();
-        for (tag, bytes) in [(1, 40 * MIB), (2, 512), (3, 70 * MIB)] {
-            let block = (weights.allocate(bytes, stream).unwrap(), tag);
-            submit(&device, stream, &[], &[range(&block)]);
-            blocks.push(block);
-        }
-        let capture = |pool: &Pool<Arc<SimDriver>>, tag: u64| {
-            let body = |capture: &Capture<Arc<SimDriver>>| {
-                let first = (capture.allocate(4 * MIB, stream)?, tag);
-                submit(&device, stream, &[], &[range(&first)]);
-                let output = (capture.allocate(2 * MIB, stream)?, tag + 1);
-                submit(&device, stream, &[range(&first)], &[range(&output)]);
-                Ok::<_, Error>(output)
-            };
-            let (graph, output) =
-                engine.capture(stream, pool, CaptureMode::ThreadLocal, body).unwrap();
-            graph.launch(stream).unwrap();
-            (graph, output)
-        };
-        let mut graphs = Vec::new();
-        for (tag, config) in
-            [(10, PoolConfig::default()), (20, PoolConfig::default().plan(Options::default()))]
-        {
-            let pool = pool(config.tag("graphs"));
-            let (graph, output) = capture(&pool, tag);
-            graphs.push((graph, pool));
-            blocks.push(output);
-        }
-        let other = pool(PoolConfig::default());
-        let (graph, output) = capture(&other, 30);
-        drop(output);
-        let regions = Arc::new(Regions::new(&engine));
-        let (other, acted) = ((other, graph), Arc::default());
-        Self { device, engine, regions, stream, weights, blocks, graphs, other, acted }
+        let model = Model::on(SimConfig::default(), 70 * MIB);
+        let pool = Pool::new(&model.engine, PoolConfig::default());
+        let (graph, _) = model.capture(&pool, 30);
+        Self { model, other: (pool, graph), acted: Arc::default() }
     }
 
     fn in_next(&self, call: &'static str, act: impl FnOnce() + Send + 'static) {
-        in_next(&self.device, call, &self.acted, act);
+        in_next(&self.driver, call, &self.acted, act);
     }
 
     /// The other thread has come to its end so often.
     fn acted(&self) -> usize {
         self.acted.swap(0, Ordering::SeqCst)
-    }
-
-    /// All blocks hold what they held, and graphs replay.
-    fn is_whole(&self) {
-        let held: Vec<Tagged> = self.blocks.iter().map(range).collect();
-        submit(&self.device, self.stream, &held, &[]);
-        for (graph, _) in &self.graphs {
-            graph.launch(self.stream).unwrap();
-        }
-        submit(&self.device, self.stream, &held, &[]);
-        self.device.synchronize().unwrap();
-        assert_eq!(self.device.take_wrong_tags().unwrap(), 0);
-        self.engine.host().verify().unwrap();
     }
 }
 
@@ -132,7 +79,7 @@ fn is_asleep<R>(answer: Result<R, Error>) -> bool {
 
 /// What a thread does that shares nothing with the regions but the engine, and what it is refused of them.
 fn others(b: &Bench) -> impl FnOnce() + Send + 'static {
-    let (engine, regions, device) = (b.engine.clone(), b.regions.clone(), b.device.clone());
+    let (engine, regions, device) = (b.engine.clone(), b.regions.clone(), b.driver.clone());
     let (weights, other) = (b.weights.clone(), b.other.0.clone());
     let graphs = [0, 1].map(|row| b.graphs[row].1.clone());
     move || {
@@ -144,7 +91,7 @@ fn others(b: &Bench) -> impl FnOnce() + Send + 'static {
         engine.statistics().unwrap();
         engine.snapshot().unwrap();
         engine.host().verify().unwrap();
-        let body = |capture: &Capture<Arc<SimDriver>>| {
+        let body = |capture: &Capture<Device>| {
             drop(capture.allocate(MIB, mine)?);
             Ok::<_, Error>(())
         };
@@ -196,7 +143,7 @@ fn no_graph_is_launched_while_its_pool_moves() {
     for call in ["cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"] {
         let (graph, pool) = b.graphs.remove(0);
         let (send, receive) = channel();
-        let (stream, awake) = (b.device.create_stream().unwrap(), b.other.0.clone());
+        let (stream, awake) = (b.driver.create_stream().unwrap(), b.other.0.clone());
         b.in_next(call, move || {
             assert!(is_asleep(graph.launch(stream)));
             awake.follow(stream).unwrap();
@@ -274,7 +221,7 @@ fn a_pool_is_not_destroyed_while_it_moves() {
         b.regions.wake(Tags::All).unwrap();
         assert_eq!(b.acted(), 1, "{call}");
         b.is_whole();
-        b.device.complete_all();
+        b.driver.complete_all();
         b.engine.destroy_pool(pool).unwrap();
     }
 }
@@ -297,11 +244,11 @@ fn a_graph_that_is_released_while_its_pool_moves_goes_afterwards() {
             engine.empty_cache().unwrap();
         });
         b.regions.sleep(Tags::All).unwrap();
-        b.device.synchronize().unwrap();
+        b.driver.synchronize().unwrap();
         b.regions.wake(Tags::All).unwrap();
         assert_eq!(b.acted(), 1);
         b.is_whole();
-        b.device.complete_all();
+        b.driver.complete_all();
         b.engine.empty_cache().unwrap();
         assert_eq!(pool.reserved().unwrap(), 0, "{call}");
     }
@@ -312,7 +259,7 @@ fn a_graph_that_is_released_while_its_pool_moves_goes_afterwards() {
 fn a_pool_that_gets_memory_before_its_region_is_shut_sleeps_too() {
     let b = Bench::new();
     let late = Pool::new(&b.engine, PoolConfig::default().tag("weights"));
-    let (pool, stream) = (late.clone(), b.device.create_stream().unwrap());
+    let (pool, stream) = (late.clone(), b.driver.create_stream().unwrap());
     let (send, block) = channel();
     b.in_next("cuCtxSynchronize", move || send.send(pool.allocate(MIB, stream).unwrap()).unwrap());
     b.regions.sleep(Tags::All).unwrap();
@@ -329,7 +276,7 @@ fn a_pool_that_is_destroyed_before_its_region_is_shut_does_not_keep_the_others_a
     let b = Bench::new();
     let gone = Pool::new(&b.engine, PoolConfig::default().tag("weights"));
     drop(gone.allocate(MIB, b.stream).unwrap());
-    b.device.synchronize().unwrap();
+    b.driver.synchronize().unwrap();
     let (engine, pool) = (b.engine.clone(), gone.id());
     b.in_next("cuCtxSynchronize", move || engine.destroy_pool(pool).unwrap());
     b.regions.sleep(Tags::All).unwrap();
@@ -356,14 +303,14 @@ fn copies_are_retained_or_not_from_the_next_call_on_whatever_moves() {
 #[test]
 fn a_pool_with_memory_that_is_not_mapped_wakes_with_its_region() {
     let b = Bench::new();
-    b.device.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
+    b.driver.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
     b.regions.sleep(Tags::All).unwrap_err();
     b.regions.wake(Tags::All).unwrap();
     b.is_whole();
     // Without its region nothing brings back what it held.
-    b.device.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
+    b.driver.fail_nth(Call::Release, 0, ErrorKind::NotSupported);
     b.regions.sleep(Tags::All).unwrap_err();
-    let Bench { weights, regions, .. } = b;
+    let Model { weights, regions, .. } = b.model;
     drop(regions);
     assert!(weights.is_suspended() && weights.resume().is_err());
 }
@@ -373,7 +320,7 @@ fn a_pool_with_memory_that_is_not_mapped_wakes_with_its_region() {
 fn no_memory_that_moves_is_said_to_stay() {
     let b = Bench::new();
     let pool = &b.graphs[1].1;
-    let body = |_: &Capture<Arc<SimDriver>>| b.engine.allocate_fixed(pool.id(), 4 * MIB, b.stream);
+    let body = |_: &Capture<Device>| b.engine.allocate_fixed(pool.id(), 4 * MIB, b.stream);
     let (graph, fixed) = b.engine.capture(b.stream, pool, CaptureMode::ThreadLocal, body).unwrap();
     let (engine, address) = (b.engine.clone(), fixed.address);
     b.in_next("cuMemcpyDtoHAsync", move || {
@@ -415,7 +362,7 @@ fn a_panic_loses_nothing() {
     for call in ["cuMemHostAlloc", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"] {
         let b = Bench::new();
         let expect_panic = |run: &dyn Fn()| {
-            panic_in_next(&b.device, call);
+            panic_in_next(&b.driver, call);
             assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
         };
         let sleep = || assert!(b.regions.sleep(Tags::All).unwrap() > 0);
@@ -441,7 +388,8 @@ fn a_panic_loses_nothing() {
 /// Regions that end where a panic has left pools moving let these be destroyed.
 #[test]
 fn what_a_panic_left_goes_with_its_regions() {
-    let Bench { device, engine, regions, weights, blocks, graphs, other, .. } = Bench::new();
+    let Bench { model, other, .. } = Bench::new();
+    let Model { driver: device, engine, regions, weights, blocks, graphs, .. } = model;
     panic_in_next(&device, "cuMemcpyDtoHAsync");
     assert!(catch_unwind(AssertUnwindSafe(|| drop(regions.sleep(Tags::All)))).is_err());
     drop((blocks, graphs, weights, other));
@@ -459,7 +407,7 @@ fn what_cannot_be_waited_for_stays_shut() {
     let b = Bench::new();
     b.regions.reserve_host(200 * MIB).unwrap();
     // From the first copy on no event is waited for.
-    let device = b.device.clone();
+    let device = b.driver.clone();
     b.in_next("cuMemcpyDtoHAsync", move || {
         (0..2).for_each(|_| device.fail_nth(Call::SynchronizeEvent, 0, ErrorKind::NotSupported));
     });
@@ -468,7 +416,7 @@ fn what_cannot_be_waited_for_stays_shut() {
     assert!(is_asleep(b.weights.allocate(512, b.stream)));
     assert!(is_asleep(b.graphs[1].0.launch(b.stream)));
     assert!(b.regions.is_asleep("weights").unwrap());
-    b.device.forget_failures();
+    b.driver.forget_failures();
     b.regions.wake(Tags::All).unwrap();
     b.is_whole();
 }

@@ -1,115 +1,19 @@
 //! Regions that sleep and wake while calls fail, memory is short, or something else goes on.
 
 use std::env::temp_dir;
-use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Error, Graph, Memory, Pool, PoolRefusal, Unknown};
-use regraph::plan::Options;
+use regraph::driver::{CaptureMode, ErrorKind, HostApi};
+use regraph::engine::PoolConfig;
+use regraph::graphs::{Error, Pool, PoolRefusal, Unknown};
 use regraph::regions::{Backup, Regions, Tags};
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
 
 use super::is_out_of_host_memory;
+use super::model::{range, Device, Model};
 use crate::common::MIB;
 
-type Device = Arc<SimDriver>;
-
-/// Weights, and a graph with and without a plan, each with an output.
-struct Model {
-    driver: Device,
-    engine: Arc<Engine<Device>>,
-    regions: Regions<Device>,
-    stream: StreamHandle,
-    weights: Pool<Device>,
-    blocks: Vec<(Memory<Device>, u64)>,
-    graphs: Vec<Graph<Device>>,
-}
-
-fn range(block: &Memory<Device>, tag: u64) -> Tagged {
-    Tagged { address: block.address(), bytes: block.bytes(), tag }
-}
-
-impl Model {
-    fn new() -> Self {
-        Self::on(SimConfig::default())
-    }
-
-    fn on(device: SimConfig) -> Self {
-        let driver = Arc::new(SimDriver::new(device));
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-        let regions = Regions::new(&engine);
-        let stream = driver.create_stream().unwrap();
-        let weights = Pool::new(&engine, PoolConfig::default().tag("weights"));
-        let mut model = Self {
-            driver,
-            engine,
-            regions,
-            stream,
-            weights,
-            blocks: Vec::new(),
-            graphs: Vec::new(),
-        };
-        for (tag, bytes) in [(1, 40 * MIB), (2, 512), (3, 3 * MIB)] {
-            let block = model.weights.allocate(bytes, stream).unwrap();
-            model.write(&block, tag);
-            model.blocks.push((block, tag));
-        }
-        for (tag, config) in [(10, PoolConfig::default()), (20, planned())] {
-            let pool = Pool::new(&model.engine, config.tag("graphs"));
-            let driver = model.driver.clone();
-            let (graph, output) = model
-                .engine
-                .capture(stream, &pool, CaptureMode::ThreadLocal, |capture| {
-                    let first = capture.allocate(4 * MIB, stream)?;
-                    submit(&driver, stream, &[], &[range(&first, tag)]);
-                    let output = capture.allocate(2 * MIB, stream)?;
-                    submit(&driver, stream, &[range(&first, tag)], &[range(&output, tag + 1)]);
-                    Ok::<_, Error>(output)
-                })
-                .unwrap();
-            graph.launch(stream).unwrap();
-            model.graphs.push(graph);
-            model.blocks.push((output, tag + 1));
-        }
-        model
-    }
-
-    fn write(&self, block: &Memory<Device>, tag: u64) {
-        submit(&self.driver, self.stream, &[], &[range(block, tag)]);
-    }
-
-    /// All blocks hold what they held, and graphs replay.
-    fn is_whole(&self) {
-        let held: Vec<Tagged> = self.blocks.iter().map(|(block, tag)| range(block, *tag)).collect();
-        submit(&self.driver, self.stream, &held, &[]);
-        for graph in &self.graphs {
-            graph.launch(self.stream).unwrap();
-        }
-        submit(&self.driver, self.stream, &held, &[]);
-        self.driver.synchronize().unwrap();
-        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
-    }
-
-    /// Ends everything: nothing may be left.
-    fn close(self) {
-        let Self { driver, engine, regions, weights, blocks, graphs, .. } = self;
-        drop((blocks, graphs, weights));
-        driver.complete_all();
-        engine.empty_cache().unwrap();
-        drop(regions);
-        assert_eq!((driver.used_bytes(), driver.host_bytes()), (0, 0));
-    }
-}
-
-fn planned() -> PoolConfig {
-    PoolConfig::default().plan(Options::default())
-}
-
-fn submit(driver: &Device, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
-    let work = Work { inputs, outputs, ..Work::default() };
-    driver.launch(stream, work, false).unwrap();
+fn model() -> Model {
+    Model::on(SimConfig::default(), 3 * MIB)
 }
 
 /// Sleeps and wakes with calls that fail; whether any did.
@@ -119,7 +23,7 @@ fn survives(fail: impl Fn(&SimDriver)) -> bool {
 
 /// And regions of which the weights have a backup.
 fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
-    let model = Model::new();
+    let model = model();
     model.regions.set_backup("weights", weights.clone());
     fail(&model.driver);
     let slept = model.regions.sleep(Tags::All);
@@ -131,7 +35,7 @@ fn survives_with(weights: &Backup, fail: impl Fn(&SimDriver)) -> bool {
         let asleep = ["weights", "graphs"].map(|tag| model.regions.is_asleep(tag).unwrap());
         assert!(asleep.contains(&true));
         assert_eq!(model.weights.allocate(512, model.stream).is_err(), asleep[0]);
-        assert_eq!(model.graphs[0].launch(model.stream).is_err(), asleep[1]);
+        assert_eq!(model.graphs[0].0.launch(model.stream).is_err(), asleep[1]);
     }
     model.regions.wake(Tags::All).unwrap();
     assert!(model.regions.report().iter().all(|region| region.asleep_bytes == 0));
@@ -177,7 +81,7 @@ fn of_a_lost_device_each_call_says_what_happened() {
     };
     let (mut lost, mut sleeping) = (0, 0);
     for n in 0.. {
-        let Model { driver, engine, regions, stream, weights, blocks, graphs } = Model::new();
+        let Model { driver, engine, regions, stream, weights, blocks, graphs } = model();
         driver.lose_device_at(n, ErrorKind::Other("the device is lost".into()));
         let (slept, woken) = (regions.sleep(Tags::All), regions.wake(Tags::All));
         if slept.is_ok() && woken.is_ok() {
@@ -192,7 +96,7 @@ fn of_a_lost_device_each_call_says_what_happened() {
         told(regions.try_sleep(Tags::All));
         told(regions.wake(Tags::All));
         told(weights.compact());
-        for graph in &graphs {
+        for (graph, _) in &graphs {
             assert!(graph.launch(stream).map_err(|error| told(Err(error))).is_err(), "{n}");
         }
         assert!(weights.allocate(64 * MIB, stream).map_err(|error| told(Err(error))).is_err());
@@ -221,28 +125,28 @@ fn every_two_calls_near_each_other_may_fail() {
 
 #[test]
 fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
-    let model = Model::new();
+    let model = model();
     model.driver.give_addresses_again();
     let (first, second) = {
         let pool = |tag: &str| Pool::new(&model.engine, PoolConfig::default().tag(tag));
         let old = pool("gone");
-        let block = old.allocate(64 * MIB, model.stream).unwrap();
-        model.write(&block, 100);
+        let block = (old.allocate(64 * MIB, model.stream).unwrap(), 100);
+        model.write(&block);
         model.regions.sleep(&["gone"]).unwrap();
-        let address = block.address();
+        let address = block.0.address();
         drop((block, old));
         model.driver.complete_all();
         model.engine.empty_cache().unwrap();
         let new = pool("swapped");
-        let block = new.allocate(64 * MIB, model.stream).unwrap();
-        model.write(&block, 200);
-        assert_eq!(block.address(), address);
+        let block = (new.allocate(64 * MIB, model.stream).unwrap(), 200);
+        model.write(&block);
+        assert_eq!(block.0.address(), address);
         (new, block)
     };
     for _ in 0..2 {
         assert!(model.regions.sleep(&["swapped"]).unwrap() > 0);
         model.regions.wake(&["swapped"]).unwrap();
-        submit(&model.driver, model.stream, &[range(&second, 200)], &[]);
+        model.submit(&[range(&second)], &[]);
         model.is_whole();
     }
     drop((second, first));
@@ -251,7 +155,7 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
 
 #[test]
 fn only_who_put_pools_to_sleep_wakes_them() {
-    let model = Model::new();
+    let model = model();
     model.regions.sleep(Tags::All).unwrap();
     let others = Regions::new(&model.engine);
     for refused in
@@ -272,7 +176,7 @@ fn only_who_put_pools_to_sleep_wakes_them() {
 
 #[test]
 fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
-    let mut model = Model::new();
+    let mut model = model();
     // The weights are being copied when the graphs' outputs find no room.
     model.driver.set_host_bytes(44 * MIB);
     assert!(model.regions.sleep(Tags::All).is_err());
@@ -286,7 +190,7 @@ fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
 
 #[test]
 fn without_host_memory_nothing_sleeps() {
-    let model = Model::new();
+    let model = model();
     model.driver.set_host_bytes(44 * MIB);
     let refused = model.regions.sleep(Tags::All).unwrap_err();
     assert!(is_out_of_host_memory(&refused), "{refused}");
@@ -298,8 +202,8 @@ fn without_host_memory_nothing_sleeps() {
     assert!(model.regions.sleep(&["weights"]).unwrap() >= 43 * MIB);
     assert_eq!(model.driver.used_bytes(), 0);
     model.regions.wake(Tags::All).unwrap();
-    for (block, tag) in &model.blocks[..3] {
-        model.write(block, *tag);
+    for block in &model.blocks[..3] {
+        model.write(block);
     }
     model.is_whole();
     model.close();
@@ -307,7 +211,7 @@ fn without_host_memory_nothing_sleeps() {
 
 #[test]
 fn without_device_memory_all_sleeps_on() {
-    let model = Model::on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() });
+    let model = Model::on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() }, 3 * MIB);
     let held = model.driver.used_bytes();
     assert_eq!(model.regions.sleep(Tags::All).unwrap(), held);
     let other = model.engine.create_pool(PoolConfig::default());
@@ -330,7 +234,7 @@ fn without_device_memory_all_sleeps_on() {
 
 #[test]
 fn what_sleeps_says_so() {
-    let model = Model::new();
+    let model = model();
     model.regions.sleep(&["weights"]).unwrap();
     let says = |error: Error| {
         let text = error.to_string();
@@ -359,9 +263,9 @@ fn what_sleeps_says_so() {
 
 #[test]
 fn captures_and_launches_are_not_slept_over() {
-    let model = Model::new();
+    let model = model();
     model.driver.complete_all();
-    model.graphs[0].launch(model.stream).unwrap();
+    model.graphs[0].0.launch(model.stream).unwrap();
     let runs = model.regions.try_sleep(Tags::All).unwrap_err();
     assert!(matches!(runs, Error::Pool { why: PoolRefusal::Runs, .. }), "{runs}");
     let other = model.driver.create_stream().unwrap();
@@ -383,23 +287,23 @@ fn captures_and_launches_are_not_slept_over() {
 
 #[test]
 fn blocks_that_are_freed_asleep_are_free_awake() {
-    let mut model = Model::new();
+    let mut model = model();
     model.regions.sleep(Tags::All).unwrap();
     let (block, _) = model.blocks.remove(0);
     let address = block.address();
     drop(block);
     model.regions.wake(Tags::All).unwrap();
-    let block = model.weights.allocate(40 * MIB, model.stream).unwrap();
-    assert_eq!(block.address(), address);
-    model.write(&block, 1);
-    model.blocks.push((block, 1));
+    let block = (model.weights.allocate(40 * MIB, model.stream).unwrap(), 1);
+    assert_eq!(block.0.address(), address);
+    model.write(&block);
+    model.blocks.push(block);
     model.is_whole();
     model.close();
 }
 
 #[test]
 fn pools_can_go_while_they_sleep() {
-    let mut model = Model::new();
+    let mut model = model();
     model.regions.sleep(Tags::All).unwrap();
     model.graphs.clear();
     model.blocks.truncate(3);

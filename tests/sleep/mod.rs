@@ -3,6 +3,7 @@
 mod beside;
 mod faults;
 mod files;
+mod model;
 mod page_locks;
 mod pools;
 mod regions;

@@ -28,7 +28,7 @@ house: prints measures of the code, each with its bound, and fails where one is 
 --record writes figures that got better as the new bounds; --list prints what a measure counts.
 
 mutants: takes safety rules out of a copy of the source, one at a time, and expects a test to fail each time: all
-rules of the table in crates/xtask/src/mutants, those that are named, or N of them. Which N depends on S, by default
+rules of the table in crates/xtask/mutants, those that are named, or N of them. Which N depends on S, by default
 the commit. The copy and what is built of it are below DIR, by default target/mutants.";
 
 /// The build profile in the workspace's Cargo.toml.

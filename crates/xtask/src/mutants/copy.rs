@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{switch, table};
+use super::switch;
+use super::table::Table;
 
 /// The root of the program that all mutants' tests are in.
 const PROGRAM: &str = "tests/all.rs";
@@ -23,14 +24,19 @@ impl Copy {
     /// Copies a workspace. A folder with a copy is brought up to date: files that are the same keep their times, so
     /// that they are not built again. Of the tests' modules it has those that tests are in which are to run, and those
     /// that others use.
-    pub fn new(root: &Path, folder: &Path, tests: &[&str]) -> Result<Self, Box<dyn Error>> {
+    pub fn new(
+        root: &Path,
+        folder: &Path,
+        table: &Table,
+        tests: &[&str],
+    ) -> Result<Self, Box<dyn Error>> {
         let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
-        let roots: HashSet<PathBuf> = table::all().map(|it| root_of(it.file)).collect();
+        let roots: HashSet<PathBuf> = table.mutants.iter().map(|it| root_of(&it.file)).collect();
         let mut files = HashMap::new();
         for file in listed.split('\0').map(Path::new).filter(|file| root.join(file).is_file()) {
             let mut contents = fs::read(root.join(file))?;
-            if table::all().any(|it| Path::new(it.file) == file) {
-                contents = switched(file, &String::from_utf8(contents)?)?.into_bytes();
+            if table.mutants.iter().any(|it| Path::new(&it.file) == file) {
+                contents = switched(table, file, &String::from_utf8(contents)?)?.into_bytes();
             }
             if roots.contains(file) {
                 contents.extend(switch::FUNCTION.bytes());
@@ -70,10 +76,10 @@ impl Copy {
 }
 
 /// A file with the switches of all mutants that are in it.
-pub(super) fn switched(file: &Path, source: &str) -> Result<String, String> {
+pub(super) fn switched(table: &Table, file: &Path, source: &str) -> Result<String, String> {
     let mut edits = Vec::new();
-    for (switch, mutant) in table::all().enumerate() {
-        if Path::new(mutant.file) == file {
+    for (switch, mutant) in table.mutants.iter().enumerate() {
+        if Path::new(&mutant.file) == file {
             edits.extend(mutant.edits(switch, source)?);
         }
     }

@@ -17,44 +17,48 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use copy::Copy;
+use serde::Deserialize;
 use switch::Edit;
+use table::Table;
 
 /// How long one test may run. One that takes longer is to be replaced by a shorter program.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A rule that can be taken out of the source, and the test that fails without it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mutant {
     /// What `cargo xtask mutants NAME` calls it.
-    pub name: &'static str,
+    pub name: String,
     /// The rule, as the source has it.
-    pub rule: &'static str,
+    pub rule: String,
     /// The file, seen from the root of the workspace.
-    pub file: &'static str,
+    pub file: String,
     /// Texts that the file contains once each, and what stands there without the rule.
-    pub edits: &'static [(&'static str, &'static str)],
+    pub edits: Vec<(String, String)>,
     /// The test that fails without the rule: its whole name in `tests/all.rs`.
-    pub test: &'static str,
+    pub test: String,
 }
 
 /// A rule that can be taken out of the source, and why that changes nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Argued {
     /// The rule, as the source has it.
-    pub rule: &'static str,
+    pub rule: String,
     /// The file, seen from the root of the workspace.
-    pub file: &'static str,
+    pub file: String,
     /// A text with the rule in it, that the file contains once.
-    pub text: &'static str,
+    pub text: String,
     /// Why no test can notice.
-    pub because: &'static str,
+    pub because: String,
 }
 
 impl Mutant {
     /// What a switch with a number changes in the mutant's file.
     fn edits(&self, switch: usize, source: &str) -> Result<Vec<Edit>, String> {
         let mut edits = Vec::new();
-        for (text, instead) in self.edits {
+        for (text, instead) in &self.edits {
             let mut found = source.match_indices(text);
             let (Some((start, _)), None) = (found.next(), found.next()) else {
                 return Err(format!("{}: {} has not once: {text}", self.name, self.file));
@@ -62,7 +66,7 @@ impl Mutant {
             if text == instead {
                 return Err(format!("{}: nothing is changed: {text}", self.name));
             }
-            let (at, instead) = (start..start + text.len(), (*instead).to_owned());
+            let (at, instead) = (start..start + text.len(), instead.clone());
             edits.push(Edit { switch, at, instead });
         }
         Ok(edits)
@@ -76,18 +80,19 @@ impl Mutant {
 /// A file that cannot be read.
 pub fn complaints(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut complaints = Vec::new();
-    let files: BTreeSet<&str> = table::all().map(|it| it.file).collect();
+    let table = Table::read(root)?;
+    let files: BTreeSet<&str> = table.mutants.iter().map(|it| it.file.as_str()).collect();
     for file in files {
         let source = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
-        complaints.extend(copy::switched(file.as_ref(), &source).err());
+        complaints.extend(copy::switched(&table, file.as_ref(), &source).err());
     }
-    for Argued { rule, file, text, .. } in table::argued() {
+    for Argued { rule, file, text, .. } in &table.argued {
         if fs::read_to_string(root.join(file))?.matches(text).count() != 1 {
             complaints.push(format!("{rule} {file} has not once: {text}"));
         }
     }
     let mut names = BTreeSet::new();
-    for mutant in table::all() {
+    for mutant in &table.mutants {
         let Mutant { name, test, .. } = mutant;
         if !names.insert(name) {
             complaints.push(format!("{name}: two mutants are called so"));
@@ -128,9 +133,10 @@ pub struct Trial<'a> {
 /// # Errors
 /// A mutant that no test noticed or that cannot be built; a test that fails without a mutant.
 pub fn run(trial: &Trial<'_>) -> Result<(), Box<dyn Error>> {
-    let chosen = choose(trial)?;
-    let names: Vec<&str> = chosen.iter().map(|it| it.1.test).collect();
-    let copy = Copy::new(trial.root, &trial.folder.join("source"), &names)?;
+    let table = Table::read(trial.root)?;
+    let chosen = choose(&table, trial)?;
+    let names: Vec<&str> = chosen.iter().map(|it| it.1.test.as_str()).collect();
+    let copy = Copy::new(trial.root, &trial.folder.join("source"), &table, &names)?;
     let begin = Instant::now();
     let target = trial.folder.join("target");
     // This program lies where the workspace is built.
@@ -180,12 +186,12 @@ impl Fate {
 }
 
 /// Mutants with the numbers of their switches.
-type Numbered = Vec<(usize, &'static Mutant)>;
+type Numbered<'a> = Vec<(usize, &'a Mutant)>;
 
-fn choose(trial: &Trial<'_>) -> Result<Numbered, Box<dyn Error>> {
-    let mut chosen: Numbered = table::all().enumerate().collect();
+fn choose<'a>(table: &'a Table, trial: &Trial<'_>) -> Result<Numbered<'a>, Box<dyn Error>> {
+    let mut chosen: Numbered<'_> = table.mutants.iter().enumerate().collect();
     if !trial.names.is_empty() {
-        let named = |name: &String| chosen.iter().find(|it| it.1.name == name).copied();
+        let named = |name: &String| chosen.iter().find(|it| it.1.name == *name).copied();
         let known = |name| named(name).ok_or_else(|| format!("there is no mutant {name}"));
         chosen = trial.names.iter().map(known).collect::<Result<_, _>>()?;
     }
@@ -195,7 +201,7 @@ fn choose(trial: &Trial<'_>) -> Result<Numbered, Box<dyn Error>> {
             None => copy::commit(trial.root)?,
         };
         println!("--sample {sample} --seed {seed}");
-        chosen.sort_by_key(|it| hash(&[&seed, it.1.name]));
+        chosen.sort_by_key(|it| hash(&[&seed, &it.1.name]));
         chosen.truncate(sample);
     }
     Ok(chosen)
@@ -242,8 +248,8 @@ impl Tests {
     }
 
     /// Refuses tests that fail, or are not there, without a mutant: they would say nothing.
-    fn must_pass(&self, mutants: &Numbered) -> Result<(), Box<dyn Error>> {
-        let names: BTreeSet<&str> = mutants.iter().map(|it| it.1.test).collect();
+    fn must_pass(&self, mutants: &Numbered<'_>) -> Result<(), Box<dyn Error>> {
+        let names: BTreeSet<&str> = mutants.iter().map(|it| it.1.test.as_str()).collect();
         let mut command = self.command();
         let output = command.args(&names).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -256,7 +262,7 @@ impl Tests {
     /// Runs a mutant's test.
     fn run(&self, switch: usize, mutant: &Mutant) -> Result<Fate, Box<dyn Error>> {
         let mut command = self.command();
-        command.arg(mutant.test).env(switch::CHOSEN, switch.to_string());
+        command.arg(&mutant.test).env(switch::CHOSEN, switch.to_string());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Ok(match limited(&mut command)? {
             None => Fate::TooLong,
