@@ -456,8 +456,18 @@ impl<D: Driver> Engine<D> {
         request.fixed = fixed;
         match self.take_cached(&mut request) {
             Some(block) => Ok(block),
-            None => self.request(|locked| locked.allocate(&request), last_resort),
+            None => self.allocate_locked(&request, last_resort),
         }
+    }
+
+    /// Hands a block out that no stream cache has. Apart, since it would make the way through the cache longer.
+    #[inline]
+    fn allocate_locked(
+        &self,
+        request: &Request,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        self.request(|locked| locked.allocate(request), last_resort)
     }
 
     /// Like [`Engine::allocate`], or [`Engine::allocate_fixed`] with `fixed`, for a stream of a capture and no other

@@ -19,7 +19,7 @@ use super::report::CaptureReport;
 use super::snapshot::Stacks;
 use super::streams::{this_thread, StreamStatus};
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State, StreamRefusal, Unknown};
-use crate::capture::{Capture, StreamIndex};
+use crate::capture::{Capture, Moment, StreamIndex};
 use crate::check::Checker;
 use crate::driver::{
     AsStream, CaptureId, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, StreamHandle,
@@ -350,6 +350,8 @@ pub(super) struct CaptureState {
     capturing_thread: CapturingThread,
     /// How much it may map at once ahead of what it asks for, in bytes: none where its graph may run already.
     pub(super) step: u64,
+    /// How far set-backs have been followed up.
+    set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
@@ -371,7 +373,7 @@ pub(super) struct CaptureState {
 pub(super) struct Captures {
     rows: Vec<Option<Box<CaptureState>>>,
     /// Of captures that are over; cleared, and kept for what they have allocated.
-    spare: [Option<(Capture, Checker)>; KEPT],
+    spare: [Option<Box<CaptureState>>; KEPT],
     /// How many there were so far.
     made: u64,
     /// What the heaps of small and of large blocks held when the latest two had ended, in bytes.
@@ -383,13 +385,16 @@ const UNDER_WAY: &str = "the slot of a capture under way";
 /// Of so many captures at most what is allocated is kept for later ones.
 const KEPT: usize = 4;
 
+/// Of so many blocks at most what a capture has allocated for them is kept for the next one.
+const KEPT_BLOCKS: usize = 1 << 12;
+
 impl Captures {
     /// Adds a capture in which nothing has happened; `proof` makes an empty one.
     pub(super) fn add(&mut self, id: CaptureId, proof: impl FnOnce() -> Capture) -> CaptureSlot {
         self.made += 1;
         let kept = self.spare.iter_mut().find_map(Option::take);
-        let kept = kept.unwrap_or_else(|| (proof(), Checker::default()));
-        let made = Box::new(CaptureState::new(id, self.made, kept));
+        let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
+        (made.id, made.age, made.since) = (id, self.made, Instant::now());
         CaptureSlot::new(enter_row(&mut self.rows, made))
     }
 
@@ -411,11 +416,10 @@ impl Captures {
     }
 
     /// Keeps what a capture has allocated that was taken out, for later ones.
-    pub(super) fn keep(&mut self, over: Box<CaptureState>) {
-        let CaptureState { mut proof, checker, .. } = *over;
+    pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
         let room = self.spare.iter_mut().find(|it| it.is_none());
-        if let Some(room) = room.filter(|_| proof.clear()) {
-            *room = Some((proof, checker));
+        if let Some(room) = room.filter(|_| over.clear()) {
+            *room = Some(over);
         }
     }
 
@@ -500,9 +504,13 @@ impl Captures {
 #[cfg(debug_assertions)]
 impl Captures {
     pub(super) fn verify(&self) -> Verdict {
-        let mut spare = self.spare.iter().flatten();
-        let empty = spare.all(|(proof, _)| proof.nodes() + proof.seen() == 0);
-        holds!(empty, "proofs are kept with something of captures that are over");
+        let empty = self.spare.iter().flatten().all(|it| {
+            let held = it.proof.nodes() + it.proof.seen() + it.pools.len() + it.told.len();
+            let noted = it.left.len() + it.origins.len() + it.told_since.len();
+            let begun = it.journal.is_some() || it.following.is_some() || it.served_from.is_some();
+            held + noted == 0 && !begun && it.undone.is_none() && it.lost.is_none()
+        });
+        holds!(empty, "rows are kept with something of captures that are over");
         for (slot, CaptureState { id, age, proof, .. }) in self.with_slots() {
             let mut others = self.with_slots().filter(|(other, _)| *other != slot);
             let own = others.all(|(_, other)| other.id != *id && other.age != *age);
@@ -516,13 +524,13 @@ impl Captures {
 
 impl CaptureState {
     /// One in which nothing has happened.
-    fn new(id: CaptureId, age: u64, (proof, checker): (Capture, Checker)) -> Self {
+    fn new(proof: Capture) -> Self {
         Self {
-            id,
-            age,
+            id: CaptureId(0),
+            age: 0,
             proof,
             journal: None,
-            checker,
+            checker: Checker::default(),
             origins: Vec::new(),
             told: SmallVec::new(),
             told_since: BTreeSet::new(),
@@ -532,6 +540,7 @@ impl CaptureState {
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
             step: 0,
+            set_backs_seen: Moment::default(),
             undone: None,
             following: None,
             planning: None,
@@ -540,6 +549,49 @@ impl CaptureState {
             lost: None,
             shown: None,
         }
+    }
+
+    /// Forgets everything, so that the row can be another capture's with what this one has allocated. False where that is
+    /// too much to be kept: then it is to be dropped.
+    fn clear(&mut self) -> bool {
+        let Self {
+            id: _,
+            age: _,
+            proof,
+            journal,
+            checker: _,
+            origins,
+            told,
+            told_since,
+            pools,
+            expected,
+            served_from,
+            left,
+            capturing_thread,
+            step,
+            set_backs_seen,
+            undone,
+            following,
+            planning,
+            since: _,
+            concurrent,
+            lost,
+            shown,
+        } = self;
+        *shown = None;
+        if left.capacity().max(origins.capacity()) > KEPT_BLOCKS || !proof.clear() {
+            return false;
+        }
+        (*journal, *following, *planning, *lost) = (None, None, None, None);
+        (*expected, *served_from, *undone, *concurrent) = (None, None, None, false);
+        (*step, *set_backs_seen) = (0, Moment::default());
+        *capturing_thread = CapturingThread::default();
+        origins.clear();
+        told.clear();
+        told_since.clear();
+        pools.clear();
+        left.clear();
+        true
     }
 
     /// Its record, where it keeps one, and what judges that.
@@ -752,6 +804,7 @@ impl State {
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
         let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
+        capture_state.set_backs_seen = capture_state.proof.tick();
         let undone = blocks.iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
                 && pools.find_heap(block.site.heap).is_some_and(|heap| {
@@ -949,9 +1002,8 @@ impl<D: Driver> Locked<'_, D> {
         let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
         let journal = capture_state.journal.as_mut();
-        let before = capture_state.proof.moment();
         let index = capture_state.proof.look(self.driver, stream, terminals, journal);
-        if capture_state.proof.broken_since(index, before) {
+        if capture_state.proof.broken_since(index, capture_state.set_backs_seen) {
             self.state.check_set_back(slot, index, stream);
         }
         index

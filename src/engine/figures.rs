@@ -19,7 +19,7 @@ use super::stream_cache::{StreamCache, StreamCaches};
 use super::State;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
-use crate::heap::{Heap, Holding, PlannedHeap};
+use crate::heap::Heap;
 use crate::size::Size;
 
 /// The figures that are counted. What is counted as waiting is, with what is live, the figure of what is active.
@@ -103,7 +103,7 @@ impl Counter {
     }
 
     /// Takes from some figures of a class, and of all blocks.
-    #[inline]
+    #[inline(always)]
     fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
         for level in [class, ALL] {
             for (kind, amount) in amounts {
@@ -119,7 +119,7 @@ impl Counter {
     }
 
     /// Adds to some figures by which they rise in all. Says whether they are no more than was allowed.
-    #[inline]
+    #[inline(always)]
     fn raise<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
         for (kind, amount) in amounts {
             self.risen[class][kind] += amount;
@@ -644,22 +644,31 @@ impl State {
         let first = self.pools.heap(first);
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let left_over = left_over(first);
-        let holdings = [Some(first.holding()), planned.map(PlannedHeap::holding)];
-        let sum = |of: fn(&Holding) -> u64| {
-            holdings.iter().flatten().map(|it| of(it)).sum::<u64>() as i64
-        };
-        // Live blocks are counted as they come and go.
-        let held = [
-            (SEGMENTS, sum(|it| it.pieces() as u64)),
-            (RESERVED, sum(Holding::reserved)),
-            (SUSPENDED, sum(Holding::suspended)),
-            (WAITING, sum(|it| it.waiting().0 as u64)),
-            (WAITING_BYTES, sum(|it| it.waiting().1)),
-        ];
+        let mut waiting = first.holding().waiting();
+        let mut memory =
+            [first.holding().pieces() as u64, first.reserved(), first.holding().suspended()];
+        if let Some(planned) = planned {
+            let more = planned.holding().waiting();
+            waiting = (waiting.0 + more.0, waiting.1 + more.1);
+            memory[0] += planned.holding().pieces() as u64;
+            memory[1] += planned.reserved();
+            memory[2] += planned.holding().suspended();
+        }
         let (row, class) = self.counter(heap);
         let leased = self.blocks.leased_bytes(row, class);
         let counter = self.accounts.counters.change(row);
-        let within = counter.set_left_over(class, left_over, leased) & counter.set(class, held);
+        // Live blocks are counted as they come and go.
+        let within = counter.set_left_over(class, left_over, leased)
+            & counter.set(
+                class,
+                [
+                    (SEGMENTS, memory[0] as i64),
+                    (RESERVED, memory[1] as i64),
+                    (SUSPENDED, memory[2] as i64),
+                    (WAITING, waiting.0 as i64),
+                    (WAITING_BYTES, waiting.1 as i64),
+                ],
+            );
         self.keep_within(row, within);
     }
 

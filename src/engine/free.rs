@@ -544,7 +544,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
         if block.engine != self.number || block.cache == NO_CACHE {
-            return self.change(|locked| locked.free(block));
+            return self.free_locked(block, false);
         }
         if let Some(mut cache) = self.caches.get(block.cache) {
             match cache.give(&self.driver, block, None, false) {
@@ -552,12 +552,18 @@ impl<D: Driver> Engine<D> {
                 Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
                 Given::Undecided => {
                     drop(cache);
-                    return self.change(|locked| locked.free_leased(block));
+                    return self.free_locked(block, true);
                 }
                 Given::Unknown => {}
             }
         }
         Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
+    }
+
+    /// Frees a block that no stream cache may keep, and that one may have on lease.
+    #[inline]
+    fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
+        self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
     }
 
     /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.

@@ -475,7 +475,7 @@ impl StreamCache {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn bucket(&mut self, key: Key) -> Option<u32> {
         if self.buckets.get(self.latest as usize).is_some_and(|it| it.key == key) {
             return Some(self.latest);
