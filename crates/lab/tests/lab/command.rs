@@ -247,8 +247,8 @@ fn compare_prints_a_line_for_each_way() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let printed = stdout(&output);
     let lines: Vec<Vec<&str>> = printed.lines().map(|it| it.split_whitespace().collect()).collect();
-    assert_eq!(lines[..2].iter().map(|it| it.len()).collect::<Vec<_>>(), [8, 8], "{printed}");
+    assert_eq!(lines[..2].iter().map(|it| it.len()).collect::<Vec<_>>(), [9, 9], "{printed}");
     let ways: Vec<&str> = lines[3..].iter().map(|it| it[0]).collect();
-    assert_eq!(ways, ["none", "learned", "exact", "twice", "heard"], "{printed}");
+    assert_eq!(ways, ["none", "learned", "exact", "twice", "heard", "once"], "{printed}");
     assert_eq!(lines[3][3..], ["1.000", "1.000", "0", "of", "2"], "{printed}");
 }
