@@ -103,7 +103,7 @@ impl CudaDriver {
     /// `regraph::cudarc`, the blocks, pools and graphs of `regraph::graphs`.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction)
+    /// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
     /// where it is older than CUDA 12.3, and what the driver answers.
     pub unsafe fn new(ordinal: u32) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
@@ -177,7 +177,7 @@ impl CudaDriver {
     /// that this driver does not make.
     ///
     /// # Errors
-    /// [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction) where the library has none of that name.
+    /// [`ErrorKind::MissingFunction`] where the library has none of that name.
     pub fn function(&self, name: &'static str) -> Result<*const c_void> {
         symbols::address(name)
     }
@@ -627,7 +627,7 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Fails with [`ErrorKind::CaptureImplicit`](super::ErrorKind::CaptureImplicit) while a blocking stream captures. Using the
+    /// Fails with [`ErrorKind::CaptureImplicit`] while a blocking stream captures. Using the
     /// legacy stream then invalidates that capture, even in the relaxed mode; asking does not.
     fn refuse_implicit(&self, legacy: StreamHandle) -> Result<()> {
         let mut status = 0;
