@@ -67,6 +67,17 @@ class Driver(types.ModuleType):
             setattr(self, function.__name__, function)
 
 
+class Collecting(dict):
+    """What is retained, where a finalizer runs in the middle of each note of it."""
+
+    finalizer = staticmethod(lambda: None)
+
+    def setdefault(self, handle, default):
+        finalizer, self.finalizer = self.finalizer, lambda: None
+        finalizer()
+        return super().setdefault(handle, default)
+
+
 @pytest.fixture(params=[True, False], ids=["fabric", "descriptors"])
 def driver(request, enabled, monkeypatch):
     """What stands for CUDA's bindings."""
@@ -125,6 +136,16 @@ def test_a_handle_that_was_released_names_nothing(driver, native):
     driver.cuMemExportToShareableHandle(500, 1, 0)
     assert len(kept(native)) == 1
     assert exporting._retained == {}
+
+
+def test_a_finalizer_may_release_a_handle_while_another_is_noted(driver, monkeypatch):
+    capture()
+    retained = Collecting()
+    monkeypatch.setattr(exporting, "_retained", retained)
+    driver.cuMemRetainAllocationHandle(ADDRESS)
+    retained.finalizer = lambda: driver.cuMemRelease(500)
+    driver.cuMemRetainAllocationHandle(ADDRESS)
+    assert retained == {500: [ADDRESS]}
 
 
 def test_what_an_all_reduce_registers_stays(sglang, native):

@@ -25,7 +25,8 @@ _MARK = "_regraph_sees"
 # Where the memory of a handle was retained, by the handle: each time that it was and was not released since. CUDA gives
 # a handle that is gone to other memory.
 _retained: dict[int, list[int]] = {}
-_changing = threading.Lock()
+# A finalizer may release a handle on a thread that has it.
+_changing = threading.RLock()
 
 
 def keep_exported(tensor: torch.Tensor) -> None:
@@ -86,7 +87,7 @@ def _see_released(release: Callable[..., Any]) -> Callable[..., Any]:
                 # Another thread may have got the number for other memory just now.
                 addresses.pop(0)
                 if not addresses:
-                    del _retained[handle]
+                    _retained.pop(handle, None)
         return result
 
     return release_handle
