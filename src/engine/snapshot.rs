@@ -401,8 +401,8 @@ impl<D: Driver> Locked<'_, D> {
                     RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
                 };
                 let is_whole = outside && !heap.may_split(bytes);
-                let refusal = refusal.or(is_whole.then_some(Refusal::NotSplit));
                 let refusal = refusal.or(suspended.clone());
+                let refusal = refusal.or(is_whole.then_some(Refusal::NotSplit));
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }
             ranges.extend(heap.premapped_ranges().map(|((address, bytes), _)| FreeRange {

@@ -113,6 +113,11 @@ pub const ROWS: &[Row] = &[
          s: explain a NotSplit; s: mark; complete; s: begin; s: explain a None; s: b = 12M at a; s: end",
     ),
     row(
+        "a range that is not split is called suspended while its pool is",
+        "with max_split_size_mb:20,expandable_segments:False; s: a = 40M; s: launch; free a; complete; s: mark; complete;
+         suspend; s: explain a Suspended; resume; s: explain a NotSplit",
+    ),
+    row(
         "a large block takes a range of any size that is large enough where the bound is as high as it can be",
         "with max_split_size_mb:20,max_non_split_rounding_mb:17592186044415; s: a = 40M; s: launch; free a; complete;
          s: b = 21M at a; allocated 40M",
