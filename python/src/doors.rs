@@ -256,8 +256,12 @@ unsafe extern "C-unwind" fn cupy_allocate(
     // SAFETY: the caller has the interpreter's lock.
     let stream = unsafe { current() };
     if stream == NO_STREAM {
-        if let Some(error) = Python::try_attach(PyErr::take).flatten() {
-            FAILURE.set(Some(Failure { memory: false, message: error.to_string() }));
+        let failed = match Python::try_attach(PyErr::take) {
+            Some(failed) => failed.map(|error| error.to_string()),
+            None => Some("the interpreter ends, and CuPy's current stream is not known".to_owned()),
+        };
+        if let Some(message) = failed {
+            FAILURE.set(Some(Failure { memory: false, message }));
             return std::ptr::null_mut();
         }
     }

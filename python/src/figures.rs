@@ -176,7 +176,7 @@ impl Origins {
 fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
     allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
         let known = |bytes: Option<u64>| bytes.unwrap_or(0);
-        // Where the interpreter ends nobody is told.
+        // While the interpreter ends no observer can be called.
         let _ = Python::try_attach(|py| {
             let told =
                 (device, report.requested, known(report.device_total), known(report.device_free));
