@@ -164,6 +164,24 @@ def test_a_refused_replay_draws_no_random_numbers(keeping, native):
     assert keeping.state.offset == 8
 
 
+def test_numbers_that_were_drawn_beside_a_refused_replay_do_not_come_again(keeping, native):
+    keeping.draws = 4
+    graph = captured(keeping, native)
+    native.failures["launch_graph"] = native.Error("asleep")
+    tells = graph._tell
+
+    # Another thread draws a number before the launch is refused.
+    def tell():
+        drawn = tells()
+        keeping.state.offset += 1
+        return drawn
+
+    graph._tell = tell
+    with pytest.raises(regraph.torch.Error, match="asleep"):
+        graph.replay()
+    assert keeping.state.offset == 5
+
+
 def test_a_graph_that_cannot_be_taken_is_reset(keeping, native):
     native.failures["take_graph"] = native.Error("cuGraphClone failed")
     graph = keeping.Graph()

@@ -168,17 +168,22 @@ class Graph(torch.cuda.CUDAGraph):
             try:
                 kept.launch(stream)
             except RuntimeError:
-                for state, numbers in drawn:
-                    state.set_offset(state.get_offset() - numbers)
+                for state, before, after in drawn:
+                    # Where another thread has drawn meanwhile, numbers are left out: none comes twice.
+                    if state.get_offset() == after:
+                        state.set_offset(before)
                 raise
 
-    def _tell(self) -> list[tuple[torch.Generator, int]]:
-        """Has PyTorch replay a graph without nodes: it sets the random numbers of this replay, and says how many."""
+    def _tell(self) -> list[tuple[torch.Generator, int, int]]:
+        """Has PyTorch replay a graph without nodes: it sets the random numbers of this replay.
+
+        Returns each generator's offset before and after.
+        """
         before = [state.get_offset() for state in self._states]
         super().replay()
-        drawn = [(it, it.get_offset() - offset) for it, offset in zip(self._states, before, strict=True)]
+        drawn = [(it, offset, it.get_offset()) for it, offset in zip(self._states, before, strict=True)]
         # A graph that has drawn none never does.
-        self._told = not _KNOWS_GENERATORS or any(numbers for _, numbers in drawn)
+        self._told = not _KNOWS_GENERATORS or any(before != after for _, before, after in drawn)
         return drawn
 
     def prepare(self) -> None:
