@@ -124,6 +124,11 @@ impl<D: Transfer> Device<D> {
         self.begins_captures.lock()
     }
 
+    /// The same lock without waiting for it; `None` where another thread waits for the device, or begins a capture.
+    pub(super) fn try_begins_captures(&self) -> Option<MutexGuard<'_, ()>> {
+        self.begins_captures.try_lock()
+    }
+
     /// Never held while a filter of the host runs.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn pools(&self) -> HeldPools<'_> {

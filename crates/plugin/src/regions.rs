@@ -328,7 +328,14 @@ impl<D: Transfer> Plugin<D> {
         let devices: Vec<_> = self.devices().collect();
         let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
         // While a device is waited for.
-        let none_begins: Vec<_> = devices.iter().map(|device| device.begins_captures()).collect();
+        let none_begins = devices.iter().map(|device| match wait {
+            true => Ok(device.begins_captures()),
+            // Another thread's wait for the device ends with what runs there.
+            false => {
+                device.try_begins_captures().ok_or(Error::DeviceRuns { device: device.number })
+            }
+        });
+        let none_begins: Vec<_> = none_begins.collect::<Result<_, Error>>()?;
         devices.iter().try_for_each(|device| device.may_sleep(call, wait))?;
         // Where a device is idle there is nothing to wait for, but its engine takes note of that.
         let shut = devices.iter().map(|device| Ok(device.regions.shut(tags, true)?));
