@@ -7,8 +7,7 @@
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
 //!   same sizes on the same streams: libraries ask for a workspace in the first run, and hosts free at other moments
 //!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
-//!   run a layer passes its result on to the next.
-//!
+//!   run a layer passes its result on to the next;
 //! - all requests since the first one that is as large as the capture's first and came behind the capture before, if no
 //!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once.
 //!
@@ -171,17 +170,25 @@ impl Requests {
         parts.map_or(run.clone(), |parts| self.cut(once, run, parts))
     }
 
-    /// How many times a run is one part, if it is nothing else. The first of three or more may be a few requests shorter: a
-    /// layer frees what the one before has passed on.
+    /// How many times a run is one part, if it is nothing else. The first of three or more may lack a few requests that ask
+    /// for no block: a layer frees what the one before has passed on.
     fn parts(&self, run: &Range<usize>, part: &Range<usize>) -> Option<usize> {
         let (requests, blocks) = (part.len(), self.blocks_in(part));
         let all = part.end.saturating_sub(run.start);
-        let parts = (all + SOME_MISSING) / requests;
         let repeats =
             |from: usize| self.repeats(from..part.end, (requests, blocks), &mut all.clone());
-        let behind = part.end.saturating_sub(parts.saturating_sub(1) * requests);
-        let lacks_some = || parts > 2 && parts * requests >= all && repeats(behind);
-        (parts > 1 && (repeats(run.start) || lacks_some())).then_some(parts)
+        if all >= 2 * requests && repeats(run.start) {
+            return Some(all / requests);
+        }
+        let parts = Some(all.div_ceil(requests)).filter(|&parts| parts > 2)?;
+        let second = part.end - (parts - 1) * requests;
+        let asked = |of: Range<usize>| {
+            &self.asked()[self.blocks_before(of.start)..self.blocks_before(of.end)]
+        };
+        let (first, other) = (asked(run.start..second), asked(part.clone()));
+        let like =
+            first.len() == blocks && first.iter().zip(other).all(|(it, other)| it.is_like(other));
+        (parts * requests - all <= SOME_MISSING && like && repeats(second)).then_some(parts)
     }
 
     /// As many of a run's parts as have [`ENOUGH_BLOCKS`], or one: the part may be all of the work, or a layer of it.

@@ -276,7 +276,7 @@ pub struct Heard {
     streams: Map<StreamHandle, usize>,
     /// Blocks that are not freed.
     live: Map<BlockNumber, usize>,
-    /// How many of the blocks were asked for before the latest capture.
+    /// How many of the blocks were asked for before the latest capture for which a run was searched.
     captured: usize,
 }
 
@@ -299,7 +299,8 @@ impl Heard {
         self.requests.last_run((bytes, self.streams.get(&stream).copied()), self.captured)
     }
 
-    /// Notes that a capture began: of what comes from now on, a run of the next one may have been the only one.
+    /// Notes that a capture began for which a run is searched: of what comes from now on, a run of the next one may have
+    /// been the only one.
     pub fn note_capture(&mut self) {
         self.captured = self.requests.blocks();
     }
