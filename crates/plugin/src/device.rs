@@ -124,7 +124,8 @@ impl<D: Transfer> Device<D> {
         self.begins_captures.lock()
     }
 
-    /// The same lock without waiting for it; `None` where another thread waits for the device, or begins a capture.
+    /// Takes [`Device::begins_captures`] without waiting; `None` where another thread waits for the device or begins a
+    /// capture.
     pub(super) fn try_begins_captures(&self) -> Option<MutexGuard<'_, ()>> {
         self.begins_captures.try_lock()
     }

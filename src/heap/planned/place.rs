@@ -58,7 +58,7 @@ impl PlannedHeap {
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
     /// addresses lie on it; other processes can map it if the heap's is exportable. None where it takes more than
-    /// `limit` bytes. After an error nothing has changed but that more addresses may be reserved.
+    /// `limit` bytes. After an error more addresses may be reserved, and what the driver could not unmap stays noted.
     pub(crate) fn place_fixed(
         &mut self,
         driver: &impl Driver,

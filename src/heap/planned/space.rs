@@ -528,7 +528,7 @@ const SIZES: [u64; 4] = [1, 4, 16, 64];
 
 impl PlannedHeap {
     /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how much.
-    /// After an error of the driver's nothing has changed.
+    /// After an error of the driver's nothing has changed, but that what it could not unmap again stays noted.
     pub(super) fn lay(
         &mut self,
         driver: &impl Driver,
