@@ -135,7 +135,8 @@ impl Requests {
         best
     }
 
-    /// Whether one of the latest blocks before one of them is freed soon behind it: it is passed on from layer to layer.
+    /// Whether a block from shortly before the block `start` is freed shortly behind it, as what a layer passes on to the
+    /// next. Costs a look at as many blocks as there are from `start` on.
     fn is_within(&self, start: usize) -> bool {
         let (asked, length) = (self.asked(), self.blocks() - start);
         let soon = start + 1..=start + length / 2;
