@@ -54,7 +54,9 @@ def keep_exported(tensor: torch.Tensor) -> None:
 def watch() -> None:
     """Sees what is exported by CUDA's bindings from now on, if the program has imported them."""
     module = sys.modules.get(BINDINGS)
-    names = getattr(module, "__dict__", {})
+    if module is None:
+        return
+    names = vars(module)
     seen = {_RETAIN: _see_retained, _RELEASE: _see_released, _EXPORT: _see_exported}
     if not seen.keys() <= names.keys() or hasattr(names[_RETAIN], _MARK):
         return

@@ -48,11 +48,11 @@ class Registering:
     def __init__(self) -> None:
         # regraph is enabled before CUDA is used, and so before NCCL reads it.
         self._graphs = os.environ.get(GRAPHS) != "0"
+        self._is_built_in = torch.distributed.is_available()
 
     def may_happen(self) -> bool:
         """Whether one that runs in this process may do it."""
-        distributed = torch.distributed
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if not (self._is_built_in and torch.distributed.is_initialized()):
             return False
         if self._graphs or os.environ.get(GRAPHS) != "0":
             return True
