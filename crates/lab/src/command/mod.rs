@@ -6,7 +6,6 @@ mod files;
 mod import_csv;
 mod layout;
 mod sweep;
-mod training;
 
 use std::process::ExitCode;
 
@@ -40,8 +39,6 @@ enum Command {
     ///
     /// Exit status: as of `regraph replay`.
     Layout(layout::Arguments),
-    /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
-    Training(training::Arguments),
 }
 
 /// Runs the command and turns its failure into an exit status.
@@ -53,7 +50,6 @@ pub fn main() -> ExitCode {
         Command::ImportCsv(arguments) => import_csv::main(&arguments),
         Command::ExportCsv(arguments) => export_csv::main(&arguments),
         Command::Layout(arguments) => layout::main(&arguments),
-        Command::Training(arguments) => training::main(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,4 @@
 
 mod command;
 mod import;
-mod peer;
 mod problem;
-mod training;
-mod training_command;
