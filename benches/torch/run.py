@@ -47,6 +47,7 @@ def arguments() -> argparse.Namespace:
     add("--repeats", type=int, default=4, help="runs of each case under each allocator")
     add("--first", type=int, default=0, help="number of the first repeat, to add more later")
     add("--captures", type=int, default=3, help="captures timed in each run")
+    add("--warm-ups", type=int, help="how often work runs before its capture, else as the case says")
     add("--soak", type=int, default=1_000, help="replays whose results are checked, in the first "
         "repeat, under PyTorch as it comes and regraph; 0 for none")
     add("--soak-seconds", type=float, default=6.0, help="at most, for each such run")
@@ -118,6 +119,7 @@ def runs(options: argparse.Namespace, forked: Any) -> Iterator[Run]:
                     "dry": options.dry,
                     "options": {
                         "captures": options.captures,
+                        "warm_ups": options.warm_ups,
                         "soak": options.soak if soaks else 0,
                         "soak_seconds": options.soak_seconds,
                     },

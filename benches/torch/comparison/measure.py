@@ -33,6 +33,8 @@ class Options:
     soak: int = 0
     soak_seconds: float = 10.0
     replays: bool = True
+    #: Times that work runs before its capture; `None` as the case says.
+    warm_ups: int | None = None
 
 
 def measure(case: Case, device: Device, options: Options, record: Record) -> None:
@@ -43,7 +45,7 @@ def measure(case: Case, device: Device, options: Options, record: Record) -> Non
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.manual_seed(1)
     case.prepare(device)
-    _warm_up(case, device)
+    _warm_up(case, device, case.warm_ups if options.warm_ups is None else options.warm_ups)
 
     before = device.memory()
     device.reset_peak()
@@ -79,12 +81,12 @@ def measure(case: Case, device: Device, options: Options, record: Record) -> Non
     record.ok = True
 
 
-def _warm_up(case: Case, device: Device) -> None:
+def _warm_up(case: Case, device: Device, times: int) -> None:
     """Runs the bodies as they are captured; what this leaves behind goes back to the driver."""
     main = device.current()
     case.stream.wait_stream(main)
     with device.on(case.stream):
-        for _ in range(case.warm_ups):
+        for _ in range(times):
             for body in case.bodies():
                 body()
     main.wait_stream(case.stream)
