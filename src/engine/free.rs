@@ -46,13 +46,13 @@ struct Ending {
     outside: SmallVec<[StreamHandle; 2]>,
 }
 
-impl State {
+impl<D: Driver> Locked<'_, D> {
     /// Whether a stream of the block's capture that used it may be one that another thread is capturing on.
     #[inline(always)]
     fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
-        let Self { captures, timelines, .. } = self;
+        let State { captures, timelines, .. } = &*self.state;
         let Some(capture_state) = captures.find(home.slot) else { return false };
-        if self.captures_here(capture_state) {
+        if self.state.captures_here(capture_state) {
             return false;
         }
         let mut unended = block.uses().filter(|(_, last)| last.is_none());
@@ -64,15 +64,13 @@ impl State {
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
     pub(super) fn discount(&mut self, block: &LiveBlock) {
-        self.tell_gone(block.site, block.origin);
+        self.state.tell_gone(block.site, block.origin);
         self.count_out(block.site.heap, block.bytes, block.asked.requested);
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
-            self.note_lent_gone(block);
+            self.state.note_lent_gone(block);
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
     /// Records that a stream uses a block until it is freed. What the host said of a last use, captures learn from.
     fn record_use_until(
         &mut self,
@@ -96,7 +94,7 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Capture(home) => {
                 self.state.capture(home.slot).write_journal(Entry::Use { block, stream });
             }
-            _ => self.state.caches.note(own, Demand::Use { block, stream, last }),
+            _ => self.caches.note(own, Demand::Use { block, stream, last }),
         }
         Ok(())
     }
@@ -135,13 +133,13 @@ impl<D: Driver> Locked<'_, D> {
         };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
-            if self.state.is_another_threads(home, block) {
+            if self.is_another_threads(home, block) {
                 let id = self.state.blocks.insert_left(block.clone());
                 self.state.capture(home.slot).left.push(id);
                 return Ok(());
             }
         }
-        self.state.discount(block);
+        self.discount(block);
         self.free_counted(block);
         Ok(())
     }
@@ -159,7 +157,7 @@ impl<D: Driver> Locked<'_, D> {
         let Origin::Capture(home) = block.origin else {
             if !block.is_leased() {
                 let free = Demand::Free { block: block.site.number };
-                self.state.caches.note(block.asked.stream, free);
+                self.caches.note(block.asked.stream, free);
             }
             return self.free_of_no_capture(block);
         };
@@ -262,12 +260,12 @@ impl<D: Driver> Locked<'_, D> {
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
-        let State { caches, blocks, accounts, .. } = &mut *self.state;
-        let mut cache = caches.get(id.cache).ok_or_else(unknown)?;
+        let State { blocks, accounts, .. } = &mut *self.state;
+        let mut cache = self.caches.get(id.cache).ok_or_else(unknown)?;
         let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
         let block = blocks.take(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
-        accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
+        accounts.keep_within(self.caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);
         block.asked = lease.asked;
         block.set_users(lease.uses);
@@ -336,7 +334,7 @@ impl<D: Driver> Locked<'_, D> {
             self.record_free(block, ending.reason.is_none());
         }
         if let Some(reason) = ending.reason.take() {
-            self.state.count_waiting(heap, block.bytes);
+            self.count_waiting(heap, block.bytes);
             self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
@@ -385,11 +383,11 @@ impl<D: Driver> Locked<'_, D> {
             Some(row) => {
                 let settled =
                     row.free_pending(range, (home.slot, home.stream, users), markers, number);
-                self.state.count_left_over(heap);
+                self.count_left_over(heap);
                 settled
             }
             None => {
-                self.state.count_waiting(heap, block.bytes);
+                self.count_waiting(heap, block.bytes);
                 let used = Ended::Markers(std::mem::take(&mut ending.markers));
                 let given = if ending.worked { used } else { Ended::Unused };
                 self.state.pools.planned_mut(heap).free(range, given)
@@ -424,10 +422,10 @@ impl<D: Driver> Locked<'_, D> {
         }
         if let Some(own) = now {
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, own, users);
-            self.state.count_left_over(heap);
+            self.count_left_over(heap);
             return;
         }
-        self.state.count_waiting(heap, bytes);
+        self.count_waiting(heap, bytes);
         self.state.pools.free_later(site);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
@@ -469,7 +467,7 @@ impl<D: Driver> Locked<'_, D> {
         let mark = self.state.timelines.open_mark(stream);
         if self.state.may_order(self.state.pools.pool_of(heap)) {
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over(heap);
+            self.count_left_over(heap);
             return;
         }
         self.state.pools.free_later(site);

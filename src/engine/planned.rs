@@ -485,8 +485,8 @@ impl<D: Driver> Locked<'_, D> {
             let row = self.state.pools.heap_mut(heap);
             let replacements = row.create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            self.state.account_heap(heap);
-            self.state.note_peaks();
+            self.account_heap(heap);
+            self.note_peaks();
             let row = self.state.pools.heap_mut(heap);
             result = result.and(row.release_premapped(self.driver, replacements));
         }
