@@ -90,7 +90,7 @@ pub(super) struct Counter {
 impl Counter {
     /// Adds to some figures of a class, and of all blocks. Says whether they are no more than was allowed.
     #[inline]
-    fn add<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn add<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
         let mut within = true;
         for level in [class, ALL] {
             let left = &mut self.left[level];
@@ -104,7 +104,7 @@ impl Counter {
 
     /// Takes from some figures of a class, and of all blocks.
     #[inline(always)]
-    fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
+    pub(super) fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
         for level in [class, ALL] {
             for (kind, amount) in amounts {
                 self.left[level][kind] += amount;
@@ -120,7 +120,11 @@ impl Counter {
 
     /// Adds to some figures by which they rise in all. Says whether they are no more than was allowed.
     #[inline(always)]
-    fn raise<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn raise<const N: usize>(
+        &mut self,
+        class: usize,
+        amounts: [(usize, i64); N],
+    ) -> bool {
         for (kind, amount) in amounts {
             self.risen[class][kind] += amount;
         }
@@ -147,61 +151,23 @@ impl Counter {
         self.set(class, [(SPLIT, pieces)]) & self.add(class, [(SPLIT_BYTES, more)])
     }
 
-    /// A stream cache hands out a block that it had cached. False where there may be a new peak.
+    /// Whether so much more is still within what was allowed.
     #[inline]
-    pub(super) fn take(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)]);
-        self.raise(class, live(bytes, requested))
-    }
-
-    /// Whether a stream cache can hand such a block out without a new peak.
-    #[inline]
-    pub(super) fn can_take(&self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.can_add(class, live(bytes, requested))
-    }
-
-    /// A stream cache caches a block that was live. False where there may be a new peak of what is left over.
-    #[inline]
-    pub(super) fn give(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, live(bytes, requested));
-        self.raise(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
-    }
-
-    /// Whether a stream cache can cache such a block without a new peak of what is left over.
-    #[inline]
-    pub(super) fn can_give(&self, class: usize, bytes: u64) -> bool {
-        self.can_add(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
-    }
-
-    #[inline]
-    fn can_add<const N: usize>(&self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn can_add<const N: usize>(&self, class: usize, amounts: [(usize, i64); N]) -> bool {
         let fits = |level: usize| amounts.iter().all(|&(kind, it)| it <= self.left[level][kind]);
         fits(class) && fits(ALL)
     }
+}
 
-    /// A stream cache takes a place on lease and hands it out. False where there may be a new peak.
-    #[inline]
-    pub(super) fn enter(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, [(SPLIT_BYTES, bytes as i64)]);
-        self.raise(class, live(bytes, requested))
-    }
-
-    /// A stream cache gives a live block up. False where it counts more than it is allowed.
-    pub(super) fn leave(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, live(bytes, requested));
-        self.add(class, [(SPLIT_BYTES, bytes as i64)])
-    }
-
-    /// A stream cache gives up so many blocks that it had cached.
-    #[inline]
-    pub(super) fn drop_cached(&mut self, class: usize, count: usize) {
-        self.take_from(class, [(SPLIT, count as i64)]);
-    }
+/// A block that a stream cache has cached.
+#[inline]
+pub(super) fn cached(bytes: u64) -> [(usize, i64); 2] {
+    [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)]
 }
 
 /// A live block, its bytes, and its bytes as asked for.
 #[inline]
-fn live(bytes: u64, requested: u64) -> [(usize, i64); 3] {
+pub(super) fn live(bytes: u64, requested: u64) -> [(usize, i64); 3] {
     [(ALLOCATIONS, 1), (ALLOCATED, bytes as i64), (REQUESTED, requested as i64)]
 }
 

@@ -31,11 +31,6 @@ impl PoolId {
         Self { name: (engine as u64) << 32 | u32::MAX as u64, row: u32::MAX }
     }
 
-    /// Tells the pools of a process apart.
-    pub(super) const fn name(self) -> u64 {
-        self.name
-    }
-
     /// The pool's number: how many pools its engine had made before.
     pub const fn number(self) -> u32 {
         self.name as u32
