@@ -170,9 +170,9 @@ impl StreamCache {
     /// Hands out a block of so many bytes that the stream gave back, if there is one. Says of a pool with which row the
     /// allowance is exceeded by that, if of any. With `within` only what exceeds none.
     #[inline]
-    pub(super) fn take<D: Driver + ?Sized>(
+    pub(super) fn take(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (pool, bytes): (PoolId, u64),
         asked: &mut Asked,
         within: bool,
@@ -216,9 +216,9 @@ impl StreamCache {
     /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
     /// only where that is no new peak; with `from` only if that is its stream.
     #[inline]
-    pub(super) fn give<D: Driver + ?Sized>(
+    pub(super) fn give(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         id: BlockId,
         from: Option<StreamHandle>,
         within: bool,
