@@ -16,7 +16,7 @@ use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::StreamStatus;
 use super::waits::Wait;
-use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
+use super::{one_stream, Engine, Error, HostCalls, Locked, State};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
@@ -78,8 +78,7 @@ impl<D: Driver> Locked<'_, D> {
         stream: StreamHandle,
         last: bool,
     ) -> Result<(), Error> {
-        const CALL: &str = "record_stream";
-        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
+        let unknown = || id.unknown("record_stream");
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         if let Origin::Capture(home) = block.origin {
             let site = block.site;
@@ -101,7 +100,7 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn record_use(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
         const CALL: &str = "record_use";
-        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
+        let unknown = || id.unknown(CALL);
         let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
@@ -128,9 +127,7 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
         let mut removed = self.state.blocks.remove(id);
-        let Some(block) = &mut removed else {
-            return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
-        };
+        let Some(block) = &mut removed else { return Err(id.unknown("free")) };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
             if self.is_another_threads(home, block) {
@@ -259,7 +256,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
-        let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
+        let unknown = || id.unknown("free");
         let State { blocks, accounts, .. } = &mut *self.state;
         let mut cache = self.caches.get(id.cache).ok_or_else(unknown)?;
         let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
@@ -509,12 +506,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        const CALL: &str = "record_stream";
-        let stream = one_stream(stream.as_stream(), CALL)?;
-        if self.record_in_cache(block, (stream, false), CALL)? {
-            return Ok(());
-        }
-        self.change(|locked| locked.record_use_until(block, stream, false))
+        self.record(block, stream.as_stream(), false)
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the
@@ -526,12 +518,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
     /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        const CALL: &str = "record_use";
-        let stream = one_stream(stream.as_stream(), CALL)?;
-        if self.record_in_cache(block, (stream, true), CALL)? {
-            return Ok(());
-        }
-        self.change(|locked| locked.record_use(block, stream))
+        self.record(block, stream.as_stream(), true)
     }
 
     /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
@@ -542,7 +529,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
         if block.engine != self.number || block.cache == NO_CACHE {
-            return self.free_locked(block, false);
+            return self.change(|locked| locked.free(block));
         }
         if let Some(mut cache) = self.caches.get(block.cache) {
             match cache.give(&self.driver, block, None, false) {
@@ -550,38 +537,30 @@ impl<D: Driver> Engine<D> {
                 Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
                 Given::Undecided => {
                     drop(cache);
-                    return self.free_locked(block, true);
+                    return self.change(|locked| locked.free_leased(block));
                 }
                 Given::Unknown => {}
             }
         }
-        Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
+        Err(block.unknown("free"))
     }
 
-    /// Frees a block that no stream cache may keep, and that one may have on lease.
-    #[inline]
-    fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
-        self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
-    }
-
-    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.
-    fn record_in_cache(
-        &self,
-        block: BlockId,
-        (stream, last): (StreamHandle, bool),
-        call: &'static str,
-    ) -> Result<bool, Error> {
+    /// Records a stream for a block, perhaps for the last time.
+    fn record(&self, block: BlockId, stream: StreamHandle, last: bool) -> Result<(), Error> {
+        let call = if last { "record_use" } else { "record_stream" };
+        let stream = one_stream(stream, call)?;
         if block.engine != self.number || block.cache == NO_CACHE {
-            return Ok(false);
+            return self.change(|locked| match last {
+                true => locked.record_use(block, stream),
+                false => locked.record_use_until(block, stream, false),
+            });
         }
         if self.config.lacks(Flaw::Events) {
-            return Ok(true);
+            return Ok(());
         }
         let cache = self.caches.get(block.cache);
         let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream, last));
-        recorded
-            .ok_or_else(|| Error::Unknown { call, what: Unknown::Block(block.number()) })
-            .map(|()| true)
+        recorded.ok_or_else(|| block.unknown(call))
     }
 }
 

@@ -15,9 +15,7 @@ use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
-use super::{
-    one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
-};
+use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
@@ -354,7 +352,7 @@ impl<D: Driver> Locked<'_, D> {
                 Some((self.state.blocks.leased(lease.row)?, lease.asked.requested))
             })
         };
-        found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
+        found.ok_or_else(|| id.unknown(call))
     }
 
     /// The largest live blocks of all pools, in order of their sizes as asked for.

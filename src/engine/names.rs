@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use crate::error::{Error, Unknown};
 use crate::journal::BlockNumber;
 
 /// A pool of one engine. An engine's pools are in order of creation.
@@ -170,6 +171,11 @@ impl BlockId {
     /// the block's place, which may have had several blocks.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
+    }
+
+    /// What a call fails with that does not know the block.
+    pub(super) fn unknown(self, call: &'static str) -> Error {
+        Error::Unknown { call, what: Unknown::Block(self.number()) }
     }
 
     /// The name as numbers, for hosts in other languages.

@@ -205,8 +205,7 @@ impl<D: Driver> Sharing<'_, D> {
         let bytes = self.0.change(|locked| {
             let (live, bytes) = locked.live_block(block, CALL)?;
             let lent = live.tenure == Tenure::Lent(Lent::Temporary);
-            let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(block.number()) };
-            lent.then_some(bytes).ok_or_else(unknown)
+            lent.then_some(bytes).ok_or_else(|| block.unknown(CALL))
         })?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
             let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();
