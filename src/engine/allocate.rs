@@ -165,8 +165,8 @@ impl<D: Driver> Locked<'_, D> {
         capture: Option<CaptureId>,
     ) -> Result<Requester, Error> {
         let Some(capture) = capture else {
-            self.state.caches.forget_capturing(stream);
-            return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
+            self.caches.forget_capturing(stream);
+            return Ok(Requester::Outside { timeline: Some(self.assign_stream(stream)) });
         };
         let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), call)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
@@ -328,7 +328,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
-            self.state.count_changes(heap);
+            self.count_changes(heap);
         }
         let number = self.state.blocks.number();
         let site = BlockSite { number, heap, range };
@@ -350,7 +350,7 @@ impl<D: Driver> Locked<'_, D> {
                 let right = (origin, Tenure::Own(users));
                 let id = blocks.insert(LiveBlock::new(site, bytes, asked.clone(), right));
                 self.state.write_journals(pool, Some(capture), standing);
-                self.state.count_in(heap, bytes, requested);
+                self.count_in(heap, bytes, requested);
                 id
             }
             Requester::Outside { .. } | Requester::Lent { .. } => {
@@ -393,22 +393,21 @@ impl<D: Driver> Locked<'_, D> {
         let id = self.state.blocks.insert(block);
         // A stream cache counts what it leases, and knows who asked.
         match leased {
-            true => self.state.count_left_over(heap),
-            false => self.state.count_in(heap, bytes, requested),
+            true => self.count_left_over(heap),
+            false => self.count_in(heap, bytes, requested),
         }
         if self.config.lacks(Flaw::Unlisted) {
             self.state.blocks.forget_listing(id);
         }
         if !leased {
-            self.state.caches.note(stream, Demand::Allocate { block: number, bytes, stream });
+            self.caches.note(stream, Demand::Allocate { block: number, bytes, stream });
             return id;
         }
-        let State { caches, accounts, .. } = &mut *self.state;
-        let mut cache = caches.of(stream);
-        caches.set_used(cache.number());
+        let mut cache = self.caches.of(stream);
+        self.caches.set_used(cache.number());
         let lease = CacheLease { row: id.slot, asked: asked.clone(), uses: SmallVec::new() };
         let (id, within) = cache.enroll(lease, pool, (address, bytes));
-        accounts.keep_within(caches, &mut cache, (pool.row(), within));
+        self.state.accounts.keep_within(self.caches, &mut cache, (pool.row(), within));
         id
     }
 }
@@ -543,7 +542,7 @@ impl<D: Driver> Engine<D> {
     ) -> Result<(), Error> {
         if !cache.counters().allow(row, &mut self.caches.peaks()) {
             drop(cache);
-            self.lock()?.with_sums(|_| {});
+            self.with(&mut *self.lock()?).with_sums(|_| {});
         }
         Ok(())
     }

@@ -228,7 +228,7 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "expect_capture")?;
         self.0.alter(|locked| {
-            locked.state.assign_stream(stream);
+            locked.assign_stream(stream);
             locked.state.timelines.expect(locked.driver, stream);
         })
     }
@@ -681,16 +681,6 @@ impl State {
         self.captures.get_mut(slot)
     }
 
-    /// Takes a capture out of those under way, for good.
-    pub(super) fn take_capture(&mut self, slot: CaptureSlot) -> Option<Box<CaptureState>> {
-        let capture_state = self.captures.take(slot)?;
-        for stream in capture_state.streams() {
-            self.timelines.set_ended(stream, capture_state.age, capture_state.id);
-            self.caches.forget_capturing(stream);
-        }
-        Some(capture_state)
-    }
-
     /// Sorts a pool's live blocks, which are from before the capture, and has its record tell of the pool from now on: of what waits there at once, of live blocks where the
     /// capture meets them ([`State::tell_met`], [`State::tell_gone`]).
     fn journal_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
@@ -761,15 +751,6 @@ impl State {
         }
     }
 
-    /// The timeline of a stream that the calling thread has named, which is this thread's from now on.
-    pub(super) fn assign_stream(&mut self, stream: StreamHandle) -> TimelineId {
-        let (timeline, changed) = self.timelines.assign(stream);
-        if changed {
-            self.caches.of(stream).assign(stream);
-        }
-        timeline
-    }
-
     /// The slot of a capture where a look at the stream is all that a request needs: the capture uses the pool, on this
     /// stream and thread, and no block was left to it to be freed.
     #[inline(always)]
@@ -833,6 +814,25 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Takes a capture out of those under way, for good.
+    pub(super) fn take_capture(&mut self, slot: CaptureSlot) -> Option<Box<CaptureState>> {
+        let capture_state = self.state.captures.take(slot)?;
+        for stream in capture_state.streams() {
+            self.state.timelines.set_ended(stream, capture_state.age, capture_state.id);
+            self.caches.forget_capturing(stream);
+        }
+        Some(capture_state)
+    }
+
+    /// The timeline of a stream that the calling thread has named, which is this thread's from now on.
+    pub(super) fn assign_stream(&mut self, stream: StreamHandle) -> TimelineId {
+        let (timeline, changed) = self.state.timelines.assign(stream);
+        if changed {
+            self.caches.of(stream).assign(stream);
+        }
+        timeline
+    }
+
     /// The capture that a stream is in. `None` where it does not capture, as the legacy stream does not
     /// while a blocking stream captures. [`Error::CaptureInvalidated`] comes after what was done in it was rolled back.
     pub(super) fn capture_of(
@@ -863,8 +863,8 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(slot) = self.state.familiar(capture, pool, stream) {
             return Ok((slot, self.look_and_ask(slot, stream, asked)));
         }
-        self.state.assign_stream(stream);
-        self.state.caches.set_capturing(stream);
+        self.assign_stream(stream);
+        self.caches.set_capturing(stream);
         let slot = self.enter(call, capture, pool, stream)?;
         let index = self.look_and_ask(slot, stream, asked);
         self.take_over(slot);
@@ -982,7 +982,7 @@ impl<D: Driver> Locked<'_, D> {
             let capture_state = self.state.captures.get(slot);
             let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
             for stream in streams {
-                self.state.assign_stream(stream);
+                self.assign_stream(stream);
             }
             let mark = self.state.capturing_thread(self.state.captures.get(slot));
             self.state.capture(slot).capturing_thread = mark;

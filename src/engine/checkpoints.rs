@@ -5,8 +5,6 @@
 //! that the new graph's blocks lie beside it. Restoring changes tables and no memory: what the blocks hold is
 //! what the last launch of their graphs has left there.
 
-use std::sync::Arc;
-
 use super::history::{Asked, EventKind};
 use super::live_blocks::{BlockSite, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, PoolId};
@@ -83,7 +81,7 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
         self.0.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
-            Ok(locked.state.checkpoint(pool))
+            Ok(locked.checkpoint(pool))
         })
     }
 
@@ -128,64 +126,12 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
         let mut state = self.0.lock()?;
         state.pool(pool, "live_blocks")?;
-        Ok(state.live_in(pool))
+        let live = self.0.with(&mut state).live_in(pool);
+        Ok(live)
     }
 }
 
 impl State {
-    fn checkpoint(&self, pool: PoolId) -> Checkpoint {
-        let mut blocks = Vec::new();
-        self.each_live(|_, block, asked| {
-            if !block.site.is_in(pool) || block.tenure.asked_of().is_some() {
-                return;
-            }
-            let (address, bytes) = self.pools.place(block.site);
-            let stream_number = self.timelines.number(asked.stream);
-            blocks.push(SavedBlock {
-                heap: block.site.heap,
-                address,
-                bytes,
-                asked: asked.clone(),
-                stream_number: stream_number.filter(|_| block.gone.is_none()),
-                graph: matches!(block.origin, Origin::Graph),
-            });
-        });
-        blocks.sort_unstable_by_key(|kept| kept.address);
-        Checkpoint { pool, blocks }
-    }
-
-    /// The live blocks of a pool, in order of addresses, but for those that were offered to other pools.
-    fn live_in(&self, pool: PoolId) -> Vec<Block> {
-        let mut live = Vec::new();
-        self.each_live(|id, block, asked| {
-            if block.site.is_in(pool) && block.tenure.asked_of().is_none() {
-                let (address, _) = self.pools.place(block.site);
-                live.push(Block { id, address, bytes: asked.requested });
-            }
-        });
-        live.sort_unstable_by_key(|block| block.address);
-        live
-    }
-
-    /// The streams that the live blocks of a pool are used on.
-    fn streams_in(&self, pool: PoolId) -> Vec<StreamHandle> {
-        let mut streams = Vec::new();
-        for block in self.blocks.of(pool) {
-            // Of a stream that was retired nothing can be asked.
-            streams.extend(block.gone.is_none().then_some(block.asked.stream));
-            streams.extend(block.users());
-        }
-        for cache in self.caches.used() {
-            for (_, _, lease) in cache.leases().filter(|(_, _, lease)| !lease.uses.is_empty()) {
-                let block = self.blocks.leased(lease.row).filter(|it| it.site.is_in(pool));
-                streams.extend(block.iter().flat_map(|_| lease.uses.iter().copied()));
-            }
-        }
-        streams.sort_unstable_by_key(|stream| stream.bits());
-        streams.dedup();
-        streams
-    }
-
     /// What a call that refuses a checkpoint of a pool fails with.
     fn no_checkpoint(&self, pool: PoolId, call: &'static str, why: CheckpointRefusal) -> Error {
         Error::Checkpoint { call, pool: Box::new(self.pools.label(pool)), why }
@@ -224,26 +170,6 @@ impl State {
         })
     }
 
-    /// What must be completed before memory of a pool can go to anyone but later users of the pool: all
-    /// that its blocks, and what was freed of it, may be used by now.
-    fn unsettled_marks(&mut self, pool: PoolId) -> Vec<Mark> {
-        let mut marks = Vec::new();
-        for heap in self.pools.heaps_of(Some(pool)) {
-            marks.extend(self.pools.heap(heap).ordered_marks());
-        }
-        let gone = self.blocks.of(pool);
-        marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
-        let mut streams = self.streams_in(pool);
-        for waiting in self.waiting.iter().filter(|waiting| waiting.site.is_in(pool)) {
-            marks.extend(waiting.positions.iter().copied().chain(waiting.own));
-            streams.extend(waiting.streams.iter().copied());
-        }
-        for stream in streams {
-            marks.push(self.timelines.open_mark(stream));
-        }
-        marks
-    }
-
     /// Whether work from before a restoration of a pool may still use memory that is free in it.
     pub(super) fn is_settling(&self, pool: PoolId) -> bool {
         let marks = self.pools.get(pool).map(PoolRow::settling).unwrap_or_default();
@@ -252,6 +178,79 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    fn checkpoint(&self, pool: PoolId) -> Checkpoint {
+        let mut blocks = Vec::new();
+        self.each_live(|_, block, asked| {
+            if !block.site.is_in(pool) || block.tenure.asked_of().is_some() {
+                return;
+            }
+            let (address, bytes) = self.state.pools.place(block.site);
+            let stream_number = self.state.timelines.number(asked.stream);
+            blocks.push(SavedBlock {
+                heap: block.site.heap,
+                address,
+                bytes,
+                asked: asked.clone(),
+                stream_number: stream_number.filter(|_| block.gone.is_none()),
+                graph: matches!(block.origin, Origin::Graph),
+            });
+        });
+        blocks.sort_unstable_by_key(|kept| kept.address);
+        Checkpoint { pool, blocks }
+    }
+
+    /// The live blocks of a pool, in order of addresses, but for those that were offered to other pools.
+    fn live_in(&self, pool: PoolId) -> Vec<Block> {
+        let mut live = Vec::new();
+        self.each_live(|id, block, asked| {
+            if block.site.is_in(pool) && block.tenure.asked_of().is_none() {
+                let (address, _) = self.state.pools.place(block.site);
+                live.push(Block { id, address, bytes: asked.requested });
+            }
+        });
+        live.sort_unstable_by_key(|block| block.address);
+        live
+    }
+
+    /// The streams that the live blocks of a pool are used on.
+    fn streams_in(&self, pool: PoolId) -> Vec<StreamHandle> {
+        let mut streams = Vec::new();
+        for block in self.state.blocks.of(pool) {
+            // Of a stream that was retired nothing can be asked.
+            streams.extend(block.gone.is_none().then_some(block.asked.stream));
+            streams.extend(block.users());
+        }
+        for cache in self.caches.used() {
+            for (_, _, lease) in cache.leases().filter(|(_, _, lease)| !lease.uses.is_empty()) {
+                let block = self.state.blocks.leased(lease.row).filter(|it| it.site.is_in(pool));
+                streams.extend(block.iter().flat_map(|_| lease.uses.iter().copied()));
+            }
+        }
+        streams.sort_unstable_by_key(|stream| stream.bits());
+        streams.dedup();
+        streams
+    }
+
+    /// What must be completed before memory of a pool can go to anyone but later users of the pool: all
+    /// that its blocks, and what was freed of it, may be used by now.
+    fn unsettled_marks(&mut self, pool: PoolId) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for heap in self.state.pools.heaps_of(Some(pool)) {
+            marks.extend(self.state.pools.heap(heap).ordered_marks());
+        }
+        let gone = self.state.blocks.of(pool);
+        marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
+        let mut streams = self.streams_in(pool);
+        for waiting in self.state.waiting.iter().filter(|waiting| waiting.site.is_in(pool)) {
+            marks.extend(waiting.positions.iter().copied().chain(waiting.own));
+            streams.extend(waiting.streams.iter().copied());
+        }
+        for stream in streams {
+            marks.push(self.state.timelines.open_mark(stream));
+        }
+        marks
+    }
+
     /// Refuses a pool whose blocks cannot be told, or not be brought back.
     fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.settle_loans();
@@ -285,7 +284,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             StreamStatus::Unclear => true,
         };
-        let inside = self.state.streams_in(pool).iter().filter(|&it| is_inside(it)).count();
+        let inside = self.streams_in(pool).iter().filter(|&it| is_inside(it)).count();
         if inside > 0 {
             let why = CheckpointRefusal::BlocksInCapture { streams: inside };
             return Err(self.state.no_checkpoint(pool, call, why));
@@ -297,7 +296,7 @@ impl<D: Driver> Locked<'_, D> {
     fn restore(&mut self, pool: PoolId, checkpoint: &Checkpoint) -> Restored {
         let heaps = self.state.pools.heaps_of(Some(pool));
         // Later users of the pool come after all that; the driver and other pools do not.
-        let marks = self.state.unsettled_marks(pool);
+        let marks = self.unsettled_marks(pool);
         if let Some(row) = self.state.pools.get_mut(pool) {
             row.settle_behind(&marks);
         }
@@ -316,13 +315,12 @@ impl<D: Driver> Locked<'_, D> {
     /// Ends every block of a pool that no capture under way uses, and names them.
     fn end_all(&mut self, pool: PoolId) -> Vec<Block> {
         let mut ended = Vec::new();
-        let caches = Arc::clone(&self.state.caches);
         let (mut leases, mut cached) = (Vec::new(), Leases::new());
-        for mut cache in caches.used() {
+        for mut cache in self.caches.used() {
             // Under one lock: what another thread takes or frees just then is in one of the two.
             let (live, within) = cache.give_up_live(pool);
             leases.extend(live);
-            self.state.accounts.keep_within(&caches, &mut cache, (pool.row(), within));
+            self.state.accounts.keep_within(self.caches, &mut cache, (pool.row(), within));
             cache.drain(Some(pool), |_, _| true, &mut cached);
         }
         for (id, lease) in leases {
@@ -333,9 +331,9 @@ impl<D: Driver> Locked<'_, D> {
         }
         // What was freed to a stream cache just before, too.
         self.end_leases(cached);
-        for Block { id, .. } in self.state.live_in(pool) {
+        for Block { id, .. } in self.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
-            self.state.discount(&block);
+            self.discount(&block);
             ended.push(self.end_block(id, block));
         }
         ended.sort_unstable_by_key(|block| block.address);
@@ -383,7 +381,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut block = LiveBlock::new(site, bytes, asked.clone(), right);
         block.gone = gone;
         let id = self.state.blocks.insert(block);
-        self.state.count_in(heap, bytes, requested);
+        self.count_in(heap, bytes, requested);
         self.state.record_block(EventKind::Allocate, (heap, (address, bytes)), asked.clone());
         Block { id, address, bytes: requested }
     }

@@ -234,7 +234,7 @@ impl Tuning {
     }
 
     /// The device's memory in bytes, if its driver tells.
-    pub(super) fn device_bytes<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<u64> {
+    pub(super) fn device_bytes(&mut self, driver: &impl Driver) -> Option<u64> {
         if self.device_bytes.is_none() {
             self.device_bytes = driver.memory_info().ok().map(|info| info.total);
         }

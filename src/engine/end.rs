@@ -368,7 +368,7 @@ impl<D: Driver> Locked<'_, D> {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.end_premapped(pool, Some(slot));
         }
-        let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };
+        let Some(mut over) = self.take_capture(slot) else { return Ok(()) };
         let (id, lost) = (over.id, over.lost.take());
         accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
@@ -431,7 +431,7 @@ impl<D: Driver> Locked<'_, D> {
         // Each free may bring another capture into the pool, whose record tells of what waits by then.
         for block in over.left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
-            self.state.discount(&block);
+            self.discount(&block);
             self.free_outside(&mut block);
         }
         self.poll_waits(usize::MAX);

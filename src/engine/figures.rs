@@ -8,7 +8,6 @@
 //! reports say, with the meanings that PyTorch gives them.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -16,7 +15,8 @@ use smallvec::SmallVec;
 use super::names::PoolId;
 use super::pools::Pools;
 use super::stream_cache::{StreamCache, StreamCaches};
-use super::State;
+use super::{Locked, State};
+use crate::driver::Driver;
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::Heap;
@@ -90,7 +90,7 @@ pub(super) struct Counter {
 impl Counter {
     /// Adds to some figures of a class, and of all blocks. Says whether they are no more than was allowed.
     #[inline]
-    fn add<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn add<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
         let mut within = true;
         for level in [class, ALL] {
             let left = &mut self.left[level];
@@ -104,7 +104,7 @@ impl Counter {
 
     /// Takes from some figures of a class, and of all blocks.
     #[inline(always)]
-    fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
+    pub(super) fn take_from<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) {
         for level in [class, ALL] {
             for (kind, amount) in amounts {
                 self.left[level][kind] += amount;
@@ -120,7 +120,11 @@ impl Counter {
 
     /// Adds to some figures by which they rise in all. Says whether they are no more than was allowed.
     #[inline(always)]
-    fn raise<const N: usize>(&mut self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn raise<const N: usize>(
+        &mut self,
+        class: usize,
+        amounts: [(usize, i64); N],
+    ) -> bool {
         for (kind, amount) in amounts {
             self.risen[class][kind] += amount;
         }
@@ -147,61 +151,23 @@ impl Counter {
         self.set(class, [(SPLIT, pieces)]) & self.add(class, [(SPLIT_BYTES, more)])
     }
 
-    /// A stream cache hands out a block that it had cached. False where there may be a new peak.
+    /// Whether so much more is still within what was allowed.
     #[inline]
-    pub(super) fn take(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)]);
-        self.raise(class, live(bytes, requested))
-    }
-
-    /// Whether a stream cache can hand such a block out without a new peak.
-    #[inline]
-    pub(super) fn can_take(&self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.can_add(class, live(bytes, requested))
-    }
-
-    /// A stream cache caches a block that was live. False where there may be a new peak of what is left over.
-    #[inline]
-    pub(super) fn give(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, live(bytes, requested));
-        self.raise(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
-    }
-
-    /// Whether a stream cache can cache such a block without a new peak of what is left over.
-    #[inline]
-    pub(super) fn can_give(&self, class: usize, bytes: u64) -> bool {
-        self.can_add(class, [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)])
-    }
-
-    #[inline]
-    fn can_add<const N: usize>(&self, class: usize, amounts: [(usize, i64); N]) -> bool {
+    pub(super) fn can_add<const N: usize>(&self, class: usize, amounts: [(usize, i64); N]) -> bool {
         let fits = |level: usize| amounts.iter().all(|&(kind, it)| it <= self.left[level][kind]);
         fits(class) && fits(ALL)
     }
+}
 
-    /// A stream cache takes a place on lease and hands it out. False where there may be a new peak.
-    #[inline]
-    pub(super) fn enter(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, [(SPLIT_BYTES, bytes as i64)]);
-        self.raise(class, live(bytes, requested))
-    }
-
-    /// A stream cache gives a live block up. False where it counts more than it is allowed.
-    pub(super) fn leave(&mut self, class: usize, bytes: u64, requested: u64) -> bool {
-        self.take_from(class, live(bytes, requested));
-        self.add(class, [(SPLIT_BYTES, bytes as i64)])
-    }
-
-    /// A stream cache gives up so many blocks that it had cached.
-    #[inline]
-    pub(super) fn drop_cached(&mut self, class: usize, count: usize) {
-        self.take_from(class, [(SPLIT, count as i64)]);
-    }
+/// A block that a stream cache has cached.
+#[inline]
+pub(super) fn cached(bytes: u64) -> [(usize, i64); 2] {
+    [(SPLIT, 1), (SPLIT_BYTES, bytes as i64)]
 }
 
 /// A live block, its bytes, and its bytes as asked for.
 #[inline]
-fn live(bytes: u64, requested: u64) -> [(usize, i64); 3] {
+pub(super) fn live(bytes: u64, requested: u64) -> [(usize, i64); 3] {
     [(ALLOCATIONS, 1), (ALLOCATED, bytes as i64), (REQUESTED, requested as i64)]
 }
 
@@ -564,34 +530,35 @@ fn left_over(heap: &Heap) -> (i64, i64) {
     (pieces as i64, bytes as i64)
 }
 
-impl State {
+impl<D: Driver> Locked<'_, D> {
     /// Counts a block into the heap in which it lies, and what is left over there.
     #[inline(always)]
     pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
         let (row, class) = self.counter(heap);
-        let mut within = self.accounts.counters.rise(row).raise(class, live(bytes, requested));
-        match self.pools.find_heap(heap) {
+        let State { pools, blocks, accounts, .. } = &mut *self.state;
+        let mut within = accounts.counters.rise(row).raise(class, live(bytes, requested));
+        match pools.find_heap(heap) {
             Some(it) => {
-                let leased = self.blocks.leased_bytes(row, class);
-                let counter = self.accounts.counters.rise(row);
+                let leased = blocks.leased_bytes(row, class);
+                let counter = accounts.counters.rise(row);
                 within &= counter.set_left_over(class, left_over(it), leased);
             }
-            None => self.pools.change(heap),
+            None => pools.change(heap),
         }
         self.keep_within(row, within);
     }
 
-    /// Counts a block out that its host has freed. Unless its place is free at once, [`State::count_waiting`] follows.
+    /// Counts a block out that its host has freed. Unless its place is free at once, [`Locked::count_waiting`] follows.
     #[inline(always)]
     pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
         let (row, class) = self.counter(heap);
-        self.accounts.counters.change(row).take_from(class, live(bytes, requested));
+        self.state.accounts.counters.change(row).take_from(class, live(bytes, requested));
     }
 
     /// Counts a block that was live a moment ago as waiting, by which nothing rises that was active before.
     pub(super) fn count_waiting(&mut self, heap: u32, bytes: u64) {
         let (row, class) = self.counter(heap);
-        let counter = self.accounts.counters.change(row);
+        let counter = self.state.accounts.counters.change(row);
         let within = counter.add(class, [(WAITING, 1), (WAITING_BYTES, bytes as i64)]);
         self.keep_within(row, within);
     }
@@ -600,9 +567,10 @@ impl State {
     #[inline(always)]
     pub(super) fn count_left_over(&mut self, heap: u32) {
         let (row, class) = self.counter(heap);
-        let Some(it) = self.pools.find_heap(heap) else { return self.pools.change(heap) };
-        let leased = self.blocks.leased_bytes(row, class);
-        let counter = self.accounts.counters.change(row);
+        let State { pools, blocks, accounts, .. } = &mut *self.state;
+        let Some(it) = pools.find_heap(heap) else { return pools.change(heap) };
+        let leased = blocks.leased_bytes(row, class);
+        let counter = accounts.counters.change(row);
         let within = counter.set_left_over(class, left_over(it), leased);
         self.keep_within(row, within);
     }
@@ -610,10 +578,10 @@ impl State {
     /// Counts what has changed. Every call that changes anything ends with this.
     #[inline]
     pub(super) fn account(&mut self) {
-        while let Some(heap) = self.pools.take_changed() {
+        while let Some(heap) = self.state.pools.take_changed() {
             self.account_heap(heap);
         }
-        if self.accounts.may_have_peaked {
+        if self.state.accounts.may_have_peaked {
             self.note_peaks();
         }
     }
@@ -621,14 +589,14 @@ impl State {
     /// Counts what has changed in a heap.
     pub(super) fn account_heap(&mut self, heap: u32) {
         self.count_changes(heap);
-        if self.pools.find_pool(heap).is_some() {
+        if self.state.pools.find_pool(heap).is_some() {
             self.count(heap);
         }
     }
 
     /// Notes new peaks, if a stream cache or heap may have one.
     pub(super) fn note_peaks(&mut self) {
-        if std::mem::take(&mut self.accounts.may_have_peaked) {
+        if std::mem::take(&mut self.state.accounts.may_have_peaked) {
             self.with_sums(|_| {});
         }
     }
@@ -636,12 +604,13 @@ impl State {
     /// Counts what a heap holds that no stream cache counts; large blocks may lie in two heaps.
     #[inline]
     fn count(&mut self, heap: u32) {
-        let row = self.pools.find_pool(heap).expect("a pool lives as long as its heaps");
+        let pools = &self.state.pools;
+        let row = pools.find_pool(heap).expect("a pool lives as long as its heaps");
         let (first, planned) = match Pools::is_small(heap) {
             true => (row.small(), None),
             false => (row.large(), row.planned_heap()),
         };
-        let first = self.pools.heap(first);
+        let first = pools.heap(first);
         // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
         let left_over = left_over(first);
         let mut waiting = first.holding().waiting();
@@ -655,8 +624,8 @@ impl State {
             memory[2] += planned.holding().suspended();
         }
         let (row, class) = self.counter(heap);
-        let leased = self.blocks.leased_bytes(row, class);
-        let counter = self.accounts.counters.change(row);
+        let leased = self.state.blocks.leased_bytes(row, class);
+        let counter = self.state.accounts.counters.change(row);
         // Live blocks are counted as they come and go.
         let within = counter.set_left_over(class, left_over, leased)
             & counter.set(
@@ -676,14 +645,14 @@ impl State {
     #[inline]
     fn counter(&mut self, heap: u32) -> (usize, usize) {
         let row = Pools::row(heap);
-        self.accounts.counters.reach(row);
+        self.state.accounts.counters.reach(row);
         (row, class(Pools::is_small(heap)))
     }
 
     /// Asks for what the engine's counter is missing of its allowance, if it is not within it.
     #[inline]
     fn keep_within(&mut self, row: usize, within: bool) {
-        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+        let Accounts { counters, may_have_peaked, .. } = &mut self.state.accounts;
         match within {
             true => {}
             // All that have changed are going to be settled.
@@ -694,34 +663,33 @@ impl State {
 
     /// Counts a pool that is gone out everywhere: its row will be another's. What rose in it stays in the sums.
     pub(super) fn forget_figures(&mut self, pool: PoolId) {
-        let caches = Arc::clone(&self.caches);
-        for mut cache in caches.used() {
-            cache.forget_pool(pool, || caches.peaks());
+        for mut cache in self.caches.used() {
+            cache.forget_pool(pool, || self.caches.peaks());
         }
-        let mut peaks = caches.peaks();
-        self.accounts.counters.forget_pool(pool.row(), &mut peaks);
+        let mut peaks = self.caches.peaks();
+        self.state.accounts.counters.forget_pool(pool.row(), &mut peaks);
         peaks.forget_pool(pool.row());
     }
 
     /// The figures of a pool, or of all.
     pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
         let pool = pool.map(PoolId::row);
-        let counts = self.accounts.counts;
+        let Accounts { counts, lost_bytes, .. } = self.state.accounts;
         let [small_pool, large_pool, all] = self.with_sums(|peaks| peaks.figures(pool));
-        Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
+        Statistics { all, small_pool, large_pool, counts, lost_bytes }
     }
 
     /// Makes sums over time, and counts, begin now.
     pub(super) fn reset_accumulated(&mut self) {
         self.with_sums(Peaks::reset_accumulated);
-        self.accounts.counts = Counts::default();
+        self.state.accounts.counts = Counts::default();
     }
 
     /// Does what needs the sums, with all counters settled and all locks held.
     pub(super) fn with_sums<R>(&mut self, then: impl FnOnce(&mut Peaks) -> R) -> R {
-        let Self { caches, accounts: Accounts { counters, .. }, .. } = self;
-        let mut guards: SmallVec<[_; 4]> = caches.used().collect();
-        let mut peaks = caches.peaks();
+        let counters = &mut self.state.accounts.counters;
+        let mut guards: SmallVec<[_; 4]> = self.caches.used().collect();
+        let mut peaks = self.caches.peaks();
         counters.settle(&mut peaks);
         guards.iter_mut().for_each(|cache| cache.counters().settle(&mut peaks));
         // What one place has less of now another may have more of: peaks show only in the sum of all.

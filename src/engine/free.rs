@@ -16,7 +16,7 @@ use super::report::WaitReason;
 use super::stream_cache::Given;
 use super::streams::StreamStatus;
 use super::waits::Wait;
-use super::{one_stream, Engine, Error, HostCalls, Locked, State, Unknown};
+use super::{one_stream, Engine, Error, HostCalls, Locked, State};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Ended, Heap, Mark, Users};
@@ -46,13 +46,13 @@ struct Ending {
     outside: SmallVec<[StreamHandle; 2]>,
 }
 
-impl State {
+impl<D: Driver> Locked<'_, D> {
     /// Whether a stream of the block's capture that used it may be one that another thread is capturing on.
     #[inline(always)]
     fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
-        let Self { captures, timelines, .. } = self;
+        let State { captures, timelines, .. } = &*self.state;
         let Some(capture_state) = captures.find(home.slot) else { return false };
-        if self.captures_here(capture_state) {
+        if self.state.captures_here(capture_state) {
             return false;
         }
         let mut unended = block.uses().filter(|(_, last)| last.is_none());
@@ -64,15 +64,13 @@ impl State {
     /// Takes a block that is in the tables no more out of the figures.
     #[inline(always)]
     pub(super) fn discount(&mut self, block: &LiveBlock) {
-        self.tell_gone(block.site, block.origin);
+        self.state.tell_gone(block.site, block.origin);
         self.count_out(block.site.heap, block.bytes, block.asked.requested);
         if matches!(block.tenure, Tenure::Lent(_) | Tenure::Adopted) {
-            self.note_lent_gone(block);
+            self.state.note_lent_gone(block);
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
     /// Records that a stream uses a block until it is freed. What the host said of a last use, captures learn from.
     fn record_use_until(
         &mut self,
@@ -80,8 +78,7 @@ impl<D: Driver> Locked<'_, D> {
         stream: StreamHandle,
         last: bool,
     ) -> Result<(), Error> {
-        const CALL: &str = "record_stream";
-        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
+        let unknown = || id.unknown("record_stream");
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         if let Origin::Capture(home) = block.origin {
             let site = block.site;
@@ -96,14 +93,14 @@ impl<D: Driver> Locked<'_, D> {
             Origin::Capture(home) => {
                 self.state.capture(home.slot).write_journal(Entry::Use { block, stream });
             }
-            _ => self.state.caches.note(own, Demand::Use { block, stream, last }),
+            _ => self.caches.note(own, Demand::Use { block, stream, last }),
         }
         Ok(())
     }
 
     pub(super) fn record_use(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
         const CALL: &str = "record_use";
-        let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(id.number()) };
+        let unknown = || id.unknown(CALL);
         let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
@@ -130,18 +127,16 @@ impl<D: Driver> Locked<'_, D> {
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
         let mut removed = self.state.blocks.remove(id);
-        let Some(block) = &mut removed else {
-            return Err(Error::Unknown { call: "free", what: Unknown::Block(id.number()) });
-        };
+        let Some(block) = &mut removed else { return Err(id.unknown("free")) };
         // Only the thread that captures may look at the block's streams: it frees the block with its next request.
         if let Origin::Capture(home) = block.origin {
-            if self.state.is_another_threads(home, block) {
+            if self.is_another_threads(home, block) {
                 let id = self.state.blocks.insert_left(block.clone());
                 self.state.capture(home.slot).left.push(id);
                 return Ok(());
             }
         }
-        self.state.discount(block);
+        self.discount(block);
         self.free_counted(block);
         Ok(())
     }
@@ -159,7 +154,7 @@ impl<D: Driver> Locked<'_, D> {
         let Origin::Capture(home) = block.origin else {
             if !block.is_leased() {
                 let free = Demand::Free { block: block.site.number };
-                self.state.caches.note(block.asked.stream, free);
+                self.caches.note(block.asked.stream, free);
             }
             return self.free_of_no_capture(block);
         };
@@ -261,13 +256,13 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
-        let unknown = || Error::Unknown { call: "free", what: Unknown::Block(id.number()) };
-        let State { caches, blocks, accounts, .. } = &mut *self.state;
-        let mut cache = caches.get(id.cache).ok_or_else(unknown)?;
+        let unknown = || id.unknown("free");
+        let State { blocks, accounts, .. } = &mut *self.state;
+        let mut cache = self.caches.get(id.cache).ok_or_else(unknown)?;
         let (lease, within) = cache.give_up(id).ok_or_else(unknown)?;
         let block = blocks.take(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
-        accounts.keep_within(caches, &mut cache, (Pools::row(block.site.heap), within));
+        accounts.keep_within(self.caches, &mut cache, (Pools::row(block.site.heap), within));
         drop(cache);
         block.asked = lease.asked;
         block.set_users(lease.uses);
@@ -336,7 +331,7 @@ impl<D: Driver> Locked<'_, D> {
             self.record_free(block, ending.reason.is_none());
         }
         if let Some(reason) = ending.reason.take() {
-            self.state.count_waiting(heap, block.bytes);
+            self.count_waiting(heap, block.bytes);
             self.state.pools.free_later(site);
             let mut outside = std::mem::take(&mut ending.outside);
             let mut positions = SmallVec::new();
@@ -385,11 +380,11 @@ impl<D: Driver> Locked<'_, D> {
             Some(row) => {
                 let settled =
                     row.free_pending(range, (home.slot, home.stream, users), markers, number);
-                self.state.count_left_over(heap);
+                self.count_left_over(heap);
                 settled
             }
             None => {
-                self.state.count_waiting(heap, block.bytes);
+                self.count_waiting(heap, block.bytes);
                 let used = Ended::Markers(std::mem::take(&mut ending.markers));
                 let given = if ending.worked { used } else { Ended::Unused };
                 self.state.pools.planned_mut(heap).free(range, given)
@@ -424,10 +419,10 @@ impl<D: Driver> Locked<'_, D> {
         }
         if let Some(own) = now {
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, own, users);
-            self.state.count_left_over(heap);
+            self.count_left_over(heap);
             return;
         }
-        self.state.count_waiting(heap, bytes);
+        self.count_waiting(heap, bytes);
         self.state.pools.free_later(site);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
@@ -469,7 +464,7 @@ impl<D: Driver> Locked<'_, D> {
         let mark = self.state.timelines.open_mark(stream);
         if self.state.may_order(self.state.pools.pool_of(heap)) {
             self.state.pools.counted_heap_mut(heap).free_stream_ordered(range, mark, Users::Eager);
-            self.state.count_left_over(heap);
+            self.count_left_over(heap);
             return;
         }
         self.state.pools.free_later(site);
@@ -511,12 +506,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        const CALL: &str = "record_stream";
-        let stream = one_stream(stream.as_stream(), CALL)?;
-        if self.record_in_cache(block, (stream, false), CALL)? {
-            return Ok(());
-        }
-        self.change(|locked| locked.record_use_until(block, stream, false))
+        self.record(block, stream.as_stream(), false)
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the
@@ -528,12 +518,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], [`Error::CaptureInvalidated`],
     /// [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
     pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
-        const CALL: &str = "record_use";
-        let stream = one_stream(stream.as_stream(), CALL)?;
-        if self.record_in_cache(block, (stream, true), CALL)? {
-            return Ok(());
-        }
-        self.change(|locked| locked.record_use(block, stream))
+        self.record(block, stream.as_stream(), true)
     }
 
     /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
@@ -544,7 +529,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::Unknown`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
         if block.engine != self.number || block.cache == NO_CACHE {
-            return self.free_locked(block, false);
+            return self.change(|locked| locked.free(block));
         }
         if let Some(mut cache) = self.caches.get(block.cache) {
             match cache.give(&self.driver, block, None, false) {
@@ -552,38 +537,30 @@ impl<D: Driver> Engine<D> {
                 Given::Done { over: Some(row) } => return self.raise_allowance(cache, row),
                 Given::Undecided => {
                     drop(cache);
-                    return self.free_locked(block, true);
+                    return self.change(|locked| locked.free_leased(block));
                 }
                 Given::Unknown => {}
             }
         }
-        Err(Error::Unknown { call: "free", what: Unknown::Block(block.number()) })
+        Err(block.unknown("free"))
     }
 
-    /// Frees a block that no stream cache may keep, and that one may have on lease.
-    #[inline]
-    fn free_locked(&self, block: BlockId, leased: bool) -> Result<(), Error> {
-        self.change(|locked| if leased { locked.free_leased(block) } else { locked.free(block) })
-    }
-
-    /// Records a stream for a block that a stream cache handed out, perhaps for the last time; false for any other.
-    fn record_in_cache(
-        &self,
-        block: BlockId,
-        (stream, last): (StreamHandle, bool),
-        call: &'static str,
-    ) -> Result<bool, Error> {
+    /// Records a stream for a block, perhaps for the last time.
+    fn record(&self, block: BlockId, stream: StreamHandle, last: bool) -> Result<(), Error> {
+        let call = if last { "record_use" } else { "record_stream" };
+        let stream = one_stream(stream, call)?;
         if block.engine != self.number || block.cache == NO_CACHE {
-            return Ok(false);
+            return self.change(|locked| match last {
+                true => locked.record_use(block, stream),
+                false => locked.record_use_until(block, stream, false),
+            });
         }
         if self.config.lacks(Flaw::Events) {
-            return Ok(true);
+            return Ok(());
         }
         let cache = self.caches.get(block.cache);
         let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream, last));
-        recorded
-            .ok_or_else(|| Error::Unknown { call, what: Unknown::Block(block.number()) })
-            .map(|()| true)
+        recorded.ok_or_else(|| block.unknown(call))
     }
 }
 

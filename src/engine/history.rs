@@ -14,7 +14,7 @@ use super::names::PoolId;
 use super::planned::nanoseconds;
 use super::pools::Pools;
 use super::snapshot::Stacks;
-use super::stream_cache::StreamCache;
+use super::stream_cache::{StreamCache, StreamCaches};
 use super::State;
 use crate::driver::StreamHandle;
 use crate::heap::MemoryMove;
@@ -488,7 +488,7 @@ pub(super) struct Pasts {
 
 impl State {
     /// Keeps events from now on; none, and forgets them, where there is no room for any.
-    pub(super) fn keep_history(&mut self, options: &HistoryOptions) {
+    pub(super) fn keep_history(&mut self, caches: &StreamCaches, options: &HistoryOptions) {
         let keeps = options.keeps();
         let stays = self.history.as_ref().filter(|_| keeps.most > 0 && !options.clear);
         let begun = match stays {
@@ -500,7 +500,7 @@ impl State {
             Some(ring) if stays => ring.set_keeps(keeps),
             _ => *ring = begun.map(|begun| Box::new(Ring::new(begun, keeps))),
         };
-        for mut cache in self.caches.all() {
+        for mut cache in caches.all() {
             change(&mut cache.history);
         }
         change(&mut self.history);

@@ -497,7 +497,7 @@ impl<D: Driver> Locked<'_, D> {
         let heap_row = self.state.pools.heap_mut(heap);
         let came = heap_row.fill(driver, (base, step), (address, bytes), limit);
         if heap_row.is_changed() {
-            self.state.count_changes(heap);
+            self.count_changes(heap);
         }
         // What the driver refuses, the pool may still have elsewhere.
         came.unwrap_or(false)
@@ -565,7 +565,7 @@ impl<D: Driver> Locked<'_, D> {
         (whole.bytes, whole.asked.requested) = (bytes, bytes);
         let found = self.find(&whole, homes, requester);
         let Ok(Some((heap, placed))) = found else { return Err(Why::NoMemory) };
-        self.state.count_changes(heap);
+        self.count_changes(heap);
         let Placed { range, address, users, .. } = placed;
         // No block has lain there.
         let number = self.state.blocks.number();
@@ -609,7 +609,7 @@ impl<D: Driver> Locked<'_, D> {
             let learns = self.config.settings.plan == PlanChoice::Auto;
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
-            if learns && (unsearched || self.state.caches.numbers().has_news()) {
+            if learns && (unsearched || self.caches.numbers().has_news()) {
                 self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }

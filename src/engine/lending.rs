@@ -237,13 +237,13 @@ impl<D: Driver> Locked<'_, D> {
             let block = self.state.blocks.get(BlockId::from_bits(bits));
             block.is_some_and(|it| it.site.is_in(pool))
         };
-        self.state.loans.blocks().into_iter().any(is_in)
+        self.loans.blocks().into_iter().any(is_in)
     }
 
     /// Frees the blocks of loans that are back. Costs a look at a counter where there are none.
     pub(super) fn settle_loans(&mut self) {
-        for block in self.state.loans.take_back().into_iter().map(BlockId::from_bits) {
-            let Ok((live, _)) = self.state.live_block(block, "settle_loans") else { continue };
+        for block in self.loans.take_back().into_iter().map(BlockId::from_bits) {
+            let Ok((live, _)) = self.live_block(block, "settle_loans") else { continue };
             let pool = self.state.pools.pool_of(live.site.heap);
             if self.free(block).is_ok() {
                 self.state.say_of(pool, Level::Debug, |pool| {
@@ -265,7 +265,7 @@ impl<D: Driver> Locked<'_, D> {
         if !self.may_lend(pool)? {
             return Ok(None);
         }
-        let timeline = self.state.assign_stream(stream);
+        let timeline = self.assign_stream(stream);
         let requester = Requester::Lent { timeline, lent };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
         if self.state.pool(pool, CALL)?.take_passed() {
@@ -303,7 +303,7 @@ impl<D: Driver> Locked<'_, D> {
         let behind: Vec<Mark> = row.borrowers().to_vec();
         if live > 0 {
             let lent = |block: &LiveBlock| matches!(block.tenure, Tenure::Lent(_));
-            let blocks = self.state.live_of(pool, lent);
+            let blocks = self.live_of(pool, lent);
             let why = PoolRefusal::BlocksLent { blocks };
             return Err(self.state.pools.refuse(pool, "launch", why));
         }

@@ -15,9 +15,7 @@ use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::Leases;
-use super::{
-    one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal, Unknown,
-};
+use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Heap, RangeId, TimelineId};
 use crate::logging::{self, Level};
@@ -147,7 +145,7 @@ impl<D: Driver> Engine<D> {
 
     /// The figures of all pools.
     pub fn statistics(&self) -> Result<Statistics, Error> {
-        self.alter(|locked| locked.state.statistics(None))
+        self.alter(|locked| locked.statistics(None))
     }
 
     /// The figures of a pool.
@@ -155,7 +153,7 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             locked.settle_loans();
             locked.state.pool(pool, "statistics_of")?;
-            Ok(locked.state.statistics(Some(pool)))
+            Ok(locked.statistics(Some(pool)))
         })
     }
 
@@ -192,12 +190,12 @@ impl<D: Driver> Engine<D> {
 
     /// Resets peaks to current values.
     pub fn reset_peaks(&self) -> Result<(), Error> {
-        self.alter(|locked| locked.state.with_sums(Peaks::reset_peaks))
+        self.alter(|locked| locked.with_sums(Peaks::reset_peaks))
     }
 
     /// Resets all sums over time and all counts to zero.
     pub fn reset_accumulated(&self) -> Result<(), Error> {
-        self.alter(|locked| locked.state.reset_accumulated())
+        self.alter(|locked| locked.reset_accumulated())
     }
 
     /// Names a stream for the calling thread, and marks how far it is outside captures: what was freed there so far is
@@ -209,7 +207,7 @@ impl<D: Driver> Engine<D> {
     pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), "mark_stream")?;
         self.alter(|locked| {
-            locked.state.assign_stream(stream);
+            locked.assign_stream(stream);
             locked.take_back(None, |of| of == stream);
             if let Some(timeline) = locked.state.timelines.known(stream) {
                 locked.state.timelines.fence(&self.driver, timeline);
@@ -240,7 +238,7 @@ impl<D: Driver> Engine<D> {
     /// Every block that has not been freed, in order of addresses. At the engine's end they are
     /// logged as a warning, unless it is dropped in a panic.
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
-        Ok(self.lock()?.live(|_| true))
+        Ok(self.with(&mut *self.lock()?).live(|_| true))
     }
 
     /// Counts a block that its owner never frees.
@@ -322,8 +320,8 @@ impl<D: Driver> HostCalls<'_, D> {
     /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
     /// fixed, else what is mapped around the block without a gap.
     pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
-        let state = self.0.lock()?;
-        let site = state.live_block(block, "surroundings_of")?.0.site;
+        let mut state = self.0.lock()?;
+        let site = self.0.with(&mut state).live_block(block, "surroundings_of")?.0.site;
         Ok(match state.pools.find_heap(site.heap) {
             Some(row) => row.surroundings(site.range),
             None => state.pools.place(site),
@@ -339,7 +337,7 @@ impl<D: Driver> HostCalls<'_, D> {
     }
 }
 
-impl State {
+impl<D: Driver> Locked<'_, D> {
     /// A live block, and what was asked for, in bytes.
     pub(super) fn live_block(
         &self,
@@ -347,14 +345,14 @@ impl State {
         call: &'static str,
     ) -> Result<(&LiveBlock, u64), Error> {
         let found = if id.cache == NO_CACHE {
-            self.blocks.get(id).map(|block| (block, block.asked.requested))
+            self.state.blocks.get(id).map(|block| (block, block.asked.requested))
         } else {
             self.caches.get(id.cache).and_then(|cache| {
                 let lease = cache.live(id)?;
-                Some((self.blocks.leased(lease.row)?, lease.asked.requested))
+                Some((self.state.blocks.leased(lease.row)?, lease.asked.requested))
             })
         };
-        found.ok_or_else(|| Error::Unknown { call, what: Unknown::Block(id.number()) })
+        found.ok_or_else(|| id.unknown(call))
     }
 
     /// The largest live blocks of all pools, in order of their sizes as asked for.
@@ -379,14 +377,14 @@ impl State {
 
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
-        let mut live = Vec::new();
+        let (pools, mut live) = (&self.state.pools, Vec::new());
         self.each_live(|block, it, asked| {
             if wanted(it) {
                 live.push(Leak {
                     block,
-                    pool: self.pools.label(self.pools.pool_of(it.site.heap)),
-                    asked_of: it.tenure.asked_of().map(|pool| self.pools.label(pool)),
-                    address: self.pools.place(it.site).0,
+                    pool: pools.label(pools.pool_of(it.site.heap)),
+                    asked_of: it.tenure.asked_of().map(|pool| pools.label(pool)),
+                    address: pools.place(it.site).0,
                     bytes: asked.requested,
                     stream: asked.stream,
                     origin: asked.frames.as_ref().map(|it| it.resolve()).unwrap_or_default(),
@@ -399,12 +397,12 @@ impl State {
 
     /// Names every live block, with what was asked for.
     pub(super) fn each_live(&self, mut tell: impl FnMut(BlockId, &LiveBlock, &Asked)) {
-        for (id, block) in self.blocks.named().filter(|(_, block)| !block.is_leased()) {
+        for (id, block) in self.state.blocks.named().filter(|(_, block)| !block.is_leased()) {
             tell(id, block, &block.asked);
         }
         for cache in self.caches.used() {
             for (id, _, lease) in cache.leases().filter(|(_, cached, _)| !cached) {
-                if let Some(block) = self.blocks.leased(lease.row) {
+                if let Some(block) = self.state.blocks.leased(lease.row) {
                     tell(id, block, &lease.asked);
                 }
             }
@@ -413,42 +411,41 @@ impl State {
 
     /// Notes in counts and history what a heap got from the driver and gave back, and says it.
     pub(super) fn count_changes(&mut self, heap: u32) {
-        if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
+        if !self.state.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
-        let changes = self.pools.counted_heap_mut(heap).take_changes();
-        let pool = self.pools.pool_of(heap);
-        let reserved = self.pools.reserved(pool);
+        let pools = &mut self.state.pools;
+        let changes = pools.counted_heap_mut(heap).take_changes();
+        let pool = pools.pool_of(heap);
+        let reserved = pools.reserved(pool);
         for (came, what) in [(true, "has grown by"), (false, "has given back")] {
             let changes = || changes.iter().filter(|(moved, ..)| moved.came() == came);
             let bytes: u64 = changes().map(|&(_, (_, bytes), _)| bytes).sum();
             if bytes == 0 {
                 continue;
             }
-            self.say_of(pool, Level::Debug, |pool| {
+            self.state.say_of(pool, Level::Debug, |pool| {
                 let pieces: usize = changes().map(|(.., pieces)| pieces).sum();
                 let (bytes, reserved) = (Size(bytes), Size(reserved));
                 format!("{pool} {what} {bytes} in {pieces} pieces, and holds {reserved}")
             });
         }
         for (moved, place @ (_, bytes), pieces) in changes {
-            let counts = self.accounts.counts();
+            let counts = self.state.accounts.counts();
             match moved.came() {
                 true => counts.num_device_alloc += pieces as u64,
                 false => counts.num_device_free += pieces as u64,
             }
             if bytes > 0 {
-                self.note_segment(moved.came(), place);
-                self.record_event(EventKind::Memory(moved), place, None, pool);
+                self.state.note_segment(moved.came(), place);
+                self.state.record_event(EventKind::Memory(moved), place, None, pool);
             }
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
     pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        self.state.assign_stream(stream);
-        self.state.caches.of(stream).retire(stream);
+        self.assign_stream(stream);
+        self.caches.of(stream).retire(stream);
         self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
         self.poll_waits(usize::MAX);
@@ -457,7 +454,7 @@ impl<D: Driver> Locked<'_, D> {
         let asks = self.state.waiting.iter().any(|wait| wait.streams.contains(&stream))
             || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
-            || self.state.caches.used().any(|cache| cache.names(stream));
+            || self.caches.used().any(|cache| cache.names(stream));
         let in_use = || Error::Stream { call: "retire_stream", stream, why: StreamRefusal::InUse };
         if asks {
             return Err(in_use());
@@ -475,7 +472,7 @@ impl<D: Driver> Locked<'_, D> {
         for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
             block.gone = gone.map(Box::new);
         }
-        self.state.caches.of(stream).forget_stream(stream);
+        self.caches.of(stream).forget_stream(stream);
         if self.state.timelines.many_retired() {
             // What they had ordered is free by now, but for the latest.
             self.free_completed(None);
@@ -490,8 +487,7 @@ impl<D: Driver> Locked<'_, D> {
         wanted: impl Fn(StreamHandle) -> bool,
     ) -> bool {
         let mut leases = Leases::new();
-        let caches = Arc::clone(&self.state.caches);
-        for mut cache in caches.used() {
+        for mut cache in self.caches.used() {
             cache.drain(pool, |stream, _| wanted(stream), &mut leases);
         }
         self.end_leases(leases)
@@ -500,8 +496,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Takes back what stream caches have cached of a pool. They hand out nothing of it again.
     pub(super) fn bar(&mut self, pool: PoolId) {
         let mut leases = Leases::new();
-        let caches = Arc::clone(&self.state.caches);
-        caches.used().for_each(|mut cache| cache.bar(pool, &mut leases));
+        self.caches.used().for_each(|mut cache| cache.bar(pool, &mut leases));
         self.end_leases(leases);
     }
 
@@ -513,7 +508,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> bool {
         let mut leases = Leases::new();
         let wanted = |of, is_small| of == stream && is_small == small;
-        self.state.caches.of(stream).drain(Some(pool), wanted, &mut leases);
+        self.caches.of(stream).drain(Some(pool), wanted, &mut leases);
         self.end_leases(leases)
     }
 
@@ -652,7 +647,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         for heap in heaps {
             self.state.pools.heap_mut(heap).note_close();
-            self.state.count_changes(heap);
+            self.count_changes(heap);
         }
         self.state.say_of(id, Level::Debug, |pool| format!("{pool} was destroyed"));
         let (heaps, planned) = self.state.pools.remove(id);
@@ -662,7 +657,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
         self.state.blocks.forget_pool(id);
-        self.state.forget_figures(id);
+        self.forget_figures(id);
         Ok(result?)
     }
 

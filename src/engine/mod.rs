@@ -89,14 +89,12 @@ struct State {
     blocks: Blocks,
     waiting: WaitTable,
     timelines: Timelines,
-    caches: Arc<StreamCaches>,
     accounts: Accounts,
     history: Option<Box<Ring>>,
     /// Where memory was asked for that came from the driver.
     segment_origins: SegmentOrigins,
     tuning: Tuning,
     imports: Imports,
-    loans: Arc<LoanTable>,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -113,6 +111,9 @@ struct Locked<'a, D: Driver> {
     state: &'a mut State,
     driver: &'a D,
     config: &'a Config,
+    /// Its locks are its own, and come after the engine's; so do the loans'.
+    caches: &'a StreamCaches,
+    loans: &'a LoanTable,
     /// What is done once the lock is released.
     errands: Errands,
 }
@@ -149,7 +150,7 @@ pub struct Engine<D: Driver> {
     /// Tells the engines of a process apart.
     number: u32,
     teller: Teller,
-    caches: Arc<StreamCaches>,
+    caches: StreamCaches,
     rounding: SharedRounding,
     state: Mutex<State>,
     /// Held while the device is waited for or a capture begins.
@@ -190,28 +191,25 @@ impl<D: Driver> Engine<D> {
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
         let teller = Teller::new(driver.device(), config.settings.nvtx);
-        let caches = Arc::new(StreamCaches::new(number, heard::kept_by(&config.settings)));
-        let processes = OtherProcesses::new();
+        let caches = StreamCaches::new(number, heard::kept_by(&config.settings));
         let mut state = State {
             pools: Pools::new(number),
             captures: Captures::default(),
             blocks: Blocks::new(number),
             waiting: WaitTable::default(),
             timelines: Timelines::new(),
-            caches: Arc::clone(&caches),
             accounts: Accounts::default(),
             history: None,
             segment_origins: SegmentOrigins::new(),
             tuning: Tuning::new(config.settings.clone(), total),
             imports: Imports::default(),
-            loans: Arc::clone(processes.loans()),
             journals: false,
             foresight: None,
             lessons: Lessons::default(),
             terminals: Vec::new(),
             messages: Messages::new(teller),
         };
-        state.keep_history(&HistoryOptions::latest(config.settings.history));
+        state.keep_history(&caches, &HistoryOptions::latest(config.settings.history));
         let engine = Self {
             driver,
             rounding: SharedRounding::new(config.settings.rounding),
@@ -223,7 +221,7 @@ impl<D: Driver> Engine<D> {
             state: Mutex::new(Rank::Engine, state),
             device_waits: Mutex::new(Rank::DeviceWaits, ()),
             verdicts: Verdicts::new(),
-            processes,
+            processes: OtherProcesses::new(),
             observers: Observers::new(),
             dumped: AtomicBool::new(false),
         };
@@ -267,7 +265,9 @@ impl<D: Driver> Engine<D> {
     }
 
     fn with<'a>(&'a self, state: &'a mut State) -> Locked<'a, D> {
-        Locked { state, driver: &self.driver, config: &self.config, errands: Errands::default() }
+        let Self { driver, config, caches, processes, .. } = self;
+        let (loans, errands) = (processes.loans(), Errands::default());
+        Locked { state, driver, config, caches, loans, errands }
     }
 
     /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug; its
@@ -320,8 +320,9 @@ impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
         self.report_leaks();
         if let Some(state) = self.state.get_mut_whole() {
-            let errands = Errands::default();
-            Locked { state, driver: &self.driver, config: &self.config, errands }.close();
+            let Self { driver, config, caches, processes, .. } = self;
+            let (loans, errands) = (processes.loans(), Errands::default());
+            Locked { state, driver, config, caches, loans, errands }.close();
         }
     }
 }

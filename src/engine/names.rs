@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use crate::error::{Error, Unknown};
 use crate::journal::BlockNumber;
 
 /// A pool of one engine. An engine's pools are in order of creation.
@@ -29,11 +30,6 @@ impl PoolId {
     /// A name of no pool.
     pub(super) const fn of_none(engine: u32) -> Self {
         Self { name: (engine as u64) << 32 | u32::MAX as u64, row: u32::MAX }
-    }
-
-    /// Tells the pools of a process apart.
-    pub(super) const fn name(self) -> u64 {
-        self.name
     }
 
     /// The pool's number: how many pools its engine had made before.
@@ -175,6 +171,11 @@ impl BlockId {
     /// the block's place, which may have had several blocks.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
+    }
+
+    /// What a call fails with that does not know the block.
+    pub(super) fn unknown(self, call: &'static str) -> Error {
+        Error::Unknown { call, what: Unknown::Block(self.number()) }
     }
 
     /// The name as numbers, for hosts in other languages.

@@ -371,9 +371,10 @@ impl<D: Driver> Engine<D> {
         let mut state = self.lock()?;
         let mut locked = Locked { errands, ..self.with(&mut state) };
         let result = call(&mut locked);
+        locked.account();
         let Errands { waits, work, .. } = locked.errands;
         let awaited = if waits { state.timelines.pending() } else { None };
-        self.leave(state);
+        Self::leave(state);
         if let Some(awaited) = awaited {
             awaited.wait(&self.driver);
             // A poisoned engine hands nothing out any more.
@@ -382,7 +383,8 @@ impl<D: Driver> Engine<D> {
                 locked.state.accounts.counts().num_sync_all_streams += awaited.count();
                 locked.state.timelines.end_wait(locked.driver, awaited);
                 locked.poll_waits(usize::MAX);
-                self.leave(state);
+                locked.account();
+                Self::leave(state);
             }
         }
         if let Some(work) = work {
@@ -391,11 +393,10 @@ impl<D: Driver> Engine<D> {
         result
     }
 
-    /// Counts what has changed, releases the lock, and tells what was said under it.
+    /// Releases the lock, and tells what was said under it.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
-        state.account();
+    fn leave(mut state: MutexGuard<'_, State>) {
         let messages = state.messages.take();
         drop(state);
         if let Some(messages) = messages {
@@ -427,24 +428,6 @@ impl State {
     pub(super) fn room_of_all(&self) -> u64 {
         let limit = self.tuning.limit();
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
-    }
-
-    /// The pools that hold the most.
-    fn holders(&mut self) -> Vec<Holder> {
-        let held = |pool: &PoolRow| {
-            let (label, graphs) = (pool.label(), pool.graphs());
-            let reserved = self.pools.reserved(label.id);
-            Holder { pool: label, reserved, allocated: 0, graphs }
-        };
-        let mut holders: Vec<Holder> = self.pools.iter().map(held).collect();
-        holders.retain(|holder| holder.reserved > 0);
-        holders.sort_by_key(|holder| (Reverse(holder.reserved), holder.pool.id));
-        holders.truncate(NAMED);
-        for holder in &mut holders {
-            let figures = self.statistics(Some(holder.pool.id)).all;
-            holder.allocated = figures.allocated_bytes.current;
-        }
-        holders
     }
 }
 
@@ -559,6 +542,24 @@ impl<D: Driver> Locked<'_, D> {
         tuning.limit().into_iter().chain(of_device).min().unwrap_or(u64::MAX)
     }
 
+    /// The pools that hold the most.
+    fn holders(&mut self) -> Vec<Holder> {
+        let held = |pool: &PoolRow| {
+            let (label, graphs) = (pool.label(), pool.graphs());
+            let reserved = self.state.pools.reserved(label.id);
+            Holder { pool: label, reserved, allocated: 0, graphs }
+        };
+        let mut holders: Vec<Holder> = self.state.pools.iter().map(held).collect();
+        holders.retain(|holder| holder.reserved > 0);
+        holders.sort_by_key(|holder| (Reverse(holder.reserved), holder.pool.id));
+        holders.truncate(NAMED);
+        for holder in &mut holders {
+            let figures = self.statistics(Some(holder.pool.id)).all;
+            holder.allocated = figures.allocated_bytes.current;
+        }
+        holders
+    }
+
     /// The report of a request that failed, of a stream's where there is one.
     pub(super) fn report_oom(
         &mut self,
@@ -581,13 +582,13 @@ impl<D: Driver> Locked<'_, D> {
         waits.sort_by_key(|range| (Reverse(range.bytes), range.address));
         waits.truncate(NAMED);
         let info = self.driver.memory_info().ok();
-        self.state.account();
-        let of_pool = self.state.statistics(Some(pool)).all;
-        let of_all = self.state.statistics(None).all;
+        self.account();
+        let of_pool = self.statistics(Some(pool)).all;
+        let of_all = self.statistics(None).all;
         let suspended =
             self.state.pools.ids().into_iter().filter(|&pool| self.state.pools.is_suspended(pool));
         let suspended: Vec<PoolId> = suspended.collect();
-        let asleep = suspended.into_iter().map(|pool| self.state.statistics(Some(pool)).all);
+        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
         let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
         let in_graphs = graphs.map(|pool| self.state.pools.reserved(pool.label().id)).sum();
@@ -613,8 +614,8 @@ impl<D: Driver> Locked<'_, D> {
             granularity: self.driver.memory_support().granularity(),
             device_free: info.map(|info| info.free),
             device_total: info.map(|info| info.total),
-            holders: self.state.holders(),
-            blocks: self.state.largest_blocks(NAMED),
+            holders: self.holders(),
+            blocks: self.largest_blocks(NAMED),
             waits,
         })
     }

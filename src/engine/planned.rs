@@ -40,7 +40,7 @@ pub(super) struct Ready {
 }
 
 /// Whether memory can come at the end of a capture at all.
-pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool {
+pub(super) fn can_plan(driver: &impl Driver, config: &Config) -> bool {
     driver.memory_support().granularity().is_some() && config.settings.caching
 }
 
@@ -110,10 +110,10 @@ struct Unplanned {
 }
 
 /// A plan for each heap, and how it stands to the pieces there.
-fn plans<D: Driver + ?Sized>(
+fn plans(
     unplanned: Vec<Unplanned>,
     journal: Option<&Journal>,
-    driver: &D,
+    driver: &impl Driver,
     config: &Config,
 ) -> Vec<(Unplanned, Plan)> {
     let journal = journal.filter(|_| !unplanned.is_empty());
@@ -485,8 +485,8 @@ impl<D: Driver> Locked<'_, D> {
             let row = self.state.pools.heap_mut(heap);
             let replacements = row.create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            self.state.account_heap(heap);
-            self.state.note_peaks();
+            self.account_heap(heap);
+            self.note_peaks();
             let row = self.state.pools.heap_mut(heap);
             result = result.and(row.release_premapped(self.driver, replacements));
         }

@@ -66,7 +66,7 @@ impl<D: Driver> Sharing<'_, D> {
     /// [`Error::Unknown`], [`SharingRefusal::NotShared`]; the driver's.
     pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
         self.0.change(|locked| {
-            let BlockSite { heap, range, .. } = locked.state.live_block(block, "share")?.0.site;
+            let BlockSite { heap, range, .. } = locked.live_block(block, "share")?.0.site;
             let not_shared = |why| {
                 let why = SharingRefusal::NotShared { block: block.number(), why };
                 Error::Sharing { call: "share", why }
@@ -203,10 +203,9 @@ impl<D: Driver> Sharing<'_, D> {
     pub fn offer_loan(&self, block: BlockId) -> Result<Loan, Error> {
         const CALL: &str = "lend_to_process";
         let bytes = self.0.change(|locked| {
-            let (live, bytes) = locked.state.live_block(block, CALL)?;
+            let (live, bytes) = locked.live_block(block, CALL)?;
             let lent = live.tenure == Tenure::Lent(Lent::Temporary);
-            let unknown = || Error::Unknown { call: CALL, what: Unknown::Block(block.number()) };
-            lent.then_some(bytes).ok_or_else(unknown)
+            lent.then_some(bytes).ok_or_else(|| block.unknown(CALL))
         })?;
         let Shared::Pieces { offset, pieces } = self.share(block)? else {
             let why = "loans are of memory that is mapped; set expandable_segments:True".to_owned();

@@ -81,7 +81,7 @@ impl<D: Driver> Engine<D> {
     /// Keeps a history of the latest events from now on, for snapshots. `options` say how many events, with how much of
     /// each, and whether earlier ones are forgotten.
     pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
-        self.alter(|locked| locked.state.keep_history(options))
+        self.alter(|locked| locked.state.keep_history(locked.caches, options))
     }
 
     /// Writes what memory holds when a request has failed for the first time, where the settings name a file.
@@ -132,7 +132,7 @@ impl<D: Driver> Engine<D> {
         }
         /// How many blocks are named.
         const BLOCKS: usize = 32;
-        let blocks = self.lock()?.largest_blocks(BLOCKS);
+        let blocks = self.with(&mut *self.lock()?).largest_blocks(BLOCKS);
         let blocks = blocks.iter().map(|block| {
             json!({
                 "pool": label(&block.pool),
@@ -176,10 +176,12 @@ impl<D: Driver> Engine<D> {
 impl<D: Driver> HostCalls<'_, D> {
     /// Pool, address, sizes and stream of a live block.
     pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
-        let state = self.0.lock()?;
+        let mut state = self.0.lock()?;
+        let locked = self.0.with(&mut state);
         let (&LiveBlock { site, bytes, ref asked, .. }, requested) =
-            state.live_block(block, "block_report")?;
-        let (pool, (address, _)) = (state.pools.pool_of(site.heap), state.pools.place(site));
+            locked.live_block(block, "block_report")?;
+        let pools = &locked.state.pools;
+        let (pool, (address, _)) = (pools.pool_of(site.heap), pools.place(site));
         Ok(BlockReport { pool, address, requested, bytes, stream: asked.stream })
     }
 }
@@ -418,9 +420,8 @@ impl<D: Driver> Locked<'_, D> {
 
     fn rows(&mut self) -> Rows {
         let state = &mut *self.state;
-        let all_caches = Arc::clone(&state.caches);
         // All at once: what they have handed out, and what their histories say of it, is of one moment.
-        let caches: SmallVec<[_; 4]> = all_caches.used().collect();
+        let caches: SmallVec<[_; 4]> = self.caches.used().collect();
         let occupants = state.occupants(caches.iter().map(|cache| &**cache), |_| true);
         let history = state.pasts(caches.iter().map(|cache| &**cache));
         drop(caches);

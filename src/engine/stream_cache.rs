@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 #[cfg(debug_assertions)]
 use super::figures::Amounts;
-use super::figures::{class, Counters, Peaks};
+use super::figures::{cached, class, live, Counters, Peaks, SPLIT, SPLIT_BYTES};
 use super::heard::{Hearing, Numbers};
 use super::history::{Asked, EventKind, Frames, Ring};
 use super::names::{BlockId, PoolId};
@@ -32,18 +32,22 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     stream: StreamHandle,
-    /// [`PoolId::name`].
-    pool: u64,
+    pool: PoolId,
     bytes: u64,
+}
+
+impl Key {
+    /// The class that its blocks are counted in.
+    #[inline(always)]
+    fn class(&self) -> usize {
+        class(is_small(self.bytes))
+    }
 }
 
 /// The blocks of one key.
 #[derive(Debug)]
 struct Bucket {
     key: Key,
-    pool: PoolId,
-    /// The class that it is counted in.
-    class: usize,
     /// Rows that can be handed out.
     cached: Vec<u32>,
     /// How many rows are of this key.
@@ -166,23 +170,24 @@ impl StreamCache {
     /// Hands out a block of so many bytes that the stream gave back, if there is one. Says of a pool with which row the
     /// allowance is exceeded by that, if of any. With `within` only what exceeds none.
     #[inline]
-    pub(super) fn take<D: Driver + ?Sized>(
+    pub(super) fn take(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         (pool, bytes): (PoolId, u64),
         asked: &mut Asked,
         within: bool,
     ) -> Option<(Block, Option<usize>)> {
         let Asked { requested, stream, .. } = *asked;
-        let number = self.bucket(Key { stream, pool: pool.name(), bytes })?;
+        let key = Key { stream, pool, bytes };
+        let number = self.bucket(key)?;
         let bucket = &mut self.buckets[number as usize];
         let slot = *bucket.cached.last()?;
-        if bucket.thread != this_thread() || bucket.pool != pool {
-            // The engine notes that the stream has passed to another thread, and refuses a name of no pool.
+        if bucket.thread != this_thread() {
+            // The engine notes that the stream has passed to another thread.
             return None;
         }
-        let class = bucket.class;
-        if within && !self.counted.get(pool.row()).can_take(class, bytes, requested) {
+        let class = key.class();
+        if within && !self.counted.get(pool.row()).can_add(class, live(bytes, requested)) {
             return None;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -202,16 +207,18 @@ impl StreamCache {
             let place = (block.address, requested);
             history.push(EventKind::Allocate, place, stream, pool, row.lease.asked.frames.clone());
         }
-        let within = self.counted.rise(pool.row()).take(class, bytes, requested);
+        let counter = self.counted.rise(pool.row());
+        counter.take_from(class, cached(bytes));
+        let within = counter.raise(class, live(bytes, requested));
         Some((block, (!within).then(|| pool.row())))
     }
 
     /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
     /// only where that is no new peak; with `from` only if that is its stream.
     #[inline]
-    pub(super) fn give<D: Driver + ?Sized>(
+    pub(super) fn give(
         &mut self,
-        driver: &D,
+        driver: &impl Driver,
         id: BlockId,
         from: Option<StreamHandle>,
         within: bool,
@@ -225,12 +232,12 @@ impl StreamCache {
             return Given::Undecided;
         }
         let bucket = &mut self.buckets[row.bucket as usize];
-        let Key { stream, bytes, .. } = bucket.key;
+        let key @ Key { stream, bytes, .. } = bucket.key;
         if from.is_some_and(|from| from != stream) {
             return Given::Undecided;
         }
-        let (pool, class) = (bucket.pool.row(), bucket.class);
-        if within && !self.counted.get(pool).can_give(class, bytes) {
+        let (pool, class) = (key.pool.row(), key.class());
+        if within && !self.counted.get(pool).can_add(class, cached(bytes)) {
             return Given::Undecided;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -248,9 +255,11 @@ impl StreamCache {
         self.hearing.note(Demand::Free { block: id.number() });
         if let Some(history) = &mut self.history {
             let (place, frames) = ((row.address, requested), Frames::given_or(frames));
-            history.push(EventKind::FreeCompleted, place, stream, bucket.pool, frames);
+            history.push(EventKind::FreeCompleted, place, stream, key.pool, frames);
         }
-        let within = self.counted.rise(pool).give(class, bytes, requested);
+        let counter = self.counted.rise(pool);
+        counter.take_from(class, live(bytes, requested));
+        let within = counter.raise(class, cached(bytes));
         Given::Done { over: (!within).then_some(pool) }
     }
 
@@ -299,15 +308,17 @@ impl StreamCache {
         (address, bytes): (u64, u64),
     ) -> (BlockId, bool) {
         let Asked { requested, stream, .. } = lease.asked;
-        let key = Key { stream, pool: pool.name(), bytes };
-        let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key, pool));
+        let key = Key { stream, pool, bytes };
+        let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key));
         self.buckets[bucket as usize].members += 1;
         self.latest = bucket;
         self.next += 1;
         let row = LeaseRow { state: RowState::Live, number: self.next, address, bucket, lease };
         let slot = enter_vacant(&mut self.rows, &mut self.vacant, row);
-        let class = self.buckets[bucket as usize].class;
-        let within = self.counted.rise(pool.row()).enter(class, bytes, requested);
+        // The engine counts it as left over, in bytes alone.
+        let counter = self.counted.rise(pool.row());
+        counter.take_from(key.class(), [(SPLIT_BYTES, bytes as i64)]);
+        let within = counter.raise(key.class(), live(bytes, requested));
         let id = self.id(slot, self.next);
         self.hearing.note(Demand::Allocate { block: id.number(), bytes, stream });
         (id, within)
@@ -334,7 +345,7 @@ impl StreamCache {
     /// Hands nothing of a pool out again, and gives up what is cached: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: PoolId, leases: &mut Leases) {
         for row in self.rows.iter_mut().filter(|row| row.state == RowState::Live) {
-            if self.buckets[row.bucket as usize].pool == pool {
+            if self.buckets[row.bucket as usize].key.pool == pool {
                 row.state = RowState::Barred;
             }
         }
@@ -345,8 +356,10 @@ impl StreamCache {
     pub(super) fn give_up(&mut self, id: BlockId) -> Option<(CacheLease, bool)> {
         let requested = self.live(id)?.asked.requested;
         let row = &self.rows[id.slot as usize];
-        let Bucket { key: Key { bytes, .. }, pool, class, .. } = self.buckets[row.bucket as usize];
-        let within = self.counted.change(pool.row()).leave(class, bytes, requested);
+        let key @ Key { pool, bytes, .. } = self.buckets[row.bucket as usize].key;
+        let counter = self.counted.change(pool.row());
+        counter.take_from(key.class(), live(bytes, requested));
+        let within = counter.add(key.class(), [(SPLIT_BYTES, bytes as i64)]);
         let (number, retired) = (row.bucket, row.state == RowState::Retired);
         self.hearing.note(Demand::Free { block: id.number() });
         let row = vacate(&mut self.rows, &mut self.vacant, id.slot);
@@ -355,13 +368,7 @@ impl StreamCache {
         let lease = CacheLease { row, asked: asked.take(), uses: std::mem::take(uses) };
         if retired && self.buckets[number as usize].members == 0 {
             // No request names its stream again.
-            let Bucket { key, pool, .. } = self.buckets[number as usize];
-            self.by_key.remove(&key);
-            let of_pool = &mut self.by_pool[pool.row()];
-            of_pool.all.retain(|&it| it != number);
-            of_pool.touched.retain(|&it| it != number);
-            self.vacant_buckets.push(number);
-            self.latest = u32::MAX;
+            self.drop_empty(|it| *it == key);
         }
         Some((lease, within))
     }
@@ -370,7 +377,7 @@ impl StreamCache {
     /// than it is allowed.
     pub(super) fn give_up_live(&mut self, pool: PoolId) -> (Vec<(BlockId, CacheLease)>, bool) {
         let of_pool =
-            |row: &LeaseRow| row.is_live() && self.buckets[row.bucket as usize].pool == pool;
+            |row: &LeaseRow| row.is_live() && self.buckets[row.bucket as usize].key.pool == pool;
         let rows = self.rows.iter().zip(0..).filter(|(row, _)| of_pool(row));
         let live: Vec<BlockId> = rows.map(|(row, slot)| self.id(slot, row.number)).collect();
         let mut all_within = true;
@@ -416,7 +423,8 @@ impl StreamCache {
             }
             bucket.touched = false;
             bucket.members -= bucket.cached.len();
-            self.counted.change(row).drop_cached(bucket.class, bucket.cached.len());
+            let count = bucket.cached.len() as i64;
+            self.counted.change(row).take_from(bucket.key.class(), [(SPLIT, count)]);
             while let Some(slot) = bucket.cached.pop() {
                 leases.push(vacate(&mut self.rows, &mut self.vacant, slot));
             }
@@ -488,23 +496,17 @@ impl StreamCache {
         Some(number)
     }
 
-    fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
-        self.counted.reach(pool.row());
-        if self.by_pool.len() <= pool.row() {
-            self.by_pool.resize_with(pool.row() + 1, PoolBuckets::default);
+    fn add_bucket(&mut self, key: Key) -> u32 {
+        let row = key.pool.row();
+        self.counted.reach(row);
+        if self.by_pool.len() <= row {
+            self.by_pool.resize_with(row + 1, PoolBuckets::default);
         }
-        let bucket = Bucket {
-            key,
-            pool,
-            class: class(is_small(key.bytes)),
-            cached: Vec::new(),
-            members: 0,
-            touched: false,
-            thread: this_thread(),
-        };
+        let bucket =
+            Bucket { key, cached: Vec::new(), members: 0, touched: false, thread: this_thread() };
         let number = enter_vacant(&mut self.buckets, &mut self.vacant_buckets, bucket);
         self.by_key.insert(key, number);
-        self.by_pool[pool.row()].all.push(number);
+        self.by_pool[row].all.push(number);
         number
     }
 
@@ -554,14 +556,14 @@ impl StreamCache {
                 right && in_bucket && vacant == 0,
                 "cached {cached} times, vacant {vacant} times: {row:?}"
             );
-            let pool = bucket.pool.row();
+            let pool = bucket.key.pool.row();
             if counted.len() <= pool {
                 counted.resize(pool + 1, Default::default());
             }
             let (live, requested) = (i64::from(row.is_live()), row.lease.asked.requested as i64);
             let bytes = live * bucket.key.bytes as i64;
             let of_row = [live, bytes, live * requested, 1 - live, -bytes];
-            let sums = &mut counted[pool][bucket.class];
+            let sums = &mut counted[pool][bucket.key.class()];
             sums.iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
         }
         let buckets = self.buckets.len();
@@ -597,8 +599,8 @@ impl StreamCache {
     /// The pool, bytes and stream that a leased row was entered with; no stream where that was retired.
     pub(super) fn entered(&self, id: BlockId) -> (PoolId, u64, Option<StreamHandle>) {
         let row = &self.rows[id.slot as usize];
-        let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
-        (pool, key.bytes, (row.state != RowState::Retired).then_some(key.stream))
+        let Key { stream, pool, bytes } = self.buckets[row.bucket as usize].key;
+        (pool, bytes, (row.state != RowState::Retired).then_some(stream))
     }
 }
 

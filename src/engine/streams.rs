@@ -113,7 +113,7 @@ impl Awaited {
     }
 
     /// Waits for each. Whether that did, the next look at the timelines tells.
-    pub(super) fn wait<D: Driver + ?Sized>(&self, driver: &D) {
+    pub(super) fn wait(&self, driver: &impl Driver) {
         for event in &self.0 {
             let _ = driver.synchronize_event(**event);
         }
@@ -225,7 +225,7 @@ impl Timelines {
     }
 
     /// Asks where a stream is, as far as that may be asked.
-    pub(super) fn ask<D: Driver + ?Sized>(&self, driver: &D, stream: StreamHandle) -> StreamStatus {
+    pub(super) fn ask(&self, driver: &impl Driver, stream: StreamHandle) -> StreamStatus {
         let status = if self.is_mine(stream) {
             driver.capture_of(stream)
         } else {
@@ -307,11 +307,7 @@ impl Timelines {
     }
 
     /// A mark behind everything that a stream holds now; `None` where no event can be recorded on it.
-    pub(super) fn mark<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        stream: StreamHandle,
-    ) -> Option<Mark> {
+    pub(super) fn mark(&mut self, driver: &impl Driver, stream: StreamHandle) -> Option<Mark> {
         let timeline = self.of(stream);
         let position = self.rows[timeline.index()].open;
         self.record(driver, timeline).then_some(Mark { timeline, position })
@@ -350,7 +346,7 @@ impl Timelines {
     }
 
     /// Marks where a stream stands that is about to capture. A mark from before counts no more.
-    pub(super) fn expect<D: Driver + ?Sized>(&mut self, driver: &D, stream: StreamHandle) {
+    pub(super) fn expect(&mut self, driver: &impl Driver, stream: StreamHandle) {
         let mark = self.mark(driver, stream);
         let timeline = self.of(stream);
         self.rows[timeline.index()].expected = mark.map(|mark| mark.position);
@@ -364,7 +360,7 @@ impl Timelines {
     }
 
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything waits for it.
-    pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
+    pub(super) fn fence(&mut self, driver: &impl Driver, timeline: TimelineId) {
         let row = &self.rows[timeline.index()];
         let due = row.wanted && row.owes == Owed::Nothing && row.life == Life::Used;
         if due && !self.record(driver, timeline) {
@@ -373,10 +369,10 @@ impl Timelines {
     }
 
     /// Closes the open position of a timeline with an event; says whether that was possible.
-    fn record<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
+    fn record(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let Timeline { stream, owes, .. } = self.rows[timeline.index()];
-        let captures = |driver: &D| !matches!(driver.is_capturing(stream), Ok(false));
-        if owes == Owed::Wait || !self.is_mine(stream) || captures(driver) {
+        let captures = || !matches!(driver.is_capturing(stream), Ok(false));
+        if owes == Owed::Wait || !self.is_mine(stream) || captures() {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };
@@ -392,7 +388,7 @@ impl Timelines {
         };
         // If another thread has begun to capture on the stream since the question, the event may be
         // a part of the graph. It must not be asked about then: that would ruin the capture.
-        if driver.record_event(*event, stream).is_err() || captures(driver) {
+        if driver.record_event(*event, stream).is_err() || captures() {
             let _ = driver.destroy_event(*event);
             return false;
         }
@@ -405,7 +401,7 @@ impl Timelines {
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.
-    fn device<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> Option<u32> {
+    fn device(&mut self, driver: &impl Driver, timeline: TimelineId) -> Option<u32> {
         let row = &mut self.rows[timeline.index()];
         if row.device.is_none() {
             row.device = driver.device_of_stream(row.stream).ok();
@@ -439,12 +435,7 @@ impl Timelines {
     }
 
     /// Looks at up to `most` timelines with open questions, and gives the numbers back that wait no longer.
-    pub(super) fn poll<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        most: usize,
-        ready: &mut Vec<u32>,
-    ) {
+    pub(super) fn poll(&mut self, driver: &impl Driver, most: usize, ready: &mut Vec<u32>) {
         for _ in 0..most.min(self.busy.len()) {
             let Some(&timeline) = self.busy.front() else { return };
             self.look(driver, timeline);
@@ -462,7 +453,7 @@ impl Timelines {
         }
     }
 
-    fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
+    fn look(&mut self, driver: &impl Driver, timeline: TimelineId) {
         let Timeline { owes, life, .. } = self.rows[timeline.index()];
         if owes == Owed::Fence && life == Life::Used {
             self.record(driver, timeline);
@@ -500,14 +491,14 @@ impl Timelines {
     }
 
     /// A wait is over. What it waited for may be recorded again.
-    pub(super) fn end_wait<D: Driver + ?Sized>(&mut self, driver: &D, Awaited(events): Awaited) {
+    pub(super) fn end_wait(&mut self, driver: &impl Driver, Awaited(events): Awaited) {
         // The last share in one that turned out to be captured is a wait's.
         events.into_iter().for_each(|event| destroy(driver, event));
     }
 
     /// Timelines that owe a fence and whose work a wait for the device covers: of streams of that device, outside
     /// captures. None where any stream captures: the wait would ruin that.
-    fn owing<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<Vec<TimelineId>> {
+    fn owing(&mut self, driver: &impl Driver) -> Option<Vec<TimelineId>> {
         let mut owing = Vec::new();
         for timeline in self.all() {
             let row = &self.rows[timeline.index()];
@@ -528,22 +519,19 @@ impl Timelines {
     }
 
     /// Whether something waits for a fence that could not be recorded, and a wait for the device would do.
-    pub(super) fn owe_fences<D: Driver + ?Sized>(&mut self, driver: &D) -> bool {
+    pub(super) fn owe_fences(&mut self, driver: &impl Driver) -> bool {
         self.owing(driver).is_some_and(|owing| !owing.is_empty())
     }
 
     /// Whether a stream that is known here captures.
-    pub(super) fn captures<D: Driver + ?Sized>(&mut self, driver: &D) -> bool {
+    pub(super) fn captures(&mut self, driver: &impl Driver) -> bool {
         self.owing(driver).is_none()
     }
 
     /// Closes, without an event, the positions of timelines that owe one, before a wait until the device has done
     /// all work: that covers them, on streams of other threads too. `None` where a known stream captures; no other may
     /// capture until [`Timelines::end_device_wait`].
-    pub(super) fn begin_device_wait<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-    ) -> Option<Vec<Mark>> {
+    pub(super) fn begin_device_wait(&mut self, driver: &impl Driver) -> Option<Vec<Mark>> {
         let owing = self.owing(driver)?;
         let close = |timeline: TimelineId| {
             let row = &mut self.rows[timeline.index()];
@@ -556,12 +544,7 @@ impl Timelines {
     }
 
     /// The wait is over, or has failed: then the next event, or wait, covers the positions.
-    pub(super) fn end_device_wait<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        closed: &[Mark],
-        waited: bool,
-    ) {
+    pub(super) fn end_device_wait(&mut self, driver: &impl Driver, closed: &[Mark], waited: bool) {
         for &Mark { timeline, position } in closed {
             if waited {
                 // Events from before the wait.
@@ -583,7 +566,7 @@ impl Timelines {
     }
 
     /// Forgets a stream that is about to go. False where no event can be recorded on it, which could tell of its work.
-    pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
+    pub(super) fn retire(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
         if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
             return false;
@@ -630,7 +613,7 @@ impl Timelines {
     }
 
     /// Gives all events back to the driver.
-    pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {
+    pub(super) fn close(&mut self, driver: &impl Driver) {
         let pending = self.rows.iter_mut().flat_map(|row| row.fences.drain(..));
         let spare = std::mem::take(&mut self.spare).into_values().flatten();
         for event in pending.map(|(_, event)| event).chain(spare) {
@@ -711,7 +694,7 @@ impl Timelines {
 }
 
 /// Gives up a share in an event, which goes back to the driver with the last one.
-fn destroy<D: Driver + ?Sized>(driver: &D, event: Event) {
+fn destroy(driver: &impl Driver, event: Event) {
     if let Some(event) = Arc::into_inner(event) {
         let _ = driver.destroy_event(event);
     }

@@ -162,7 +162,7 @@ impl<D: Driver> Engine<D> {
             }
             let awake = |tag: &&Arc<str>| !locked.state.pools.is_asleep(tag);
             let turned: Vec<Arc<str>> = tags.iter().filter(awake).cloned().collect();
-            locked.state.set_asleep(&turned, by, true);
+            locked.set_asleep(&turned, by, true);
             let bytes = going.iter().map(|&pool| locked.state.pools.reserved(pool)).sum();
             let tags = tags.to_vec();
             let (by, pools, _shown) = (Some(by), going, self.range_of_regions(call, &tags));
@@ -216,7 +216,7 @@ impl<D: Driver> Engine<D> {
     /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
     /// created while they sleep, are marked asleep or awake too.
     pub(crate) fn set_asleep(&self, tags: &[Arc<str>], by: u64, asleep: bool) -> Result<(), Error> {
-        self.lock().map(|mut state| state.set_asleep(tags, by, asleep))
+        self.lock().map(|mut state| self.with(&mut state).set_asleep(tags, by, asleep))
     }
 
     /// Forgets that regions without pools sleep, as far as who keeps what they held has no use for that.
@@ -420,48 +420,6 @@ impl State {
         Ok(())
     }
 
-    /// See [`Engine::set_asleep`].
-    fn set_asleep(&mut self, tags: &[Arc<str>], by: u64, asleep: bool) {
-        tags.iter().for_each(|tag| self.pools.set_asleep(tag, by, asleep));
-        let of_them = |(tag, pool)| tags.contains(tag).then_some(pool);
-        let pools: Vec<PoolId> = self.pools.tagged().filter_map(of_them).collect();
-        for pool in pools {
-            let captures = self.pools.get(pool).map_or(0, PoolRow::captures);
-            let is_shut = self.pools.is_shut(pool);
-            if asleep && !is_shut && captures == 0 && self.pools.reserved(pool) == 0 {
-                self.pools.set_presence(pool, |it| *it = Presence::Suspended);
-                self.pools.set_keeper(pool, Some(by));
-            } else if !asleep
-                && self.pools.keeper_of(pool) == Some(by)
-                && !self.pools.is_moving(pool)
-            {
-                // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
-                self.reopen(pool);
-            }
-        }
-    }
-
-    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
-    fn reopen(&mut self, pool: PoolId) {
-        let shut = |_: &&PoolRow| self.pools.is_shut(pool);
-        let Some(row) = self.pools.get(pool).filter(shut) else { return };
-        let heaps = row.all_heaps();
-        if heaps.iter().any(|&heap| !with_heap!(self.pools, heap, |heap| heap.is_whole())) {
-            return;
-        }
-        self.pools.set_presence(pool, |it| *it = Presence::Whole);
-        self.pools.set_keeper(pool, None);
-        for &heap in &heaps {
-            // The history shows memory before what lies in it.
-            self.count_changes(heap);
-        }
-        // To the history the blocks are new.
-        self.record_occupants(&heaps, |state| match state {
-            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
-            _ => &[EventKind::Allocate],
-        });
-    }
-
     /// Where a pool's live blocks lie and what its graphs keep between launches, such as outputs that were freed
     /// and that other graphs may read: addresses and sizes in bytes, neighbours together, ascending and apart.
     fn held_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
@@ -483,6 +441,50 @@ impl State {
         });
         live
     }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// See [`Engine::set_asleep`].
+    fn set_asleep(&mut self, tags: &[Arc<str>], by: u64, asleep: bool) {
+        tags.iter().for_each(|tag| self.state.pools.set_asleep(tag, by, asleep));
+        let of_them = |(tag, pool)| tags.contains(tag).then_some(pool);
+        let pools: Vec<PoolId> = self.state.pools.tagged().filter_map(of_them).collect();
+        for pool in pools {
+            let captures = self.state.pools.get(pool).map_or(0, PoolRow::captures);
+            let is_shut = self.state.pools.is_shut(pool);
+            if asleep && !is_shut && captures == 0 && self.state.pools.reserved(pool) == 0 {
+                self.state.pools.set_presence(pool, |it| *it = Presence::Suspended);
+                self.state.pools.set_keeper(pool, Some(by));
+            } else if !asleep
+                && self.state.pools.keeper_of(pool) == Some(by)
+                && !self.state.pools.is_moving(pool)
+            {
+                // Memory that the driver has not taken back, and that is not mapped, keeps it shut.
+                self.reopen(pool);
+            }
+        }
+    }
+
+    /// Opens a pool that is shut if all of its memory is there, and has it asleep no longer then.
+    fn reopen(&mut self, pool: PoolId) {
+        let shut = |_: &&PoolRow| self.state.pools.is_shut(pool);
+        let Some(row) = self.state.pools.get(pool).filter(shut) else { return };
+        let heaps = row.all_heaps();
+        if heaps.iter().any(|&heap| !with_heap!(self.state.pools, heap, |heap| heap.is_whole())) {
+            return;
+        }
+        self.state.pools.set_presence(pool, |it| *it = Presence::Whole);
+        self.state.pools.set_keeper(pool, None);
+        for &heap in &heaps {
+            // The history shows memory before what lies in it.
+            self.count_changes(heap);
+        }
+        // To the history the blocks are new.
+        self.record_occupants(&heaps, |state| match state {
+            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
+            _ => &[EventKind::Allocate],
+        });
+    }
 
     /// Enters into the history what becomes of all blocks in heaps.
     fn record_occupants(
@@ -490,29 +492,27 @@ impl State {
         heaps: &[u32],
         actions: impl Fn(BlockState) -> &'static [EventKind],
     ) {
-        if self.history.is_none() {
+        if self.state.history.is_none() {
             return;
         }
-        let caches = Arc::clone(&self.caches);
-        let guards: Vec<_> = caches.used().collect();
-        let all = self.occupants(guards.iter().map(|cache| &**cache), |heap| heaps.contains(&heap));
+        let guards: Vec<_> = self.caches.used().collect();
+        let caches = guards.iter().map(|cache| &**cache);
+        let all = self.state.occupants(caches, |heap| heaps.contains(&heap));
         drop(guards);
         for &heap in heaps {
             let of_heap = all.iter().filter(|((of, _), _)| *of == heap);
             let occupants: BTreeMap<(u64, u64), _> = of_heap
-                .map(|((_, range), occupant)| (self.pools.extent(heap, *range), occupant))
+                .map(|((_, range), occupant)| (self.state.pools.extent(heap, *range), occupant))
                 .collect();
             for (place, (state, asked)) in occupants {
                 let actions = if state.is_active() { actions(*state) } else { &[] };
                 for &action in actions {
-                    self.record_block(action, (heap, place), asked.clone());
+                    self.state.record_block(action, (heap, place), asked.clone());
                 }
             }
         }
     }
-}
 
-impl<D: Driver> Locked<'_, D> {
     /// Refuses a pool that sleeps and that another keeps.
     fn must_be_kept_by(
         &self,
@@ -563,12 +563,10 @@ impl<D: Driver> Locked<'_, D> {
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
             _ if known => Vec::new(),
-            Loss::Refused => {
-                self.state.live_of(pool, |block| !matches!(block.origin, Origin::Graph))
-            }
+            Loss::Refused => self.live_of(pool, |block| !matches!(block.origin, Origin::Graph)),
             // Their owners know nothing of this pool.
             Loss::Accepted | Loss::Kept(_) => {
-                self.state.live_of(pool, |block| block.tenure.asked_of().is_some())
+                self.live_of(pool, |block| block.tenure.asked_of().is_some())
             }
         };
         if !blocks.is_empty() {
@@ -694,7 +692,7 @@ impl<D: Driver> Locked<'_, D> {
         self.bar(pool);
         if !self.state.pools.is_shut(pool) {
             // To the history the blocks are gone, with all that they held.
-            self.state.record_occupants(&heaps, |state| match state {
+            self.record_occupants(&heaps, |state| match state {
                 BlockState::ActivePendingFree => &[EventKind::Completed],
                 _ => &[EventKind::FreeCompleted],
             });
@@ -892,9 +890,9 @@ impl<'a, D: Driver> Movement<'a, D> {
 
     /// Opens the pools again whose memory is whole, with regions: they do not sleep.
     fn reopen(&self, locked: &mut Locked<'_, D>, tags: &[Arc<str>]) {
-        self.pools.iter().for_each(|&pool| locked.state.reopen(pool));
+        self.pools.iter().for_each(|&pool| locked.reopen(pool));
         if let Some(by) = self.by {
-            locked.state.set_asleep(tags, by, false);
+            locked.set_asleep(tags, by, false);
         }
         locked.end_movement(&self.pools);
     }

@@ -15,7 +15,7 @@ use super::figures::{
 };
 use super::live_blocks::{LiveBlock, Origin, Tenure};
 use super::pools::{with_heap, PoolRow, Pools};
-use super::stream_cache::StreamCache;
+use super::stream_cache::{StreamCache, StreamCaches};
 use super::{Engine, State};
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
@@ -53,7 +53,7 @@ pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
     page.lent_memory()?;
     page.planned_captures()?;
     page.sleep()?;
-    page.figures()
+    page.figures(&engine.caches)
 }
 
 impl Page<'_> {
@@ -359,8 +359,8 @@ impl Page<'_> {
     /// Live blocks are counted once: by the engine, by pool and class, or by the stream cache that leases them. Heaps
     /// whose figures have changed since they were counted are noted. Of all others the counters say what is so; what
     /// all counters may count without asking is known by pool and in all, and is no more than the peak.
-    fn figures(&self) -> Verdict {
-        let State { pools, blocks, accounts, caches, .. } = self.state;
+    fn figures(&self, caches: &StreamCaches) -> Verdict {
+        let State { pools, blocks, accounts, .. } = self.state;
         let mut sums: Vec<[Amounts; 3]> = Vec::new();
         accounts.counters().verify(&mut sums)?;
         for cache in self.caches {

@@ -70,7 +70,7 @@ impl OtherProcesses {
     }
 
     /// The loans to and from other processes.
-    pub(crate) fn loans(&self) -> &Arc<LoanTable> {
+    pub(crate) fn loans(&self) -> &LoanTable {
         &self.loans
     }
 
