@@ -1,4 +1,5 @@
-//! One rule of the engine a row: programs of one line on the simulated driver. `tests/gpu/rules.rs` runs them on a GPU.
+//! One rule of the engine a row: programs of one line on the simulated driver. `tests/gpu/rules.rs` runs them on a GPU,
+//! but for those of late uses.
 
 mod tables;
 

@@ -123,6 +123,10 @@ impl Row {
             0 => Ok(()),
             wrong => Err(format!("{wrong} wrong tags").into()),
         });
+        if wrong.is_err() {
+            // On a device with other programs to come.
+            let _ = world.end_captures();
+        }
         wrong.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
     }
 
@@ -715,7 +719,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
 
     /// Work outside captures runs for longer than the engine's calls take.
     fn launch(&self, stream: StreamHandle, early: bool) -> Done {
-        let delay = if self.driver.is_capturing(stream)? { 0 } else { 5_000_000 };
+        let delay = if self.driver.is_capturing(stream)? { 0 } else { 20_000_000 };
         Ok(self.driver.launch(stream, Work { delay, ..Work::default() }, early)?)
     }
 
@@ -838,14 +842,19 @@ impl<'a, P: Program + Driver> World<'a, P> {
         Ok(self.engine.host().forget_borrowers(pool)?)
     }
 
-    /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
-    fn wrong_tags(&mut self) -> Done<u64> {
+    /// Ends what the driver captures, and waits for the device.
+    fn end_captures(&self) -> Done {
         for &stream in self.streams.values() {
             if self.driver.is_capturing(stream)? {
                 self.driver.end_capture(stream)?;
             }
         }
-        self.driver.synchronize()?;
+        Ok(self.driver.synchronize()?)
+    }
+
+    /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
+    fn wrong_tags(&mut self) -> Done<u64> {
+        self.end_captures()?;
         for executable in std::mem::take(&mut self.executables) {
             self.driver.destroy_executable(executable)?;
         }

@@ -93,7 +93,7 @@ pub const ROWS: &[Row] = &[
         "a pool that is busy is not suspended",
         "s: begin; s: a = 4M; s: launch; suspend !Pool \"Busy { captures: 1, waiting: 0 }\"; suspended 0; s: end;
          s: release; s: b = 4M; s: launch; free b; suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; s: c = 6M;
-         t: record c; t: launch; free c; suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; s: complete;
+         t: record c; t: launch; t: launch; free c; suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; s: complete;
          suspend !Pool \"Busy { captures: 0, waiting: 1 }\"; suspended 0; t: complete; suspend discarding; reserved 0;
          resume; s: d = 4M",
     ),

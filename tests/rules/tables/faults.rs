@@ -57,7 +57,7 @@ pub const ROWS: &[Row] = &[
          s: c = 8M; s: use f b c; free b; s: d = 2M; s: use f c d; free c; free f; s: end; s: replay s; s: use d;
          t: begin; t: g = 4M; t: use g; t: h = 12M; t: use g h; free g; t: i = 700; t: use h i; free h;
          t: j = 6M+512; t: use i j; free i; t: end; s: replay t; s: replay s; s: use d j;
-         u: begin; u: k = 18M; u: use k; u: l = 2M; u: use k l; free k; u: abandon; free l;
+         reserved 26M; u: begin; u: k = 18M; u: use k; u: l = 2M; u: use k l; free k; u: abandon; reserved 26M; free l;
          v: begin; v: m = 6M; v: use m; v: n = 6M; v: use m n; free m; free n; v: end; s: replay v; s: replay s;
          s: replay t; s: use d j; complete; t: release; s: replay s; s: replay v; s: use d j; complete; suspend; resume;
          s: replay s; s: replay v; s: use d; complete; suspend; resume; s: replay v; s: replay s; s: use d; free j;

@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
     ),
     row(
         "what a stream gave back of lent memory is no capture's before the stream has completed",
-        "s: graph 8M; t: a = 8M lent; t: use a; free a; s: begin; s: b = 8M not a; free b; s: end; complete;
+        "s: graph 8M; t: a = 8M lent; t: use a; t: launch; free a; s: begin; s: b = 8M not a; free b; s: end; complete;
          s: begin; s: c = 8M at a; s: end",
     ),
     row(

@@ -37,6 +37,21 @@ pub const ROWS: &[Row] = &[
          s: release; destroy A",
     )
     .with(unchecked),
+    // The host fills it while the capture is under way, from outside. No graph writes there.
+    row(
+        "fixed memory is there at once and stays alone",
+        "plans A; s: begin; s: a b = 4M; s: use a; s: use a b; free a; free b; s: f = 3M fixed; o: use f; o: complete;
+         s: use f; free f; s: c d = 4M; s: use c; s: use c d; free c; s: e = 2M; s: use d e; free d; free e; s: end;
+         reserved 12M; s: replay s; s: use f; t: begin; t: g = 20M; t: use g; t: h = 4M; t: use g h; free g; free h; t: end;
+         s: replay t; s: replay s; s: use f",
+    ),
+    // One of them might be the body of a conditional node of the other.
+    row(
+        "planned captures beside each other share nothing",
+        "plans A 2M; s: begin; s: a b = 6M; s: use a; s: use a b; free a; free b; s: end; reserved 12M; t,u: begin;
+         t: c d = 4M; t: use c; t: use c d; free c; free d; u: e f = 2M; u: use e; u: use e f; free e; free f; u: end;
+         t: end; reserved 24M; s: replay s; s: replay t; s: replay u",
+    ),
     // It is followed behind every statement.
     row(
         "the history of planned captures leads to the blocks that are there",
