@@ -21,9 +21,13 @@ impl<P: Device> Bench<P> {
         Self::with(driver, PoolConfig::default())
     }
 
-    pub fn with(driver: &Arc<P>, config: PoolConfig) -> Self {
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-        let pool = Pool::new(&engine, config);
+    pub fn with(driver: &Arc<P>, pool: PoolConfig) -> Self {
+        Self::of(driver, Config::default(), pool)
+    }
+
+    pub fn of(driver: &Arc<P>, config: Config, pool: PoolConfig) -> Self {
+        let engine = Arc::new(Engine::new(driver.clone(), config));
+        let pool = Pool::new(&engine, pool);
         Self { driver: driver.clone(), engine, pool }
     }
 

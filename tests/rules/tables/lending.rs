@@ -6,7 +6,7 @@ pub const ROWS: &[Row] = &[
     row(
         "a capture begins while a block is lent, and what was lent is the graphs' again after it",
         "s: graph 8M; t: a = 4M lent; lent 4M; t: use a; u: graph 8M; v: begin; t: b = 1M lent !\"nothing\"; lent 4M;
-         v: abandon; lent 4M; l: replay s !Pool \"BlocksLent\"; l: replay u !Pool \"BlocksLent\"; t: use a; free a;
+         v: abandon; lent 4M; l: replay s !Pool \"BlocksLent\" \"4 MiB at 0x\"; l: replay u !Pool \"BlocksLent\"; t: use a; free a;
          l: replay u; l: replay s; complete; l: c = 8M lent; lent 8M",
     ),
     // A later graph has no part in the block.
