@@ -42,6 +42,7 @@
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
 //! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
 //! | `plans A`, `plans A 4M` | makes a pool whose captures get their memory at their end, in pieces of so many bytes |
+//! | `plans A whole`, `compact` | makes one whose memory comes in one piece; moves the pool's memory together |
 //! | `s: plan` | plans one capture |
 //! | `s: a = 4M fixed` | allocates memory that no plan moves |
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
@@ -540,8 +541,13 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.engine.host().set_spare(pool, Spare::Offered)?;
             }
             ["plans", pool, ref piece @ ..] => {
-                let piece = piece.first().map(|bytes| size(bytes));
-                let options = Options::default().max_piece_bytes(piece);
+                let options = match *piece {
+                    ["whole"] => Options::default().max_mappings(Some(1)),
+                    ref piece => {
+                        let piece = piece.first().map(|bytes| size(bytes));
+                        Options::default().max_piece_bytes(piece)
+                    }
+                };
                 let config = PoolConfig::default().plan(options);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
@@ -553,6 +559,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let config = PoolConfig::default().takes_offers(true);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
+            ["compact"] => drop(self.engine.host().compact_pool(self.pools["A"])?),
             ["release"] => {
                 let row = self.graphs.iter().rposition(|it| it.0 == stream).ok_or("no graph")?;
                 self.engine.release_graph(self.graphs.remove(row).1)?;

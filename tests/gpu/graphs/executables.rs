@@ -4,19 +4,14 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, Functions, GraphShape, HostApi, StreamHandle};
-use regraph::Memory;
-use regraph_tagged::{Tagged, Work};
+use regraph_tagged::Work;
 
-use super::{launch, range, Bench, Device, Shared, KIB};
+use super::{launch, range as tagged, Bench, Device, KIB};
 
 twins! {
     an_update_is_for_launches_that_come_after_it
     what_an_update_cannot_change_is_refused
     moved_nodes_run_and_leave_a_graph_that_does_nothing
-}
-
-fn tagged<P: Device>(memory: &Memory<Shared<P>>, tag: u64) -> Tagged {
-    range(memory, tag)
 }
 
 fn an_update_is_for_launches_that_come_after_it<P: Device>(driver: &Arc<P>) {

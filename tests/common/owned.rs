@@ -1,8 +1,9 @@
 //! An engine with a pool whose graphs own their memory, on either device.
+#![allow(dead_code, reason = "each program of tests uses a part")]
 
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{launch, Device};
 use regraph::driver::StreamHandle;
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Memory, Pool};
@@ -43,6 +44,16 @@ impl<P: Device> Bench<P> {
     pub fn wrong(&self) -> u64 {
         self.driver.synchronize().unwrap();
         self.driver.take_wrong_tags().unwrap()
+    }
+
+    /// A kernel writes a block.
+    pub fn write(&self, stream: StreamHandle, memory: &Memory<Arc<P>>, tag: u64) {
+        launch(&*self.driver, stream, (&[], &[range(memory, tag)]), 0);
+    }
+
+    /// A kernel reads a block.
+    pub fn read(&self, stream: StreamHandle, memory: &Memory<Arc<P>>, tag: u64) {
+        launch(&*self.driver, stream, (&[range(memory, tag)], &[]), 0);
     }
 
     /// Whether all of a block holds a tag.
