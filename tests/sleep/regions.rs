@@ -1,7 +1,6 @@
 //! Regions of a host that knows memory by its address: what a thread asks for in one, and the pools that it
 //! makes there, sleep and wake with it.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, StreamHandle};
@@ -12,7 +11,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_testing::Given;
 
-use crate::common::MIB;
+use crate::common::{deref, MIB};
 use crate::plugin::host;
 
 const GRAPHS: PoolKey = (1, 0);
@@ -24,13 +23,7 @@ struct Host {
     stream: StreamHandle,
 }
 
-impl Deref for Host {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
+deref!(Host.host as host::Host);
 
 /// Memory that is live, with what it holds.
 type Held = Vec<(u64, u64, u64)>;
