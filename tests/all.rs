@@ -8,6 +8,8 @@ mod cases;
 mod common;
 #[path = "common/device.rs"]
 mod device;
+#[path = "common/owned.rs"]
+mod owned;
 
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

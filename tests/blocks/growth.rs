@@ -3,29 +3,20 @@
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use crate::device::{tagged, trace};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
 use regraph_lab::sweep::{Sizes, Workload};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_tagged::{Program, Work};
 use regraph_trace::Trace;
 
 const STEP: u64 = 64 * MIB;
-const MAPPING: [Call; 3] = [Call::Create, Call::Map, Call::SetAccess];
-const UNMAPPING: [Call; 2] = [Call::Unmap, Call::Release];
 
 fn config(step: u64) -> Config {
     Config::default().settings(Settings::default().growth_step_bytes(Some(step)).history(10_000))
-}
-
-fn calls(driver: &SimDriver, kinds: &[Call]) -> u64 {
-    kinds.iter().map(|&call| driver.calls(call)).sum()
-}
-
-fn tagged(block: Block, tag: u64) -> Tagged {
-    Tagged { address: block.address, bytes: block.bytes, tag }
 }
 
 fn write(b: &Bench, stream: StreamHandle, block: Block, tag: u64) {
@@ -110,9 +101,7 @@ fn steps_change_neither_places_nor_what_is_held() {
 fn recorded_captures_hold_what_they_held() {
     let held = [("decoder_s1", 46), ("moe_s6", 156), ("googlenet_s4", 246), ("pipeline_s5", 256)];
     for (name, held) in held {
-        let path = format!("{}/tests/traces/{name}.jsonl", crate::ROOT);
-        let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
-        let trace = regraph_trace::read(file).unwrap();
+        let trace = trace(name);
         compare(&trace);
         assert_eq!(run(&trace, STEP).0.reserved_bytes / MIB, held, "{name}");
     }
@@ -277,106 +266,10 @@ fn another_thread_s_capture_is_not_pulled_from_under_it() {
     judge(&b);
 }
 
-/// What a failing call came to.
-struct Outcome {
-    /// Whether there was such a call.
-    failed: bool,
-    /// Whether memory was lost until the pool was resumed.
-    lost: bool,
-    /// Whether the capture stands, and holds more than it needs.
-    kept: bool,
-}
-
-/// Ends a capture with a piece to exchange while the n-th call fails, and perhaps another one.
-fn end_failing(n: u64, kind: &ErrorKind, tight: bool, refuse_second: Option<u64>) -> Outcome {
-    let total = if tight { 14 * MIB } else { 1 << 30 };
-    let support = MemorySupport::Mapped { granularity: 2 * MIB };
-    let b = bench_on(SimConfig { total_bytes: total, support }, config(STEP));
-    let [s, t] = b.streams();
-    let capture = b.begin(s);
-    let mut blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
-    let held = b.reserved();
-    assert_eq!(held, 14 * MIB);
-    let before = calls(&b.driver, &MAPPING) + calls(&b.driver, &UNMAPPING);
-    let graph = b.driver.end_capture(s).unwrap();
-    let started = b.driver.total_calls();
-    b.driver.fail_any_nth(n, kind.clone());
-    if let Some(second) = refuse_second {
-        b.driver.fail_any_nth(n + second, kind.clone());
-    }
-    let ended = b.engine.end_capture(capture, graph);
-    let lost = b.engine.host().is_suspended(b.pool).unwrap();
-    let kept = b.reserved() == held;
-    let made = b.driver.total_calls() - started;
-    b.driver.forget_failures();
-    assert!(calls(&b.driver, &MAPPING) + calls(&b.driver, &UNMAPPING) > before);
-    match ended {
-        Ok(_) => {
-            assert!(!lost);
-            assert!(b.reserved() == 10 * MIB || kept, "call {n}");
-        }
-        Err(ref error) => {
-            assert!(matches!(error, Error::Driver(_) | Error::Refused(_)), "call {n}: {error}");
-            if lost {
-                assert!(matches!(error, Error::Driver(_)), "call {n}: {error}");
-                let asked = b.engine.allocate(b.pool, MIB, t);
-                assert!(
-                    matches!(asked, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
-                    "{asked:?}"
-                );
-                judge(&b);
-                b.engine.host().resume_pool(b.pool).unwrap();
-            }
-            judge(&b);
-        }
-    }
-    // All that the pool has is memory, and all of it can go.
-    if ended.is_ok() {
-        let executable = b.driver.instantiate(graph).unwrap();
-        b.driver.replay(executable, s).unwrap();
-        assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)), "call {n}");
-    } else {
-        for block in blocks.drain(..) {
-            write(&b, t, block, 7);
-            assert!(holds(&b, block, 7), "call {n}");
-            b.engine.free(block.id).unwrap();
-        }
-        b.driver.synchronize().unwrap();
-        b.engine.empty_cache().unwrap();
-        assert_eq!((b.reserved(), b.driver.used_bytes()), (0, 0), "call {n}");
-    }
-    b.driver.synchronize().unwrap();
-    assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
-    Outcome { failed: made > n, lost, kept }
-}
-
-#[test]
-fn every_call_of_an_exchange_may_fail() {
-    let (mut lost, mut kept) = (0, 0);
-    for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
-        for tight in [false, true] {
-            for second in [None, Some(0), Some(1), Some(2)] {
-                let mut n = 0;
-                loop {
-                    let outcome = end_failing(n, &kind, tight, second);
-                    if !outcome.failed {
-                        break;
-                    }
-                    lost += u32::from(outcome.lost);
-                    kept += u32::from(outcome.kept);
-                    n += 1;
-                }
-                assert!(n > 5, "an exchange makes calls");
-            }
-        }
-    }
-    assert!(lost > 0 && kept > 0, "{lost} times memory was lost, {kept} times kept");
-}
-
 /// Ends a capture with a piece to exchange in a pool where other blocks live, while the n-th call fails and
 /// perhaps another, and then resumes the pool while calls fail. Whether there was an n-th call, and
 /// whether the pool was short of a part.
-fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
+fn end_failing_beside_others(n: u64, second: Option<u64>, kind: &ErrorKind) -> (bool, bool) {
     let b = bench(config(STEP));
     let [s, t] = b.streams();
     let own = b.engine.allocate(b.pool, 4 * MIB, t).unwrap();
@@ -397,9 +290,9 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
     fill(&b, s, &[2 * MIB; 5]).unwrap();
     let graph = b.driver.end_capture(s).unwrap();
     let started = b.driver.total_calls();
-    b.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+    b.driver.fail_any_nth(n, kind.clone());
     if let Some(second) = second {
-        b.driver.fail_any_nth(n + second, ErrorKind::InvalidValue);
+        b.driver.fail_any_nth(n + second, kind.clone());
     }
     let ended = b.engine.end_capture(capture, graph);
     let failed = b.driver.total_calls() - started > n;
@@ -409,6 +302,11 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
     assert_eq!(b.engine.host().is_suspended(b.pool).unwrap(), short);
     if short {
         assert!(matches!(ended, Err(Error::Driver(_))), "{ended:?}");
+        let asked = b.engine.allocate(b.pool, MIB, t);
+        assert!(
+            matches!(asked, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+            "{asked:?}"
+        );
         let refused = b.engine.host().suspend_discarding_outputs(b.pool);
         assert!(
             matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
@@ -438,17 +336,19 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
 #[test]
 fn what_lives_in_a_pool_outlasts_failed_exchanges() {
     let mut short = 0;
-    for second in [None, Some(1), Some(2), Some(3), Some(4)] {
-        let mut n = 0;
-        loop {
-            let (failed, was_short) = end_failing_beside_others(n, second);
-            short += u32::from(was_short);
-            if !failed {
-                break;
+    for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+        for second in [None, Some(0), Some(1), Some(2), Some(3), Some(4)] {
+            let mut n = 0;
+            loop {
+                let (failed, was_short) = end_failing_beside_others(n, second, &kind);
+                short += u32::from(was_short);
+                if !failed {
+                    break;
+                }
+                n += 1;
             }
-            n += 1;
+            assert!(n > 5, "an exchange makes calls");
         }
-        assert!(n > 5, "an exchange makes calls");
     }
     assert!(short > 0, "a piece was never lost");
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::common::deref;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Descriptor, Driver, EventHandle, GraphHandle, HostApi,
     MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer, Result,
@@ -32,13 +33,7 @@ impl Overtaken {
     }
 }
 
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $result {
-            self.sim.$name($($argument),*)
-        })*
-    };
-}
+deref!(Overtaken.sim as SimDriver);
 
 impl Driver for Overtaken {
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
@@ -59,7 +54,7 @@ impl Driver for Overtaken {
         self.sim.query_event(captured.map_or(event, |captured| captured.1))
     }
 
-    forward! {
+    regraph::forward! {
         capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
         capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
         is_capturing(stream: StreamHandle) -> Result<bool>;

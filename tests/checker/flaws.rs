@@ -1,5 +1,5 @@
 //! The checker, or tags of kernels outside captures, show when the engine leaves out a safety rule: a search by random
-//! programs. `tests/rules/tables/left_out.rs` has a program for each rule. Plans that are wrong are in
+//! programs. `tests/rules/tables/left_out.rows` has a program for each rule. Plans that are wrong are in
 //! `tests/plans/plan_safety.rs`; rules that only the source can leave out are mutants (`crates/xtask/mutants`).
 
 use regraph::engine::Flaw;

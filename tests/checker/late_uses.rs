@@ -1,12 +1,10 @@
 //! Uses later than was recorded are found where nodes' parameters show them, and nothing else is
 //! told.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
+use crate::device::trace;
 use proptest::prelude::*;
 use regraph::driver::{HostApi, NodeHandle, NodeKind, StreamHandle};
 use regraph::engine::{Block, Config, Error};
@@ -18,7 +16,6 @@ use regraph_lab::sweep::{Sizes, Workload};
 use regraph_paths::Paths;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
-use regraph_trace::read;
 
 fn finding() -> Bench {
     bench(Config::default().find_late_uses(true))
@@ -180,10 +177,8 @@ fn correct_captures_have_no_late_uses() {
     let driver = Arc::new(SimDriver::new(SimConfig::default()));
     let config = Config::default().find_late_uses(true).refuse_late_uses(true);
     let options = Options { config, tags: true, ..Options::default() };
-    let folder = Path::new(crate::ROOT).join("tests/traces");
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
-        let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
-        replay(&driver, &read(BufReader::new(file)).unwrap(), &options).unwrap();
+        replay(&driver, &trace(name), &options).unwrap();
     }
     for seed in 0..3 {
         for workload in Workload::all(Sizes::Mixed, seed) {

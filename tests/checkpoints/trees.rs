@@ -2,9 +2,9 @@
 //! the host goes back to the end of one of them to record another behind it.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
+use crate::common::deref;
 use crate::plugin::host::{self, host_with};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Checkpoint, Config};
@@ -21,13 +21,7 @@ struct Trees {
     stream: StreamHandle,
 }
 
-impl Deref for Trees {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
+deref!(Trees.host as host::Host);
 
 /// A graph that was recorded.
 struct Node {

@@ -1,13 +1,16 @@
-//! Devices that tests run on, a simulated one and a GPU, and tagged kernels for them.
+//! Devices that tests run on, a simulated one and a GPU, tagged kernels for them, and recorded captures.
 #![allow(dead_code, unused_macros, reason = "each test file uses a part")]
 #![allow(clippy::disallowed_types, reason = "locks of one test")]
 
+use std::fs::File;
+use std::io::BufReader;
 use std::sync::Arc;
 
 use regraph::driver::StreamHandle;
 use regraph::engine::Block;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_trace::{read, Trace};
 
 /// Makes a test on the simulated driver and one on a GPU of a function of the driver.
 macro_rules! twins {
@@ -82,6 +85,12 @@ pub mod gpu {
 
         fn schedule(&self, _: u64) {}
     }
+}
+
+/// A recorded capture.
+pub fn trace(name: &str) -> Trace {
+    let file = File::open(format!("{}/tests/traces/{name}.jsonl", crate::ROOT)).unwrap();
+    read(BufReader::new(file)).unwrap()
 }
 
 /// All of a block, with what it holds or is to hold.

@@ -18,6 +18,20 @@ use regraph_tagged::{Program, Work};
 
 pub const MIB: u64 = 1 << 20;
 
+/// Gives a type what one of its fields can do.
+macro_rules! deref {
+    ($name:ident.$field:tt as $target:ty) => {
+        impl std::ops::Deref for $name {
+            type Target = $target;
+
+            fn deref(&self) -> &$target {
+                &self.$field
+            }
+        }
+    };
+}
+pub(crate) use deref;
+
 /// A small generator, whose numbers are the same on every machine.
 pub struct Draw(pub u64);
 

@@ -15,6 +15,7 @@ mod device;
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+#[path = "../common/owned.rs"]
 mod bench;
 #[cfg(feature = "cudarc")]
 mod buf;

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use crate::bench::range;
 use crate::device::{launch, Device};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Memory, Pool};
+use regraph::graphs::{Capture, Error, Pool};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions, Tags};
 use regraph_tagged::Tagged;
@@ -16,11 +17,6 @@ const MIB: u64 = 1 << 20;
 /// In a folder for files of a short life.
 fn in_files() -> Backup {
     Backup::File(std::env::temp_dir().into())
-}
-
-/// All of a block, with what it holds or is to hold.
-fn range<P: Device>(block: &Memory<Arc<P>>, tag: u64) -> Tagged {
-    Tagged { address: block.address(), bytes: block.bytes(), tag }
 }
 
 fn thousand_sleeps_grow_nothing<P: Device>(driver: &Arc<P>) {

@@ -2,11 +2,9 @@
 //! shows as a wrong tag when the graphs run. The same on the simulated driver, whose scheduler is
 //! free in every way the graph is, and on a real GPU.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
 use std::sync::Arc;
 
+use crate::device::trace;
 use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan, Replayed};
@@ -16,12 +14,6 @@ use regraph_tagged::Program;
 use regraph_trace::{read, Operation, Trace};
 
 const TRACES: [&str; 4] = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"];
-
-fn trace(name: &str) -> Trace {
-    let folder = Path::new(crate::ROOT).join("tests/traces");
-    let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
-    read(BufReader::new(file)).unwrap()
-}
 
 fn random(seed: u64, operations: u32) -> Trace {
     let workload = Workload {

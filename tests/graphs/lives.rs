@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::device::launch;
+use crate::owned::{range, MIB};
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
@@ -9,9 +11,8 @@ use regraph::graphs::{
     Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal, StreamRefusal, Unknown,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_tagged::{Program, Tagged};
 
-const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 32;
 
 type Driven = Arc<SimDriver>;
@@ -25,16 +26,12 @@ fn new_pool(engine: &Arc<Engine<Driven>>) -> Pool<Driven> {
     Pool::new(engine, PoolConfig::default())
 }
 
-fn range(memory: &Memory<Driven>, tag: u64) -> Tagged {
-    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
-}
-
 fn write(driver: &SimDriver, stream: StreamHandle, outputs: &[Tagged]) {
-    driver.launch(stream, Work { outputs, ..Work::default() }, false).unwrap();
+    launch(driver, stream, (&[], outputs), 0);
 }
 
 fn read(driver: &SimDriver, stream: StreamHandle, inputs: &[Tagged]) {
-    driver.launch(stream, Work { inputs, ..Work::default() }, false).unwrap();
+    launch(driver, stream, (inputs, &[]), 0);
 }
 
 fn wrong(driver: &SimDriver) -> u64 {

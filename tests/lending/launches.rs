@@ -3,27 +3,21 @@
 use std::sync::Arc;
 use std::thread;
 
-use crate::common::MIB;
+use crate::device::simulated;
+use crate::owned::{self, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
+use regraph::engine::{Config, Error, Lent, PoolConfig, PoolRefusal, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
-use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_sim::{Call, SimDriver};
+use regraph_tagged::Program;
 
 type Sim = Arc<SimDriver>;
 
-struct Bench {
-    driver: Sim,
-    engine: Arc<Engine<Sim>>,
-    pool: Pool<Sim>,
-}
+type Bench = owned::Bench<SimDriver>;
 
 fn bench_of(config: PoolConfig) -> Bench {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let engine = Arc::new(Engine::new(driver.clone(), Config::default().report_leaks(false)));
-    let pool = Pool::new(&engine, config);
-    Bench { driver, engine, pool }
+    Bench::of(&simulated(), Config::default().report_leaks(false), config)
 }
 
 fn bench() -> Bench {
@@ -31,22 +25,6 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    fn stream(&self) -> StreamHandle {
-        self.driver.create_stream().unwrap()
-    }
-
-    fn write(&self, stream: StreamHandle, memory: &Memory<Sim>, tag: u64) {
-        let whole = Tagged { address: memory.address(), bytes: memory.bytes(), tag };
-        let work = Work { outputs: &[whole], ..Work::default() };
-        self.driver.launch(stream, work, false).unwrap();
-    }
-
-    fn read(&self, stream: StreamHandle, memory: &Memory<Sim>, tag: u64) {
-        let whole = Tagged { address: memory.address(), bytes: memory.bytes(), tag };
-        let work = Work { inputs: &[whole], ..Work::default() };
-        self.driver.launch(stream, work, false).unwrap();
-    }
-
     /// A graph with one temporary block of so many bytes.
     fn graph(&self, stream: StreamHandle, bytes: u64) -> Graph<Sim> {
         let body = |capture: &Capture<Sim>| {
@@ -82,7 +60,7 @@ fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
 #[test]
 fn another_thread_marks_what_it_has_done_or_the_host_waits() {
     let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
+    let [s, t] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     let (to_main, from_other) = std::sync::mpsc::channel();
     let (to_other, from_main) = std::sync::mpsc::channel();
@@ -121,7 +99,7 @@ fn another_thread_marks_what_it_has_done_or_the_host_waits() {
 #[test]
 fn a_launch_comes_after_what_another_thread_has_marked() {
     let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
+    let [s, t] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     thread::scope(|scope| {
         let (to_main, from_other) = std::sync::mpsc::channel();
@@ -147,7 +125,7 @@ fn a_launch_comes_after_what_another_thread_has_marked() {
 #[test]
 fn a_graph_of_two_pools_is_launched_while_one_lends() {
     let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
+    let [s, t] = b.streams();
     let other = Pool::new(&b.engine, PoolConfig::default());
     let body = |capture: &Capture<Sim>| {
         capture.join(&other, s)?;
@@ -172,7 +150,7 @@ fn a_graph_of_two_pools_is_launched_while_one_lends() {
 #[test]
 fn what_comes_at_a_captures_end_is_not_lent() {
     let b = bench_of(PoolConfig::default().plan(Options::default()));
-    let s = b.stream();
+    let [s] = b.streams();
     let graph = b.graph(s, 32 * MIB);
     let lending = b.pool.lend(s).unwrap();
     let block = lending.allocate(8 * MIB).unwrap();
@@ -191,7 +169,7 @@ fn what_comes_at_a_captures_end_is_not_lent() {
 #[test]
 fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
     let b = bench();
-    let s = b.stream();
+    let [s] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     let block = b.engine.host().lend(b.pool.id(), 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
     // Not ended in the driver; not instantiated; accepted, and not put on the device.
@@ -213,7 +191,7 @@ fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
 #[test]
 fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
     let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
+    let [s, t] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     let other = Pool::new(&b.engine, PoolConfig::default());
     let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
@@ -229,7 +207,7 @@ fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
 #[test]
 fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
     let b = bench();
-    let s = b.stream();
+    let [s] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     let calls = |b: &Bench| {
         let before = b.driver.total_calls() + b.driver.host_calls();
@@ -249,7 +227,7 @@ fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
 #[test]
 fn an_event_that_a_capture_has_taken_is_recorded_anew() {
     let b = bench();
-    let [s, t] = [b.stream(), b.stream()];
+    let [s, t] = b.streams();
     let graph = b.graph(s, 8 * MIB);
     let lending = b.pool.lend(t).unwrap();
     let block = borrow(&lending, &b, 8 * MIB);
@@ -268,7 +246,7 @@ fn an_event_that_a_capture_has_taken_is_recorded_anew() {
 #[test]
 fn a_pool_that_was_dropped_offers_nothing() {
     let b = bench();
-    let (s, t) = (b.stream(), b.stream());
+    let [s, t] = b.streams();
     let id = b.pool.id();
     b.engine.host().set_spare(id, Spare::Offered).unwrap();
     let [used, spare] = [(); 2].map(|()| b.pool.allocate(4 * MIB, s).unwrap());

@@ -1,9 +1,9 @@
 //! The plug-in lends eager work what a pool's graphs do not keep: warm-ups of CUDA graph trees, and threads of hosts
 //! that ask for it.
 
-use std::ops::Deref;
 use std::thread;
 
+use crate::common::deref;
 use crate::common::messages::messages_of;
 use crate::plugin::host::{self, filter, host_with};
 use regraph::driver::{CaptureMode, ErrorKind, ExecutableHandle, HostApi, StreamHandle};
@@ -23,13 +23,7 @@ struct Host {
     stream: StreamHandle,
 }
 
-impl Deref for Host {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
+deref!(Host.host as host::Host);
 
 /// A forward and a backward graph, and what is copied into the pool before each launch.
 struct Step {

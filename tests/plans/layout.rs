@@ -1,20 +1,14 @@
 //! Layouts: blocks that lie over one another are in use one after the other, and all of them lie
 //! close together.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
-use std::sync::Arc;
-
 use crate::common::{Draw, MIB};
+use crate::device::{simulated, trace};
 use regraph::engine::Config;
 use regraph::settings::Reuse;
 use regraph::BlockNumber;
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_plan::layout::Layout;
 use regraph_plan::lifetimes::{Lifetime, Lifetimes};
-use regraph_sim::{SimConfig, SimDriver};
-use regraph_trace::read;
 
 /// Blocks of a capture on some streams that wait for each other now and then, one of them not used
 /// in eight and one in sixteen never freed; with their frees.
@@ -206,13 +200,10 @@ fn recorded_captures_come_close_to_the_least() {
         ("pipeline_s5", 216.0, 1.04),
     ];
     for (name, least, ratio) in traces {
-        let folder = Path::new(crate::ROOT).join("tests/traces");
-        let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
-        let trace = read(BufReader::new(file)).unwrap();
-        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let driver = simulated();
         let options =
             Options { config: Config::default(), plan: Plan::Twice, ..Options::default() };
-        let replayed = replay(&driver, &trace, &options).unwrap();
+        let replayed = replay(&driver, &trace(name), &options).unwrap();
         let [layout] = &replayed.layouts[..] else { panic!("one capture") };
         let taken = layout.planned_bytes as f64 / MIB as f64;
         assert!(taken <= least * ratio, "{name}: {taken} MiB of {least}");

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::twice::{device, followed, perform, program, run, tags_hold, trace, Step, SUPPORTS};
+use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
+use crate::device::trace;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };

@@ -9,7 +9,8 @@ use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_sim::SimDriver;
 use regraph_trace::Trace;
 
-use super::twice::{device, trace, SUPPORTS};
+use super::twice::{device, SUPPORTS};
+use crate::device::trace;
 
 const PAGE: u64 = 2 << 20;
 const NAMES: [&str; 6] =

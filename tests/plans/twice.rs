@@ -2,12 +2,10 @@
 //! it is the same, and is as good as any other where it is not.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{bench_on, Bench, Draw, MIB};
+use crate::device::trace;
 use regraph::driver::{
     AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
@@ -22,7 +20,7 @@ use regraph_lab::sweep::{Sizes, Workload};
 use regraph_plan::layout::Layout;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
-use regraph_trace::{read, Trace};
+use regraph_trace::Trace;
 
 pub(crate) const SUPPORTS: [MemorySupport; 2] =
     [MemorySupport::Mapped { granularity: 2 * MIB }, MemorySupport::Allocated];
@@ -292,11 +290,6 @@ fn anything_else_is_served_all_the_same() {
     }
     let stream = Why::Stream { planned, found };
     assert!(fell.contains(&std::mem::discriminant(&stream)));
-}
-
-pub(crate) fn trace(name: &str) -> Trace {
-    let folder = Path::new(crate::ROOT).join("tests/traces");
-    read(BufReader::new(File::open(folder.join(format!("{name}.jsonl"))).unwrap())).unwrap()
 }
 
 /// Kernels find the tags that were written for them, in recorded work and in such as a seed draws, which `config` goes

@@ -1,11 +1,11 @@
 //! Pools that the host makes by name, as `torch.cuda.MemPool`, through the plug-in.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::common::deref;
 use regraph::driver::{DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle};
 
 use regraph::engine::{self, Config, Engine, PoolConfig};
@@ -22,13 +22,7 @@ const OTHER: PoolKey = (0, 2);
 /// Counts in MiB.
 struct Host(super::host::Host);
 
-impl Deref for Host {
-    type Target = super::host::Host;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
+deref!(Host.0 as super::host::Host);
 
 fn host(settings: &str) -> Host {
     host_on(SimConfig::default(), settings)

@@ -2,13 +2,13 @@
 //! fails meanwhile: the capture then ends, and the next one works.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread;
 
 use super::host::{self, filter};
 
+use crate::common::deref;
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
@@ -62,13 +62,7 @@ struct Host {
     capture: CaptureId,
 }
 
-impl Deref for Host {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
+deref!(Host.host as host::Host);
 
 impl Host {
     fn new(variant: Variant) -> Self {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use regraph::driver::{Driver, DriverError, HostApi, Source, StreamHandle};
+use regraph::driver::{HostApi, Source};
 use regraph::engine::{Config, HistoryOptions};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
 use regraph_plugin::{Happening, FIGURES};
-use regraph_sim::SimDriver;
+use regraph_testing::Given;
 use serde_json::Value;
 
 use super::host::{host_with, Host};
@@ -200,26 +200,12 @@ fn a_device_that_comes_later_keeps_the_history_that_was_asked_for() {
     assert_eq!(actions, [Action::Alloc]);
 }
 
-/// A source that has its memory from the driver.
-#[derive(Debug)]
-struct Given(Arc<SimDriver>);
-
-impl Source for Given {
-    fn allocate(&self, bytes: u64, _: StreamHandle) -> Result<u64, DriverError> {
-        self.0.allocate(bytes)
-    }
-
-    fn free(&self, address: u64, _: u64) -> Result<(), DriverError> {
-        self.0.free(address)
-    }
-}
-
 #[test]
 fn memory_is_numbered_as_it_comes() {
     let host = host("expandable_segments:False");
     let stream = host.driver.create_stream().unwrap();
     let key = (0, 7);
-    let source: Arc<dyn Source> = Arc::new(Given(Arc::clone(&host.driver)));
+    let source: Arc<dyn Source> = Arc::new(Given::new(Arc::clone(&host.driver)));
     host.plugin.create_or_incref_pool(0, key, Some(source)).unwrap();
     let told = watch(&host);
     let first = host.plugin.allocate(30 * MIB, 0, stream).unwrap();

@@ -14,7 +14,7 @@ use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::model::{Action, Answer, Protocol};
-use crate::common::MIB;
+use crate::owned::{range as tagged, MIB};
 
 type Sim = Arc<SimDriver>;
 
@@ -46,10 +46,6 @@ pub struct World {
     /// Read by all launches.
     _weights: Memory<Sim>,
     tag: u64,
-}
-
-fn tagged(memory: &Memory<Sim>, tag: u64) -> Tagged {
-    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
 }
 
 /// Memory in pieces that are as large as can be: what a large graph had is left to smaller ones until compaction.

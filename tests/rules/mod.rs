@@ -1,4 +1,5 @@
-//! One rule of the engine a row: programs of one line on the simulated driver. `tests/gpu/rules.rs` runs them on a GPU.
+//! One rule of the engine a row: short programs on the simulated driver. `tests/gpu/rules.rs` runs them on a GPU,
+//! but for those of late uses.
 
 mod tables;
 
@@ -7,10 +8,8 @@ use std::sync::Arc;
 use crate::device::simulated;
 use regraph::driver::MemorySupport;
 use regraph_sim::{SimConfig, SimDriver};
-use regraph_testing::rows::Row;
-use tables::{
-    captures, checkpoints, eager, faults, growth, hold, inputs, late_uses, left_out, lending, plans,
-};
+use regraph_testing::rows::{rows, Row};
+use tables::*;
 
 fn hold_simulated(rows: &[Row]) {
     hold(simulated, if cfg!(miri) { 1 } else { 4 }, rows);
@@ -20,29 +19,29 @@ macro_rules! tests {
     ($(fn $name:ident() = $table:ident;)*) => {
         $(#[test]
         fn $name() {
-            hold_simulated($table::ROWS);
+            hold_simulated(&rows($table));
         })*
     };
 }
 
 tests! {
-    fn of_captures() = captures;
-    fn of_checkpoints_and_suspensions() = checkpoints;
-    fn of_eager_work() = eager;
-    fn of_growth() = growth;
-    fn of_longer_programs() = faults;
-    fn of_inputs() = inputs;
-    fn of_late_uses() = late_uses;
-    fn of_lending() = lending;
-    fn of_plans() = plans;
-    fn that_can_be_left_out() = left_out;
+    fn of_captures() = CAPTURES;
+    fn of_checkpoints_and_suspensions() = CHECKPOINTS;
+    fn of_eager_work() = EAGER;
+    fn of_growth() = GROWTH;
+    fn of_longer_programs() = FAULTS;
+    fn of_inputs() = INPUTS;
+    fn of_late_uses() = LATE_USES;
+    fn of_lending() = LENDING;
+    fn of_plans() = PLANS;
+    fn that_can_be_left_out() = LEFT_OUT;
 }
 
 /// The checker refuses, or kernels find overwritten, what an engine without the rule does.
 #[cfg(debug_assertions)]
 #[test]
 fn one_that_is_left_out_is_missed() {
-    for row in left_out::ROWS {
+    for row in rows(LEFT_OUT) {
         let missed = (0..20).any(|seed| {
             let driver = simulated();
             driver.set_schedule_seed(seed);
@@ -54,17 +53,8 @@ fn one_that_is_left_out_is_missed() {
 
 /// All tables but those of longer programs, and of rules that are left out.
 fn all() -> Vec<Row> {
-    [
-        captures::ROWS,
-        checkpoints::ROWS,
-        eager::ROWS,
-        growth::ROWS,
-        inputs::ROWS,
-        late_uses::ROWS,
-        lending::ROWS,
-        plans::ROWS,
-    ]
-    .concat()
+    let tables = [CAPTURES, CHECKPOINTS, EAGER, GROWTH, INPUTS, LATE_USES, LENDING, PLANS];
+    tables.into_iter().flat_map(rows).collect()
 }
 
 fn without_mapping() -> Arc<SimDriver> {
@@ -87,13 +77,13 @@ fn each_call_fails(rows: &[Row], device: fn() -> Arc<SimDriver>) -> u64 {
 
 #[test]
 fn each_call_of_short_programs_may_fail() {
-    hold_simulated(faults::SMALL);
-    assert!(each_call_fails(faults::SMALL, simulated) > 100);
+    hold_simulated(&rows(SMALL));
+    assert!(each_call_fails(&rows(SMALL), simulated) > 100);
 }
 
 #[test]
 fn each_call_of_longer_programs_may_fail() {
-    let failed = [simulated, without_mapping].map(|it| each_call_fails(faults::ROWS, it));
+    let failed = [simulated, without_mapping].map(|it| each_call_fails(&rows(FAULTS), it));
     assert!(failed.iter().all(|&calls| calls > 1_000), "they make many calls: {failed:?}");
 }
 
@@ -105,7 +95,7 @@ fn each_call_may_fail() {
 
 #[test]
 fn each_program_may_end_anywhere() {
-    let rows = [&all()[..], faults::ROWS].concat();
+    let rows = [all(), rows(FAULTS)].concat();
     let ended = rows.iter().filter_map(|row| row.ends_anywhere(simulated).err());
     let wrong: Vec<String> = ended.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

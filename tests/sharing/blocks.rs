@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::exportable;
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{
-    Descriptor, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle,
-};
+use regraph::driver::{Descriptor, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
     Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, PoolRefusal, Shared,
     SharedPiece, SharingRefusal, Unknown, WhyNotShared,
@@ -16,6 +14,7 @@ use regraph::regions::{Regions, Tags};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_testing::Given;
 
 /// Another process on the same device.
 fn other(b: &Bench) -> Engine<Arc<SimDriver>> {
@@ -175,24 +174,12 @@ fn memory_that_was_not_made_for_it_is_refused() {
     assert_eq!(b.driver.calls(Call::Export), 0);
 }
 
-#[derive(Debug)]
-struct OneRange;
-
-impl Source for OneRange {
-    fn allocate(&self, _: u64, _: StreamHandle) -> Result<u64, DriverError> {
-        Ok(1 << 50)
-    }
-
-    fn free(&self, _: u64, _: u64) -> Result<(), DriverError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn memory_of_a_source_of_the_host_s_is_refused() {
     let b = bench(exportable());
     let [s] = b.streams();
-    let pool = b.engine.create_pool(PoolConfig::default().source(Arc::new(OneRange)));
+    let pool =
+        b.engine.create_pool(PoolConfig::default().source(Arc::new(Given::new(b.driver.clone()))));
     let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
     let error = b.engine.sharing().share(block.id).unwrap_err();
     assert!(matches!(

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::ops::Deref;
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +20,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use super::is_out_of_host_memory;
+use crate::common::deref;
 use crate::common::messages::messages_of;
 use crate::common::{once, MIB};
 
@@ -58,13 +58,7 @@ impl Device {
     }
 }
 
-impl Deref for Device {
-    type Target = SimDriver;
-
-    fn deref(&self) -> &SimDriver {
-        &self.sim
-    }
-}
+deref!(Device.sim as SimDriver);
 
 impl Driver for Device {
     regraph::forward_driver!();

@@ -1,6 +1,7 @@
 //! Pools that give their memory back and get it again at the same addresses.
 
 use crate::common::{bench, bench_on, Bench, MIB};
+use crate::device::tagged;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use regraph::driver::{
@@ -11,15 +12,11 @@ use regraph::engine::{
 };
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig};
-use regraph_tagged::{Program, Tagged, Work};
+use regraph_tagged::{Program, Work};
 
 fn settings(expandable: bool) -> Config {
     let settings = Settings::default().expandable_segments(expandable).history(10_000);
     Config::default().settings(settings)
-}
-
-fn tagged(block: Block, tag: u64) -> Tagged {
-    Tagged { address: block.address, bytes: block.bytes, tag }
 }
 
 /// A captured graph: a chain of kernels, each of which writes a block of its own and reads the one

@@ -1,17 +1,17 @@
 //! Regions of a host that knows memory by its address: what a thread asks for in one, and the pools that it
 //! makes there, sleep and wake with it.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, Source, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
 use regraph::regions::Backup;
 use regraph_plugin::{Error, Plugin, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_testing::Given;
 
-use crate::common::MIB;
+use crate::common::{deref, MIB};
 use crate::plugin::host;
 
 const GRAPHS: PoolKey = (1, 0);
@@ -23,13 +23,7 @@ struct Host {
     stream: StreamHandle,
 }
 
-impl Deref for Host {
-    type Target = host::Host;
-
-    fn deref(&self) -> &host::Host {
-        &self.host
-    }
-}
+deref!(Host.host as host::Host);
 
 /// Memory that is live, with what it holds.
 type Held = Vec<(u64, u64, u64)>;
@@ -725,24 +719,14 @@ fn what_graphs_have_let_go_of_goes_for_what_wakes() {
     h.is_whole(&weights);
 }
 
-/// Memory of a host's own.
-#[derive(Debug)]
-struct Own;
-
-impl Source for Own {
-    fn allocate(&self, _: u64, _: StreamHandle) -> Result<u64, regraph::driver::DriverError> {
-        Ok(0x4_0000_0000)
-    }
-
-    fn free(&self, _: u64, _: u64) -> Result<(), regraph::driver::DriverError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn memory_from_elsewhere_cannot_sleep_and_says_so() {
     let h = Host::new();
-    h.within("weights", || h.plugin.create_or_incref_pool(0, NAMED, Some(Arc::new(Own))).unwrap());
+    h.within("weights", || {
+        h.plugin
+            .create_or_incref_pool(0, NAMED, Some(Arc::new(Given::new(h.drivers[0].clone()))))
+            .unwrap()
+    });
     h.plugin.begin_thread_pool(0, NAMED).unwrap();
     h.allocate(2);
     h.plugin.end_pool(0, NAMED).unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn settings(mut next: impl FnMut() -> u8, total: u64) -> Settings {
 
 /// Memory of the host's own: the device's, asked for behind the engine's back.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub struct Given {
     driver: Arc<SimDriver>,
     held: Mutex<Held>,
 }
@@ -46,7 +46,8 @@ struct Held {
 }
 
 impl Given {
-    pub(crate) fn new(driver: Arc<SimDriver>) -> Self {
+    /// Has its memory from a device.
+    pub fn new(driver: Arc<SimDriver>) -> Self {
         Self { driver, held: Mutex::default() }
     }
 

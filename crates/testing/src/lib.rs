@@ -12,6 +12,7 @@ mod traces;
 mod weights;
 
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use given::Given;
 pub use graphs::{flawed_graphs, graphs, graphs_on, Counts, Features};
 pub use named::named;
 pub use readers::{

@@ -1,11 +1,12 @@
-//! Programs of one line, each about one rule of the engine.
+//! Short programs, each about one rule of the engine, in tables of text.
 //!
 //! Statements have `;` between them. Streams and blocks are made as their names come; a pool's name is a capital
 //! letter, and `A` where none is given. `s,t: launch` does it on both streams. Statements are, on a stream `s`:
 //!
 //! | statement | what it does |
 //! |---|---|
-//! | `with caching:False` | begins the program: the engine's settings, as their text |
+//! | `with caching:False` | begins the program: the engine's settings, and what else its configuration has |
+//! | `with lacks:Proof` | names a rule that an engine can leave out, which then gets the program wrong |
 //! | `s: begin`, `s: begin B` | begins a capture and announces it, into a pool |
 //! | `s: capture` | begins a capture that is not announced |
 //! | `s: body t`, `s: body t joined` | begins a capture of a conditional node's body, at the end of `t`'s capture, which `joined` goes on behind it |
@@ -41,6 +42,7 @@
 //! | `restore x` | goes back to that: its blocks are known by their names again, and no block that lived until now is |
 //! | `suspend`, `suspend discarding`, `resume` | the pool's memory goes, also what live blocks hold, and comes back |
 //! | `plans A`, `plans A 4M` | makes a pool whose captures get their memory at their end, in pieces of so many bytes |
+//! | `plans A whole`, `compact` | makes one whose memory comes in one piece; moves the pool's memory together |
 //! | `s: plan` | plans one capture |
 //! | `s: a = 4M fixed` | allocates memory that no plan moves |
 //! | `offer`, `takes B` | other pools may have what is spare; makes one that takes it |
@@ -54,6 +56,7 @@
 //! A statement that ends with `!Refused "block 0"` must fail with that error, whose text contains what is in quotes.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use regraph::driver::{
@@ -75,41 +78,61 @@ use regraph_trace::snapshot::{validate, validate_history};
 pub struct Row {
     /// The rule.
     pub name: &'static str,
-    /// What the engine may do.
-    pub config: fn() -> Config,
+    /// What the engine may do: the table's choices, and the row's.
+    choices: [&'static str; 2],
     /// The statements.
     pub program: &'static str,
-    /// A rule that an engine can leave out, which then gets the program wrong.
-    pub without: Option<Flaw>,
 }
 
-/// A row of a program that holds with an engine's usual choices.
-pub const fn row(name: &'static str, program: &'static str) -> Row {
-    Row { name, config: Config::default, program, without: None }
+/// Reads a table: for each row `# name`, the program, and an empty line. Before the first row stand comments, and
+/// choices for all rows; comments between rows begin with `//`. A program that begins `with` choices several times is
+/// a row with each of them.
+///
+/// # Panics
+/// Where a name has no program.
+pub fn rows(table: &'static str) -> Vec<Row> {
+    let (head, table) = table.split_once("\n# ").expect("a row");
+    let for_all = head.lines().find_map(|line| line.strip_prefix("with ")?.strip_suffix(';'));
+    let mut rows = Vec::new();
+    for row in table.split("\n# ") {
+        let (name, row) = row.split_once('\n').expect("a program");
+        let mut program = row.split("\n\n").next().unwrap_or(row).trim();
+        let mut own = Vec::new();
+        while let Some(text) = program.strip_prefix("with ") {
+            let (choices, rest) = text.split_once(';').expect("a program");
+            own.push(choices);
+            program = rest.trim();
+        }
+        if own.is_empty() {
+            own.push("");
+        }
+        let with = |own| Row { name, choices: [for_all.unwrap_or_default(), own], program };
+        rows.extend(own.into_iter().map(with));
+    }
+    rows
 }
 
 impl Row {
-    /// With other choices.
-    #[must_use]
-    pub const fn with(self, config: fn() -> Config) -> Self {
-        Self { config, ..self }
-    }
-
-    /// The program goes wrong with an engine that lacks a rule.
-    #[must_use]
-    pub const fn without(self, flaw: Flaw) -> Self {
-        Self { without: Some(flaw), ..self }
-    }
-
-    /// What the engine may do, and the statements behind the settings.
-    fn parts(&self) -> (Config, &'static str) {
-        let (config, program) = ((self.config)(), self.program);
-        match program.strip_prefix("with ").and_then(|program| program.split_once(';')) {
-            Some((text, program)) => {
-                (config.settings(Settings::parse(text).expect("settings")), program)
-            }
-            None => (config, program),
+    /// What the engine may do, and the rule that it lacks where one is to be left out.
+    fn config(&self) -> (Config, Option<Flaw>) {
+        let (mut config, mut settings, mut lacks) = (Config::default(), Settings::default(), None);
+        for choice in self.choices.iter().flat_map(|it| it.split(", ")) {
+            config = match choice.split_once(':') {
+                Some(("find_late_uses", found)) => config.find_late_uses(found == "True"),
+                Some(("foreign_nodes", allowed)) => config.foreign_nodes(allowed == "True"),
+                Some(("judge_aside", most)) => config.judge_aside(most.parse().expect("nodes")),
+                Some(("lacks", rule)) => {
+                    lacks = FLAWS.into_iter().find(|it| format!("{it:?}") == rule);
+                    assert!(lacks.is_some(), "{rule} is no rule");
+                    config
+                }
+                _ => {
+                    settings = settings.overlaid(choice).expect("settings");
+                    config
+                }
+            };
         }
+        (config.settings(settings), lacks)
     }
 
     /// Runs the program.
@@ -117,13 +140,16 @@ impl Row {
     /// # Errors
     /// The statement that goes wrong, and how.
     pub fn run<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<(), String> {
-        let (config, program) = self.parts();
-        let mut world = World::new(driver, config, Judged::Claims);
-        let wrong = world.run(program).and_then(|()| match world.wrong_tags()? {
+        let mut world = World::new(driver, self.config().0, Judged::Claims);
+        let wrong = world.run(self.program).and_then(|()| match world.wrong_tags()? {
             0 => Ok(()),
             wrong => Err(format!("{wrong} wrong tags").into()),
         });
-        wrong.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+        if wrong.is_err() {
+            // On a device with other programs to come.
+            let _ = world.end_captures();
+        }
+        wrong.map_err(|failure| self.told(world.statement, &failure))
     }
 
     /// Whether an engine that lacks the row's rule is found out: the checker refuses the program's last capture, or
@@ -132,13 +158,18 @@ impl Row {
     /// # Errors
     /// Another statement that goes wrong, and how.
     pub fn is_missed<P: Program + Driver>(&self, driver: &Arc<P>) -> Result<bool, String> {
-        let (config, program) = self.parts();
-        let mut world = World::new(driver, config.flaw(self.without), Judged::Tags);
-        let missed = match world.run(program) {
+        let (config, lacks) = self.config();
+        let mut world = World::new(driver, config.flaw(lacks), Judged::Tags);
+        let missed = match world.run(self.program) {
             Err(failure) if is_verdict(&*failure) && world.is_last => Ok(true),
             ran => ran.and_then(|()| Ok(world.wrong_tags()? > 0)),
         };
-        missed.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+        missed.map_err(|failure| self.told(world.statement, &failure))
+    }
+
+    /// Where the program went wrong, and how.
+    fn told(&self, statement: &str, failure: &dyn Display) -> String {
+        format!("{}, with {:?}: {statement}: {failure}", self.name, self.choices[1])
     }
 
     /// Runs the program once for each call that it makes to the driver, which fails then. What the program claims need
@@ -149,11 +180,10 @@ impl Row {
     /// A call, the statement at which something else came of its failure, and what.
     pub fn each_call_fails(&self, device: impl Fn() -> Arc<SimDriver>) -> Result<u64, String> {
         // As many as there are where none fails.
-        let (config, program) = self.parts();
         let sound = device();
-        let mut world = World::new(&sound, config, Judged::Memory { lossy: false });
-        let done = world.run(program);
-        done.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))?;
+        let mut world = World::new(&sound, self.config().0, Judged::Memory { lossy: false });
+        let done = world.run(self.program);
+        done.map_err(|failure| self.told(world.statement, &failure))?;
         let mut failed = 0;
         let getting = [Call::Reserve, Call::Create, Call::Map, Call::SetAccess, Call::Allocate];
         let short = getting.into_iter().map(|call| (call, ErrorKind::OutOfMemory));
@@ -183,7 +213,7 @@ impl Row {
     /// # Errors
     /// The statement after which something else came of the end, and what.
     pub fn ends_anywhere(&self, device: impl Fn() -> Arc<SimDriver>) -> Result<(), String> {
-        (0..self.parts().1.split(';').count()).try_for_each(|most| {
+        (0..self.program.split(';').count()).try_for_each(|most| {
             [false, true].into_iter().try_for_each(|ruined| {
                 let driver = device();
                 let used = || Some(driver.used_bytes());
@@ -201,9 +231,9 @@ impl Row {
         most: usize,
         ruined: bool,
     ) -> Result<(), String> {
-        let (config, program) = self.parts();
+        let program = self.program;
         let end = program.match_indices(';').nth(most).map_or(program.len(), |it| it.0);
-        let mut world = World::new(driver, config, Judged::Memory { lossy });
+        let mut world = World::new(driver, self.config().0, Judged::Memory { lossy });
         world.used = Box::new(used);
         let done = world.run(&program[..end]).and_then(|()| {
             if ruined {
@@ -211,9 +241,17 @@ impl Row {
             }
             world.give_back(driver, lossy)
         });
-        done.map_err(|failure| format!("{}: {}: {failure}", self.name, world.statement))
+        done.map_err(|failure| self.told(world.statement, &failure))
     }
 }
+
+/// Rules that an engine can leave out.
+#[rustfmt::skip]
+const FLAWS: [Flaw; 17] = {
+    use Flaw::*;
+    [Proof, OwnMarker, ForeignMarkers, SetBack, EdgeKinds, EarlyLaunches, OutsideUses, NestedCapture, Unlisted, Alias,
+     Hold, OlderBlocks, InputMarkers, StreamOrder, Events, SharedPieces, SwappedPieces]
+};
 
 /// Calls that give something back: what they fail to give is lost.
 const GIVING_BACK: [Call; 5] =
@@ -503,8 +541,13 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 self.engine.host().set_spare(pool, Spare::Offered)?;
             }
             ["plans", pool, ref piece @ ..] => {
-                let piece = piece.first().map(|bytes| size(bytes));
-                let options = Options::default().max_piece_bytes(piece);
+                let options = match *piece {
+                    ["whole"] => Options::default().max_mappings(Some(1)),
+                    ref piece => {
+                        let piece = piece.first().map(|bytes| size(bytes));
+                        Options::default().max_piece_bytes(piece)
+                    }
+                };
                 let config = PoolConfig::default().plan(options);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
@@ -516,6 +559,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
                 let config = PoolConfig::default().takes_offers(true);
                 self.pools.insert(pool, self.engine.create_pool(config));
             }
+            ["compact"] => drop(self.engine.host().compact_pool(self.pools["A"])?),
             ["release"] => {
                 let row = self.graphs.iter().rposition(|it| it.0 == stream).ok_or("no graph")?;
                 self.engine.release_graph(self.graphs.remove(row).1)?;
@@ -715,7 +759,7 @@ impl<'a, P: Program + Driver> World<'a, P> {
 
     /// Work outside captures runs for longer than the engine's calls take.
     fn launch(&self, stream: StreamHandle, early: bool) -> Done {
-        let delay = if self.driver.is_capturing(stream)? { 0 } else { 5_000_000 };
+        let delay = if self.driver.is_capturing(stream)? { 0 } else { 20_000_000 };
         Ok(self.driver.launch(stream, Work { delay, ..Work::default() }, early)?)
     }
 
@@ -838,14 +882,19 @@ impl<'a, P: Program + Driver> World<'a, P> {
         Ok(self.engine.host().forget_borrowers(pool)?)
     }
 
-    /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
-    fn wrong_tags(&mut self) -> Done<u64> {
+    /// Ends what the driver captures, and waits for the device.
+    fn end_captures(&self) -> Done {
         for &stream in self.streams.values() {
             if self.driver.is_capturing(stream)? {
                 self.driver.end_capture(stream)?;
             }
         }
-        self.driver.synchronize()?;
+        Ok(self.driver.synchronize()?)
+    }
+
+    /// Ends what is under way, launches the graphs in turn, and counts the tags that were wrong.
+    fn wrong_tags(&mut self) -> Done<u64> {
+        self.end_captures()?;
         for executable in std::mem::take(&mut self.executables) {
             self.driver.destroy_executable(executable)?;
         }

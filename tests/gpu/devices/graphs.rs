@@ -6,16 +6,13 @@ use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
-use regraph_tagged::{Tagged, Work};
+use regraph_tagged::Work;
 
 use super::{Two, DELAY, MIB};
+use crate::bench::range;
 use crate::device::Device;
 
 type Shared<P> = Arc<P>;
-
-fn range<P: Device>(memory: &Memory<Shared<P>>, tag: u64) -> Tagged {
-    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
-}
 
 /// A ping-pong between the devices: each step writes a block of its own device and reads the last
 /// one of the other's.

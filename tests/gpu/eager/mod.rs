@@ -11,16 +11,12 @@
 //! * [`threads`]: threads that share an engine, one of which captures;
 //! * [`giving_back`]: memory that goes back to the device under a running kernel;
 //! * [`limits`]: limits as the device sees them;
-//! * [`captures`]: calls of the engine beside captures of other threads and of its own;
-//! * [`handles`]: streams that come and go while their work runs;
-//! * [`suspend`]: pools that give their memory back while their graphs stay.
+//! * [`captures`]: calls of the engine beside captures of other threads and of its own.
 
 mod captures;
 mod giving_back;
-mod handles;
 mod limits;
 mod random;
-mod suspend;
 mod threads;
 
 use crate::device::{launch, tagged, Device};

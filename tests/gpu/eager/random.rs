@@ -39,6 +39,11 @@ fn planned_captures<P: Device>(driver: &Arc<P>) {
     run(driver, 120, Features::PLANS, &often);
 }
 
+fn lending<P: Device>(driver: &Arc<P>) {
+    let often = ["loans", "launches", "checkpoints gone back to", "pools that slept"];
+    run(driver, 60, Features::LOANS, &often);
+}
+
 fn executables_within_budgets<P: Device>(driver: &Arc<P>) {
     let often = ["launches", "executables updated", "executables that went for others"];
     run(driver, 40, Features::DEAR_EXECUTABLES, &often);
@@ -47,6 +52,7 @@ fn executables_within_budgets<P: Device>(driver: &Arc<P>) {
 twins! {
     captures_beside_each_other
     executables_within_budgets
+    lending
     planned_captures
     work_outside_captures
 }

@@ -11,7 +11,7 @@
 //! * [`captures`]: how captures end, well or not;
 //! * [`executables`]: graphs of one shape that share an executable;
 //! * [`launches`]: graphs of one pool, launched on many streams;
-//! * [`lending`]: work outside captures in what graphs do not keep between launches;
+//! * [`lending`]: threads that launch, and others that borrow what graphs do not keep between launches;
 //! * [`lives`]: outputs, graphs and pools that go while work runs;
 //! * [`state`]: what only the run of a capture wrote.
 

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use regraph::graphs::Graph;
 use regraph::plan::Options;
 
-use super::{granules, planned, Bench, Block, Device, Shared, MIB, PAGE};
+use super::{granules, planned, Device, MIB, PAGE};
 
 twins! {
     outputs_survive_every_order_of_launches
     a_pool_needs_its_outputs_and_the_largest_of_the_rest
-    random_graphs_keep_their_tags
     memory_of_outputs_that_are_freed_serves_later_graphs
     a_released_graph_gives_back_what_it_alone_used
 }
@@ -89,79 +87,6 @@ fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<
             assert_eq!((plan.minimum_bytes, plan.excess_bytes), (least, 0));
         }
         drop(kept);
-        bench.close();
-    }
-}
-
-/// Blocks with what lies in them.
-type LiveBlocks<P> = Vec<(Block<P>, u64)>;
-
-/// A graph over three streams whose blocks are freed in random order.
-fn wild<P: Device>(
-    bench: &Bench<P>,
-    random: &mut Rng,
-    tag: u64,
-) -> (Graph<Shared<P>>, LiveBlocks<P>) {
-    let streams: [_; 3] = bench.streams();
-    let body = |capture: &_| {
-        let mut live = LiveBlocks::<P>::new();
-        for &stream in &streams[1..] {
-            bench.driver.wait(stream, streams[0])?;
-        }
-        for step in 0..25 {
-            let (stream, other) = (streams[random.usize(..3)], streams[random.usize(..3)]);
-            if stream != other && random.usize(..3) == 0 {
-                bench.driver.wait(stream, other)?;
-            }
-            let bytes = (4 + random.u64(..30)) * MIB / 4;
-            let memory = regraph::graphs::Capture::allocate(capture, bytes, stream)?;
-            let inputs: Vec<_> = Vec::new();
-            let outputs = [super::range(&memory, tag + step)];
-            super::launch(&*bench.driver, stream, (&inputs, &outputs), 1_000);
-            if other != stream {
-                bench.driver.wait(other, stream)?;
-                super::launch(&*bench.driver, other, (&outputs, &[]), 3_000);
-                memory.record_stream(other)?;
-            }
-            super::launch(&*bench.driver, stream, (&outputs, &[]), 1_000);
-            live.push((memory, tag + step));
-            while live.len() > 2 + random.usize(..4) {
-                live.swap_remove(random.usize(..live.len()));
-            }
-        }
-        for &stream in &streams[1..] {
-            bench.driver.wait(streams[0], stream)?;
-        }
-        Ok(live)
-    };
-    bench.capture(streams[0], body).unwrap()
-}
-
-fn random_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
-    for seed in 0..12 {
-        driver.schedule(seed);
-        let mut random = Rng::with_seed(seed);
-        let bench = planned(driver, if seed % 3 == 0 { granules() } else { Options::default() });
-        let [stream] = bench.streams();
-        let mut graphs: Vec<_> =
-            (0..6).map(|number| wild(&bench, &mut random, 1000 * (number + 1))).collect();
-        for round in 0..60 {
-            let which = random.usize(..graphs.len());
-            graphs[which].0.launch(stream).unwrap();
-            if round % 20 == 19 {
-                // One goes, another comes.
-                drop(graphs.swap_remove(random.usize(..graphs.len())));
-                graphs.push(wild(&bench, &mut random, 1000 * (round + 10)));
-            }
-        }
-        for (graph, _) in &graphs {
-            graph.launch(stream).unwrap();
-        }
-        assert_eq!(bench.wrong(), 0, "seed {seed}");
-        for (memory, tag) in graphs.iter().flat_map(|(_, outputs)| outputs) {
-            assert!(bench.holds(memory, *tag), "seed {seed}, output {tag}");
-        }
-        drop(graphs);
         bench.close();
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! * [`many`]: graphs of one pool, in every order;
 //! * [`one`]: what one capture comes to, and what must not be shared or moved;
-//! * [`ends`]: captures that end badly, memory that is short, graphs and blocks that go.
+//! * [`ends`]: memory that is short, and blocks that outlive their graph.
 
 mod ends;
 mod many;

@@ -12,7 +12,6 @@ twins! {
     small_blocks_share_pages
     a_plan_tells_its_cost_before_it_is_carried_out
     bounds_on_mappings_are_kept
-    fixed_memory_is_there_at_once_and_stays_alone
     a_capture_can_do_without
 }
 
@@ -114,42 +113,6 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
         bench.close();
     }
     assert_eq!(before, 9 * PAGE, "with enough of them, the least");
-}
-
-fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
-    let bench = planned(driver, Options::default());
-    let [s, outside] = bench.streams();
-    let (graph, place) = bench
-        .capture(s, |capture| {
-            let before = bench.line(capture, s, (100, &[4 * MIB, 4 * MIB]))?;
-            drop(before);
-            let fixed = capture.allocate_fixed(3 * MIB, s)?;
-            let place = range(&fixed, 55);
-            // Something outside the capture writes it while the capture is under way.
-            launch(&*bench.driver, outside, (&[], &[place]), 0);
-            bench.driver.progress(outside);
-            launch(&*bench.driver, s, (&[place], &[]), 100);
-            drop(fixed);
-            bench.line(capture, s, (200, &[4 * MIB, 4 * MIB, 2 * MIB])).map(drop)?;
-            Ok(place)
-        })
-        .unwrap();
-    assert_eq!(bench.reserved(), 8 * MIB + 4 * MIB);
-    for _ in 0..3 {
-        graph.launch(s).unwrap();
-    }
-    assert_eq!(bench.wrong(), 0, "nothing else of the graph lies there");
-    let tags = bench.driver.read_tags(place.address, place.bytes).unwrap();
-    assert!(tags.iter().all(|&tag| tag == 55));
-    // Nor of later ones.
-    let (next, _) = bench
-        .capture(s, |capture| bench.line(capture, s, (300, &[20 * MIB, 4 * MIB])).map(drop))
-        .unwrap();
-    next.launch(s).unwrap();
-    graph.launch(s).unwrap();
-    assert_eq!(bench.wrong(), 0);
-    drop((graph, next));
-    bench.close();
 }
 
 /// One capture of a pool with plans goes without, and one of a pool without has one.

@@ -7,14 +7,15 @@ use regraph_trace::certify::{check, Certificate, CertifiedBlock, Passed, Refusal
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};
 
-use super::traces::{kernel, random, real, Kinds, REAL};
+use super::traces::{kernel, random, Kinds, REAL};
+use crate::device::trace;
 
 const ALL: Kinds = Kinds { programmatic: true, set_backs: true, outside: true };
 
 #[test]
 fn real_traces_have_their_known_minima_and_certificates() {
     for (name, expected) in REAL {
-        let trace = real(name);
+        let trace = trace(name);
         for &policy in Programmatic::ALL {
             let certificates = minimum::of_trace(&trace, policy);
             assert_eq!(certificates.len(), 1, "{name}");

@@ -4,7 +4,8 @@ use regraph::settings::Programmatic;
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};
 
-use super::traces::{random, real, Kinds, REAL};
+use super::traces::{random, Kinds, REAL};
+use crate::device::trace;
 
 fn least(trace: &Trace, policy: Programmatic) -> Vec<u64> {
     let certificates = minimum::of_trace(trace, policy);
@@ -14,7 +15,7 @@ fn least(trace: &Trace, policy: Programmatic) -> Vec<u64> {
 fn traces() -> impl Iterator<Item = Trace> {
     let kinds = Kinds { programmatic: true, set_backs: false, outside: true };
     let drawn = (0..100).map(move |seed| random(seed, 100, kinds));
-    drawn.chain([real(REAL[3].0)])
+    drawn.chain([trace(REAL[3].0)])
 }
 
 #[test]

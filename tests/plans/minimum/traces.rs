@@ -1,11 +1,7 @@
 //! Random traces.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
-
 use fastrand::Rng;
-use regraph_trace::{read, Operation, Trace};
+use regraph_trace::{Operation, Trace};
 
 pub const REAL: [(&str, f64); 4] = [
     ("decoder_s1", 45.0),
@@ -13,12 +9,6 @@ pub const REAL: [(&str, f64); 4] = [
     ("googlenet_s4", 214.411_132_812_5),
     ("pipeline_s5", 216.0),
 ];
-
-pub fn real(name: &str) -> Trace {
-    let folder = Path::new(crate::ROOT).join("tests/traces");
-    let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
-    read(BufReader::new(file)).unwrap()
-}
 
 /// What may occur.
 #[derive(Clone, Copy, Default)]

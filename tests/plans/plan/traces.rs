@@ -1,8 +1,6 @@
 //! The recorded captures, as lifetimes at planned addresses.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::BufReader;
 
 use regraph::BlockNumber;
 use regraph_plan::lifetimes::{Lifetime, Lifetimes};
@@ -81,9 +79,7 @@ struct Open {
 /// block behind the other; a block begins on the page where the last ended only if that saves a page
 /// and it might not have the last one's memory.
 pub fn lifetimes(name: &str) -> Lifetimes {
-    let path = format!("{}/tests/traces/{name}.jsonl", crate::ROOT);
-    let trace = File::open(path).expect("a recorded capture");
-    let trace = regraph_trace::read(BufReader::new(trace)).expect("a valid trace");
+    let trace = crate::device::trace(name);
     let points = points(trace.operations());
     let chains = points.first().map_or(0, Vec::len);
     let mut terminals: HashMap<u16, Point> = HashMap::new();

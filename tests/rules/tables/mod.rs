@@ -1,21 +1,30 @@
-//! The rules, as rows of programs that `regraph_testing::rows` runs.
+//! The rules, as tables of programs that `regraph_testing::rows` runs.
 #![allow(dead_code, reason = "each program of tests uses a part")]
-
-pub mod captures;
-pub mod checkpoints;
-pub mod eager;
-pub mod faults;
-pub mod growth;
-pub mod inputs;
-pub mod late_uses;
-pub mod left_out;
-pub mod lending;
-pub mod plans;
 
 use std::sync::Arc;
 
 use crate::device::Device;
 use regraph_testing::rows::Row;
+
+macro_rules! tables {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub const $name: &str = include_str!($file);)*
+    };
+}
+
+tables! {
+    CAPTURES = "captures.rows";
+    CHECKPOINTS = "checkpoints.rows";
+    EAGER = "eager.rows";
+    FAULTS = "faults.rows";
+    GROWTH = "growth.rows";
+    INPUTS = "inputs.rows";
+    LATE_USES = "late_uses.rows";
+    LEFT_OUT = "left_out.rows";
+    LENDING = "lending.rows";
+    PLANS = "plans.rows";
+    SMALL = "small.rows";
+}
 
 /// Expects each program to hold in so many orders of its work, each on its own device.
 pub fn hold<P: Device>(device: impl Fn() -> Arc<P>, orders: u64, rows: &[Row]) {

@@ -1,8 +1,9 @@
 //! An engine with a pool whose graphs own their memory, on either device.
+#![allow(dead_code, reason = "each program of tests uses a part")]
 
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{launch, Device};
 use regraph::driver::StreamHandle;
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Memory, Pool};
@@ -21,9 +22,13 @@ impl<P: Device> Bench<P> {
         Self::with(driver, PoolConfig::default())
     }
 
-    pub fn with(driver: &Arc<P>, config: PoolConfig) -> Self {
-        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
-        let pool = Pool::new(&engine, config);
+    pub fn with(driver: &Arc<P>, pool: PoolConfig) -> Self {
+        Self::of(driver, Config::default(), pool)
+    }
+
+    pub fn of(driver: &Arc<P>, config: Config, pool: PoolConfig) -> Self {
+        let engine = Arc::new(Engine::new(driver.clone(), config));
+        let pool = Pool::new(&engine, pool);
         Self { driver: driver.clone(), engine, pool }
     }
 
@@ -39,6 +44,16 @@ impl<P: Device> Bench<P> {
     pub fn wrong(&self) -> u64 {
         self.driver.synchronize().unwrap();
         self.driver.take_wrong_tags().unwrap()
+    }
+
+    /// A kernel writes a block.
+    pub fn write(&self, stream: StreamHandle, memory: &Memory<Arc<P>>, tag: u64) {
+        launch(&*self.driver, stream, (&[], &[range(memory, tag)]), 0);
+    }
+
+    /// A kernel reads a block.
+    pub fn read(&self, stream: StreamHandle, memory: &Memory<Arc<P>>, tag: u64) {
+        launch(&*self.driver, stream, (&[range(memory, tag)], &[]), 0);
     }
 
     /// Whether all of a block holds a tag.
