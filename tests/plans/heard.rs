@@ -471,8 +471,10 @@ fn a_run_that_ran_once_is_found_behind_weights_and_captures() {
         let run = closed(program(seed, streams, 200, false));
         let (first, mut heard) = (first_of(&run), Heard::default());
         let weight = |number: usize| {
-            let like_the_input = Step::Allocate(2 * number, first.0, 0);
-            [like_the_input, Step::Allocate(2 * number + 1, 3_584, 0), Step::Free(2 * number)]
+            let like_the_input = [Step::Allocate(3 * number, first.0, 0)];
+            let kept = (1..3 - seed as usize / 2 % 2)
+                .map(move |kept| Step::Allocate(3 * number + kept, 3_584, 0));
+            like_the_input.into_iter().chain(kept).chain([Step::Free(3 * number)])
         };
         hear(&mut heard, &(0..50).flat_map(weight).collect::<Vec<_>>(), 0);
         if seed % 2 == 1 {
@@ -623,6 +625,52 @@ fn a_run_is_whole_though_a_library_asked_for_workspaces_in_the_one_before() {
         hear(&mut heard, &[Step::Allocate(0, 512, 0), Step::Allocate(1, 512, 0)], 2);
         let found = heard.last_run(8 * MIB, stream(0)).unwrap().blocks();
         assert!((blocks(&run)..=blocks(&run) + 2).contains(&found), "{side}: {found}");
+    }
+}
+
+/// A library asks for a workspace in a program's first run, an optimizer for its state, and an allocator's host makes a
+/// block for the next run: all of them stay in use, and no later run asks for them.
+#[test]
+fn what_is_asked_for_once_is_no_part_of_a_run_that_ran_once() {
+    for seed in 0..60 {
+        let streams = 1 + seed % 3;
+        let run = closed(program(seed, streams, 200, false));
+        let sizes: Vec<u64> = run.iter().map(bytes).filter(|&bytes| bytes > 0).collect();
+        let at = |wanted: usize| {
+            let mut blocks = (0..run.len()).filter(|&step| bytes(&run[step]) > 0);
+            blocks.nth(wanted).unwrap() + 1
+        };
+        let mut first = run.clone();
+        for (number, wanted) in [sizes.len() / 2, 1 + seed as usize % 3].into_iter().enumerate() {
+            let workspace =
+                Step::Allocate(10_000 + number, 32 * MIB, seed as usize % streams as usize);
+            first.insert(at(wanted), workspace);
+        }
+        let state = |number: usize| Step::Allocate(20_000 + number, sizes[number], 0);
+        first.extend((0..sizes.len().min(40)).map(state));
+        let mut heard = Heard::default();
+        hear(&mut heard, &first, 0);
+        let (size, on) = first_of(&run);
+        let found = heard.last_run(size, on).unwrap();
+        let found: Vec<u64> = found.sizes().take(sizes.len()).collect();
+        assert!(found == sizes, "seed {seed}: {} blocks of {}", found.len(), sizes.len());
+    }
+}
+
+/// The workspace is the second block of the first run; the second run has none.
+#[test]
+fn a_workspace_behind_the_first_request_hides_no_run() {
+    for seed in 0..60 {
+        let run = closed(program(seed, 1 + seed % 3, 200, false));
+        let mut first = run.clone();
+        let at = run.iter().position(|step| bytes(step) > 0).unwrap();
+        first.insert(at + 1, Step::Allocate(10_000, 32 * MIB, 0));
+        let mut heard = Heard::default();
+        hear(&mut heard, &first, 0);
+        hear(&mut heard, &run, 1);
+        let (size, on) = first_of(&run);
+        let found = heard.last_run(size, on).unwrap();
+        assert_eq!(found.blocks(), blocks(&run), "seed {seed}");
     }
 }
 

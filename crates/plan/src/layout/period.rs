@@ -5,11 +5,12 @@
 //! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the
 //!   last;
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
-//!   same sizes on the same streams: libraries ask for a workspace in the first run, and hosts free at other moments
-//!   from run to run. Where there are several, one is taken behind which no block from before is soon freed: within a
+//!   same sizes on the same streams: hosts free at other moments from run to run, and blocks that libraries asked for in
+//!   the first run and still use (workspaces) count for nothing. Where there are several, one is taken behind which no block from before is soon freed: within a
 //!   run a layer passes its result on to the next;
 //! - all requests since the first one that is as large as the capture's first and came behind the capture before, if no
-//!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once.
+//!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once. What it
+//!   still uses is left out, but for the last blocks: it is not asked for again.
 //!
 //! The first is taken, unless it comes twice within the second: then it may be a layer of the work, or the second may
 //! be several runs. The third is taken where neither is there, or where what is taken is a layer, over which a block is
@@ -71,7 +72,8 @@ impl Requests {
         let twice =
             (0..BEHIND.min(all)).find_map(|behind| self.repeated(&starts, all - behind, &mut left));
         let alike = self.alike(&starts, left);
-        let run = match (twice, alike) {
+        let frees_most = |run: &Range<usize>| self.part(run.clone()).frees_most();
+        let run = match (twice.filter(frees_most), alike.filter(frees_most)) {
             // Where it comes twice in the other it is a part of the work, or that is several runs.
             (Some(twice), Some(alike)) if 2 * twice.len() <= alike.len() => {
                 let parts = self.parts(&alike, &twice);
@@ -82,10 +84,11 @@ impl Requests {
         let once = self.once(&starts[starts.partition_point(|&start| start < captured)..]);
         let run = match (run, once) {
             (Some(run), Some(once)) => self.longer(run, once),
-            (run, once) => run.or(once)?,
+            (Some(run), None) => self.part(run),
+            (None, once) => self.asked_again(once?),
         };
-        let fits = (2..=MOST_BLOCKS).contains(&self.blocks_in(&run));
-        Some(run).filter(|_| fits).map(|run| self.part(run)).filter(Self::frees_most)
+        let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
+        Some(run).filter(|_| fits).filter(Self::frees_most)
     }
 
     /// All requests since one of the blocks `starts`, if those directly before it ask for nearly the same sizes on the
@@ -93,12 +96,23 @@ impl Requests {
     /// passed on, if any. No more than `left` comparisons are made.
     fn alike(&self, starts: &[usize], mut left: usize) -> Option<Range<usize>> {
         let asked = self.asked();
-        let (mut best, mut least) = (None, (true, usize::MAX));
+        let (mut best, mut least) = (None, (true, usize::MAX, 0));
+        // How many of the blocks up to each one stay in use.
+        let stay: Vec<usize> = asked
+            .iter()
+            .scan(0, |stay, it| {
+                *stay += usize::from(!it.is_freed());
+                Some(*stay)
+            })
+            .collect();
         for &start in starts.iter().filter(|&&start| asked.len() - start > FEW_BLOCKS) {
             let run = &asked[start..];
             let first = &run[..EQUAL_FIRST];
-            let begins = |it: &[Asked]| it.iter().zip(first).all(|(it, first)| it.is_like(first));
             // The run before may have asked for more, which stayed in use.
+            let begins = |it: &[Asked]| {
+                let again = it.iter().filter(|it| it.is_freed()).take(EQUAL_FIRST);
+                again.zip(first).all(|(it, first)| it.is_like(first))
+            };
             let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
             let from = starts.partition_point(|&it| it + most < start);
@@ -109,26 +123,28 @@ impl Requests {
             }
             left = left.saturating_sub(start.min(run.len()));
             let is_within = self.is_within(start);
-            // In thousandths: of those that differ as little the longest is taken, which comes first.
-            let unlike =
-                |lacks: usize, more: usize| (is_within, (lacks + more) * 1_000 / run.len());
+            // In thousandths: of those that differ as little one is taken with few blocks before that stayed in use, and
+            // of these the longest, which comes first.
+            let unlike = |lacks: usize, more: usize, stay: usize| {
+                (is_within, (lacks + more) * 1_000 / run.len(), stay)
+            };
             for &before in all {
                 if left == 0 {
                     return best;
                 }
                 let other = &asked[before..start];
+                let stay = stay[start - 1] - before.checked_sub(1).map_or(0, |before| stay[before]);
+                let again = other.len() - stay;
                 // They differ by this at least.
-                if unlike(
-                    run.len().saturating_sub(other.len()),
-                    other.len().saturating_sub(run.len()),
-                ) >= least
-                {
+                let lacks = run.len().saturating_sub(other.len());
+                if unlike(lacks, again.saturating_sub(run.len()), stay) >= least {
                     continue;
                 }
                 let common = in_common(other, run, &mut left);
-                let (lacks, more) = (run.len() - common, other.len() - common);
-                if lacks <= missing && unlike(lacks, more) < least {
-                    (best, least) = (Some(asked[start].at..self.all().len()), unlike(lacks, more));
+                let (lacks, more) = (run.len() - common, again.saturating_sub(common));
+                if lacks <= missing && unlike(lacks, more, stay) < least {
+                    (best, least) =
+                        (Some(asked[start].at..self.all().len()), unlike(lacks, more, stay));
                 }
             }
         }
@@ -150,25 +166,50 @@ impl Requests {
         let mut runs = starts.iter().filter_map(|&start| {
             let run = &asked[start..];
             let first = run.iter().take(FEW_BLOCKS);
-            let kept = first.filter(|it| it.freed == usize::MAX).count();
+            let kept = first.filter(|it| !it.is_freed()).count();
             let fits = (FEW_BLOCKS + 1..=MOST_BLOCKS).contains(&run.len());
-            let ends = fits && run[0].freed < usize::MAX && kept <= SOME_KEPT;
+            // Memory in which a weight is made goes when the weight is there.
+            let fits = fits && (run[1].is_freed() || run[0].freed > start + 2);
+            let ends = fits && run[0].is_freed() && kept <= SOME_KEPT;
             left = left.saturating_sub(if ends { run.len() } else { FEW_BLOCKS });
             (ends && left > 0 && !self.is_within(start)).then_some((kept, start))
         });
         let first = runs.next()?;
+        // One that stays in use may be a workspace.
         let near = runs.take_while(|&(_, start)| start < first.1 + FEW_BLOCKS);
-        let (_, start) = near.fold(first, |best, it| best.min(it));
+        let (_, start) = near.fold(first, |best, it| if it.0 + 1 < best.0 { it } else { best });
         Some(asked[start].at..self.all().len())
     }
 
-    /// A run, or all of `once` where the run is a layer of it.
-    fn longer(&self, run: Range<usize>, once: Range<usize>) -> Range<usize> {
-        if self.is_within(self.blocks_before(run.start)) {
-            return once;
+    /// The requests of a run that ran once, but for those about what stays in use: libraries ask for workspaces once, and
+    /// an optimizer for its state. The last blocks may be the run's results.
+    fn asked_again(&self, run: Range<usize>) -> Requests {
+        let results = self.blocks().saturating_sub(FEW_BLOCKS);
+        self.picked(run, |block| block >= results || self.asked()[block].is_freed())
+    }
+
+    /// A run, or all of `once`, which ends as all requests do, where the run is a layer of it.
+    fn longer(&self, run: Range<usize>, once: Range<usize>) -> Requests {
+        let start = self.blocks_before(run.start);
+        if self.is_within(start) {
+            return self.asked_again(once);
         }
-        let parts = self.parts(&once, &run).filter(|&parts| parts >= MANY);
-        parts.map_or(run.clone(), |parts| self.cut(once, run, parts))
+        let many = |all: &Requests, once: &Range<usize>, run: &Range<usize>| {
+            let parts = all.parts(once, run).filter(|&parts| parts >= MANY)?;
+            Some(all.part(all.cut(once.clone(), run.clone(), parts)))
+        };
+        if let Some(cut) = many(self, &once, &run) {
+            return cut;
+        }
+        // A block is passed on to the run: it may be a layer, of which the first asked for more.
+        if self.asked()[..start].iter().any(|it| it.is_freed() && it.freed > start) {
+            let once = self.asked_again(once);
+            let end = once.all().len().saturating_sub(self.all().len() - run.end);
+            if let Some(cut) = many(&once, &(0..end), &(end.saturating_sub(run.len())..end)) {
+                return cut;
+            }
+        }
+        self.part(run)
     }
 
     /// How many times a run is one part, if it is nothing else. The first of three or more may lack a few requests that ask
@@ -243,7 +284,7 @@ impl Requests {
 
     /// Whether more than half of what is asked for is freed, in bytes.
     fn frees_most(&self) -> bool {
-        let freed = self.asked().iter().filter(|block| block.freed < usize::MAX);
+        let freed = self.asked().iter().filter(|block| block.is_freed());
         let freed: u64 = freed.map(|block| block.bytes).sum();
         2 * freed > self.sizes().sum::<u64>()
     }
@@ -266,6 +307,10 @@ impl Asked {
     /// Whether another block is of the same size, on the same stream.
     fn is_like(&self, other: &Self) -> bool {
         (self.bytes, self.stream) == (other.bytes, other.stream)
+    }
+
+    fn is_freed(&self) -> bool {
+        self.freed < usize::MAX
     }
 }
 

@@ -151,27 +151,41 @@ impl Requests {
 
     /// The requests of a part, but for those about blocks from before it.
     pub(super) fn part(&self, part: Range<usize>) -> Self {
-        let before = self.blocks_before(part.start);
+        self.picked(part, |_| true)
+    }
+
+    /// The requests of a part about blocks of it that are wanted.
+    pub(super) fn picked(&self, part: Range<usize>, wanted: impl Fn(usize) -> bool) -> Self {
+        let mut next = self.blocks_before(part.start);
         let mut run = Self::default();
-        let mut numbers: Vec<Option<usize>> = vec![None; self.streams];
+        // By the names that they have here.
+        let mut blocks: Map<usize, usize> = new_map();
+        let mut streams: Vec<Option<usize>> = vec![None; self.streams];
         for request in &self.requests[part] {
-            let known = match *request {
-                Request::Allocate { .. } => true,
-                Request::Use { block, .. } | Request::Free { block } => block >= before,
+            let block = match *request {
+                Request::Allocate { .. } => {
+                    next += 1;
+                    if !wanted(next - 1) {
+                        continue;
+                    }
+                    blocks.insert(next - 1, run.blocks());
+                    run.blocks()
+                }
+                Request::Use { block, .. } | Request::Free { block } => match blocks.get(&block) {
+                    Some(&block) => block,
+                    None => continue,
+                },
             };
-            if !known {
-                continue;
-            }
-            let next = run.streams;
-            let mut number = |stream: usize| *numbers[stream].get_or_insert(next);
+            let new = run.streams;
+            let mut number = |stream: usize| *streams[stream].get_or_insert(new);
             run.push(match *request {
                 Request::Allocate { bytes, stream } => {
                     Request::Allocate { bytes, stream: number(stream) }
                 }
-                Request::Use { block, stream, last } => {
-                    Request::Use { block: block - before, stream: number(stream), last }
+                Request::Use { stream, last, .. } => {
+                    Request::Use { block, stream: number(stream), last }
                 }
-                Request::Free { block } => Request::Free { block: block - before },
+                Request::Free { .. } => Request::Free { block },
             });
         }
         run
