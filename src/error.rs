@@ -287,8 +287,9 @@ pub enum StreamRefusal {
     PerDevice,
     /// The stream cannot be retired: the engine will ask about it again.
     #[error(
-        "is in a capture, or was recorded for a block that is live, so it will be asked about again; end the capture, \
-         free the blocks, and keep the stream until this call succeeds"
+        "is in a capture, or was recorded for a block that is live or waits, or could not be asked where it stands; end \
+         captures, free the blocks, wait for the device (Engine::wait_for_device), and keep the stream until this call \
+         succeeds"
     )]
     InUse,
     /// The stream cannot be retired: it has other owners.

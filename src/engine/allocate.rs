@@ -208,7 +208,7 @@ impl<D: Driver> Locked<'_, D> {
             self.take_back_own((pool, stream), is_small(bytes));
             self.poll_waits(POLLED);
         }
-        match self.place(requester, homes, bytes) {
+        match self.place(requester, homes, bytes, false) {
             None => match self.take_offer(request, requester, Spare::Offered)? {
                 None => self.find_more(request, homes, requester),
                 offered => Ok(offered),
@@ -227,7 +227,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, .. } = request;
         if self.poll_waits(POLLED) {
-            if let Some(placed) = self.place(requester, homes, bytes) {
+            if let Some(placed) = self.place(requester, homes, bytes, false) {
                 return Ok(Some(placed));
             }
         }
@@ -236,7 +236,7 @@ impl<D: Driver> Locked<'_, D> {
             freed |= self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
         }
         if freed {
-            if let Some(placed) = self.place(requester, homes, bytes) {
+            if let Some(placed) = self.place(requester, homes, bytes, false) {
                 return Ok(Some(placed));
             }
         }
@@ -246,23 +246,24 @@ impl<D: Driver> Locked<'_, D> {
         let need = (bytes, pool, matches!(requester, Requester::Outside { .. }));
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes[0], requester, false),
-            Remedy::Place => Ok(locked.place(requester, homes, bytes)),
+            Remedy::Place => Ok(locked.place(requester, homes, bytes, true)),
             Remedy::Offer => locked.take_offer(request, requester, Spare::OfferedWhenShort),
         })
     }
 
-    /// A place in memory that the pool holds.
+    /// A place in memory that the pool holds; where `all` is looked at, none is overlooked.
     #[inline(always)]
     pub(super) fn place(
         &mut self,
         requester: Requester,
         [mut number, second]: Homes,
         bytes: u64,
+        all: bool,
     ) -> Option<(u32, Placed)> {
         let driver = self.driver;
         self.with_proof(requester, |pools, proof| loop {
             let heap = pools.counted_heap_mut(number);
-            let placed = heap.place(bytes, requester, proof);
+            let placed = heap.place(bytes, requester, proof, all);
             match placed.or_else(|| heap.open(driver, bytes, requester, proof)) {
                 Some(placed) => return Some((number, placed)),
                 None if number == second => return None,

@@ -504,7 +504,8 @@ impl<D: Driver> Engine<D> {
     /// The use must be ordered after the allocation, by an event for instance.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread).
+    /// [`Error::Unknown`], [`StreamRefusal::PerThread`](crate::StreamRefusal::PerThread); [`Error::Driver`] for a default
+    /// stream where another context is current, whose default stream it names there.
     pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
         self.record(block, stream.as_stream(), false)
     }
@@ -549,6 +550,12 @@ impl<D: Driver> Engine<D> {
     fn record(&self, block: BlockId, stream: StreamHandle, last: bool) -> Result<(), Error> {
         let call = if last { "record_use" } else { "record_stream" };
         let stream = one_stream(stream, call)?;
+        if stream == StreamHandle::from_bits(0) {
+            match self.driver.is_capturing(stream) {
+                Err(error) if error.kind == ErrorKind::OtherContext => return Err(error.into()),
+                Ok(_) | Err(_) => {}
+            }
+        }
         if block.engine != self.number || block.cache == NO_CACHE {
             return self.change(|locked| match last {
                 true => locked.record_use(block, stream),

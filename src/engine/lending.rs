@@ -274,7 +274,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.pools.heap_mut(heap).free_lent();
             }
         }
-        let mut found = self.place(requester, homes, bytes);
+        let mut found = self.place(requester, homes, bytes, false);
         let heaps = self.state.pools.heaps_of(Some(pool));
         let given_back = |&heap: &u32| self.state.pools.heap(heap).unsettled() > 0;
         if found.is_none() && heaps.iter().any(given_back) {
@@ -282,7 +282,7 @@ impl<D: Driver> Locked<'_, D> {
             if !self.may_lend(pool)? {
                 return Ok(None);
             }
-            found = self.place(requester, homes, bytes);
+            found = self.place(requester, homes, bytes, false);
         }
         Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
     }
@@ -349,7 +349,7 @@ impl<D: Driver> Locked<'_, D> {
             if self.config.lacks(Flaw::Lending) {
                 self.state.pools.heap_mut(homes[0]).free_completed(|_| true);
             }
-            if let Some(placed) = self.place(requester, homes, bytes) {
+            if let Some(placed) = self.place(requester, homes, bytes, false) {
                 return Ok(Some(placed));
             }
         }

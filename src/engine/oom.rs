@@ -475,8 +475,10 @@ impl<D: Driver> Locked<'_, D> {
         let short = |pool| format!("memory is short for {pool}");
         let _shown = self.state.range_of(pool, short);
         self.free_completed(None);
-        if let Some(offered) = attempt(self, Remedy::Offer)? {
-            return Ok(Some(offered));
+        for remedy in [Remedy::Place, Remedy::Offer] {
+            if let Some(found) = attempt(self, remedy)? {
+                return Ok(Some(found));
+            }
         }
         for most in [bytes, u64::MAX] {
             // Where the pool's own limit stands in the way, what others have is of no use.

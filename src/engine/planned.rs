@@ -172,7 +172,7 @@ impl<D: Driver> Locked<'_, D> {
             // Nothing is added, but what the pool holds already may do.
             return match bytes > self.capacity(pool) {
                 true => self.find(request, homes, requester),
-                false => Ok(self.place(requester, homes, bytes)),
+                false => Ok(self.place(requester, homes, bytes, false)),
             };
         }
         let capture = self.state.capture(slot).id;

@@ -3,7 +3,8 @@
 //! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up after
 //! [`TRIES`] ranges that the requester may not take; a second one then begins where the requester's last search gave
 //! up, and gives up likewise. Each time that both fail halves what the requester's next searches try, down to [`FEW`];
-//! each place that the second finds doubles it again. A place that both overlook costs memory, not safety.
+//! each place that the second finds doubles it again. A place that both overlook costs memory, not safety; where
+//! memory is short, none is overlooked.
 //!
 //! A block is *carved* out of the ranges that were found: it has a row of its own, which knows the markers of all that
 //! it covers. The rule by which a requester may take a free range is [`Heap::takes`].
@@ -63,11 +64,13 @@ enum Search {
 
 impl Heap {
     /// Carves a block of `bytes`, a multiple of 512, out of free memory, if there is a place; never asks the driver.
+    /// Where `all` is looked at, the search costs a look at each free range.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
+        all: bool,
     ) -> Option<Placed> {
         if self.is_uncached() || self.is_shut() {
             return None;
@@ -84,7 +87,7 @@ impl Heap {
             let whole = self.whole_range(bytes, timeline)?;
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
-        let tries = self.tries(requester);
+        let tries = if all { usize::MAX } else { self.tries(requester) };
         let found = match requester {
             Requester::Capture { capture, share: true, .. } => {
                 self.search(0, bytes, tries, |range| self.takes_inside(range, capture, None, proof))

@@ -290,7 +290,8 @@ impl Runs {
             }
         };
         self.heads.insert(head, Head { address, largest, leaf: row });
-        self.regroup(head);
+        // With the leaf before, which it may be the upper half of.
+        self.regroup(head.saturating_sub(1));
     }
 
     /// Heads from this one on have come or gone.
@@ -379,6 +380,18 @@ mod tests {
         fn next(&self, from: u64, bytes: u64) -> Option<(u64, u64)> {
             let mut runs = self.0.range(from..);
             runs.find(|(_, &held)| held >= bytes).map(|(&address, &held)| (address, held))
+        }
+    }
+
+    #[test]
+    fn a_group_is_as_large_as_the_leaves_that_it_keeps() {
+        let mut runs = Runs::default();
+        // Ever larger ones, so that the upper half of each leaf that is split has the largest of its group.
+        for run in 0..(2 * GROUP * LEAF) as u64 {
+            runs.add((run * 10_000, 1 + run), RangeId::new(run as usize), (false, false));
+            let largest = |heads: &[Head]| heads.iter().map(|head| head.largest).max();
+            let groups = runs.heads.chunks(GROUP).filter_map(largest);
+            assert!(runs.groups.iter().copied().eq(groups), "{run} runs");
         }
     }
 

@@ -659,6 +659,10 @@ fn what_is_freed_beside_another_context_waits_for_the_device() {
     let is_told = matches!(&refused, Error::Driver(error) if error.kind == ErrorKind::OtherContext);
     assert!(is_told && refused.to_string().contains("green context"), "{refused}");
     let beside = b.block(4, other);
+    // Recorded there, the handle names a stream that the engine knows nothing of.
+    let recorded = b.engine.record_stream(beside.id, legacy).unwrap_err();
+    assert!(recorded.to_string().contains("green context"), "{recorded}");
+    b.engine.record_use(beside.id, legacy).unwrap_err();
     b.driver.set_elsewhere(false);
     // The legacy stream is idle, and an event on it is reached at once: none is recorded, for another block either.
     let late = b.block(4, other);

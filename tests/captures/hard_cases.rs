@@ -65,6 +65,35 @@ fn a_device_without_memory_leaves_the_capture_as_it_was() {
     b.finish(s, capture);
 }
 
+/// Searches look at fewer ranges the more of them fail; a pool that is full is searched to the end.
+#[test]
+fn a_full_pool_is_searched_to_the_end() {
+    const BYTES: u64 = 4 << 10;
+    let b = bench(Config::default());
+    let limited = PoolConfig::default().max_bytes(6 * MIB);
+    let b = crate::common::Bench { pool: b.engine.create_pool(limited), ..b };
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    b.launch(s);
+    b.driver.wait(t, s).unwrap();
+    let on = |stream| b.engine.allocate(b.pool, BYTES, stream);
+    let theirs: Vec<_> = (0..1_100).map(|_| on(t).unwrap()).collect();
+    for block in &theirs {
+        // Markers of its own, so that no two are one range.
+        b.launch(t);
+        b.engine.free(block.id).unwrap();
+    }
+    let mine: Vec<_> = std::iter::from_fn(|| on(s).ok()).collect();
+    assert!(mine.len() > 100, "{}", mine.len());
+    b.launch(s);
+    let last = mine.last().unwrap();
+    b.engine.free(last.id).unwrap();
+    assert_eq!(on(s).unwrap().address, last.address);
+    b.launch(s);
+    b.driver.wait(s, t).unwrap();
+    b.finish(s, capture);
+}
+
 #[test]
 fn captures_of_several_threads_share_an_engine() {
     let b = bench(Config::default());
