@@ -738,7 +738,7 @@ fn what_pools_held_is_told_by_name_until_it_is_reset() {
     let h = host("");
     let s = h.stream();
     let of = |key| {
-        let rows = h.plugin.reserved_by_pools(0).unwrap();
+        let rows = h.plugin.reserved_by_pools(0);
         rows.into_iter().find(|row| row.0 == key).map(|row| row.1[..4].to_vec())
     };
     h.make(POOL);
