@@ -813,8 +813,7 @@ fn an_observer_hears_of_what_fails() {
     assert_eq!(heard.load(Ordering::Relaxed), 1);
 }
 
-/// Captures that the end of their pool ends, and pools that a compaction brings back: observers are told when
-/// the plug-in holds none of its locks.
+/// Observers are told when the plug-in holds none of its locks.
 #[test]
 fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
     let settings = Settings::parse("memory_limit_mb:16,plan:exact").unwrap();
@@ -828,12 +827,10 @@ fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
         count.fetch_add(1, Ordering::Relaxed);
     }));
     let (s, t) = (h.stream(), h.stream());
-    let graphs = Graphs::new(&h);
-    let route = graphs.begin(&h, s, POOL);
-    h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    h.announce(s, POOL, true);
     let blocks = [h.allocate(s), h.allocate(s), h.allocate(t), h.allocate(t), h.allocate(t)];
     h.launch(s);
-    let ended = graphs.end(&h, s, POOL);
+    let ended = h.plugin.capture_ending(0, s, |_, _| ());
     assert!(
         matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))),
         "{ended:?}"
@@ -993,6 +990,26 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
     h.allocate(s);
     h.allocate(h.stream());
     assert_eq!(asked.load(Ordering::Relaxed), 0);
+}
+
+/// They look at a graph object, which is gone before its host can say so.
+#[test]
+fn what_tells_a_host_s_capture_goes_when_it_is_announced() {
+    let h = host();
+    let s = h.stream();
+    let (filter, _) = filter(&h.driver);
+    let graph_of: EndedGraph = Arc::new(|_| None);
+    let given = (Arc::downgrade(&filter), Arc::downgrade(&graph_of));
+    let route = h.plugin.begin_pool_of(0, POOL, filter, Some(graph_of)).unwrap();
+    h.driver.begin_capture(s, CaptureMode::Global).unwrap();
+    assert_eq!((given.0.strong_count(), given.1.strong_count()), (1, 1));
+    h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
+    assert_eq!((given.0.strong_count(), given.1.strong_count()), (0, 0));
+    // Where the engine is not asked which capture a stream is in, its route takes it all the same.
+    h.plugin.begin_pool(0, (2, 0), Arc::new(|_| false)).unwrap();
+    h.allocate(s);
+    h.allocate(h.stream());
+    assert_eq!((h.held_by(POOL), h.held_by((0, 0))), (4 * MIB, 4 * MIB));
 }
 
 /// As NCCL adds nodes to a capture: behind nothing, on no stream that the host names.
