@@ -33,7 +33,7 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
         messages.begin()
         if _started is None:
             try:
-                _unused[:] = _native.start(settings, check, _of_pytorch())
+                _unused[:] = _native.start(settings, check, of_pytorch())
             except ValueError as error:
                 raise Error(f"The settings are wrong: {error}") from error
             except RuntimeError as error:
@@ -49,7 +49,7 @@ def start(settings: str | None = None, check: bool | None = None) -> list[str]:
         return list(_unused)
 
 
-def _of_pytorch() -> tuple[str, str]:
+def of_pytorch() -> tuple[str, str]:
     """The variable with settings that the environment has for PyTorch, and its text."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     said = ((name, text) for name in names if (text := os.environ.get(name)))

@@ -1,6 +1,5 @@
 //! The process's allocator: one, from its start to the end of the process.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
@@ -9,21 +8,15 @@ use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
 use regraph::snapshot::{Setting, Snapshot};
 use regraph::sync::{Mutex, Rank};
-use regraph_plugin::{Error, Overlay, Plugin};
+use regraph_plugin::{Overlay, Plugin};
 
 use crate::errors::raised;
 use crate::hooks::Failure;
 
 static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 
-/// The share that the settings allow of every device; `None` for all.
-static CONFIGURED: Mutex<Option<f64>> = Mutex::new(Rank::Python, None);
-
 /// How many events the settings have histories keep, and whether with stacks of native code.
 static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
-
-/// The shares of devices that were set, by device.
-static FRACTIONS: Mutex<BTreeMap<u32, f64>> = Mutex::new(Rank::Python, BTreeMap::new());
 
 /// What was said for PyTorch, which says whole texts.
 static SAID: Mutex<Option<Overlay>> = Mutex::new(Rank::Python, None);
@@ -40,7 +33,6 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config, said: Overlay) -> bool {
     // Set before the allocator can be used.
-    *CONFIGURED.lock() = config.settings.memory_fraction;
     let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
@@ -65,11 +57,6 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
     let Some(overlaid) = overlaid else { return Ok(Vec::new()) };
     let (settings, mut unused) =
         overlaid.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    if settings.memory_fraction != before.memory_fraction {
-        // For every device, those included whose share was set by itself.
-        *CONFIGURED.lock() = settings.memory_fraction;
-        FRACTIONS.lock().clear();
-    }
     let of_pools = [
         ("max_split_size_mb", settings.max_split_bytes != before.max_split_bytes),
         (
@@ -85,16 +72,9 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
     Ok(unused)
 }
 
-pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {
-    allocator()?.engine(device)?.set_memory_fraction(fraction).map_err(Error::from)?;
-    FRACTIONS.lock().insert(device, fraction);
-    Ok(())
-}
-
-/// The share of a device's memory that may be held: as it was set, or as the settings have it, or all.
+/// The share of a device's memory that may be held.
 pub(crate) fn fraction(device: u32) -> f64 {
-    let set = FRACTIONS.lock().get(&device).copied();
-    set.or(*CONFIGURED.lock()).unwrap_or(1.0)
+    allocator().map_or(1.0, |allocator| allocator.memory_fraction(device))
 }
 
 /// Memory and history, with what was said for PyTorch where PyTorch's own snapshots have it: programs say it again.

@@ -159,7 +159,7 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 /// mappings_within_share (`None` where the share is at most 15 too).
 #[pyfunction]
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
+    let captures = py.detach(|| Ok::<_, PyErr>(allocator()?.captures(device)))?;
     let row = |EndedCapture { key, report, minimum, .. }: EndedCapture| {
         let plan = report.plan;
         let within = plan.and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT));

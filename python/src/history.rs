@@ -109,7 +109,7 @@ unsafe extern "C-unwind" fn stats_of_pools(
     data: *mut c_void,
     each: extern "C" fn(*mut c_void, u64, u64, *const i64),
 ) {
-    let pools = or_throw(unlocked(|| Ok(allocator()?.reserved_by_pools(number(device))?)));
+    let pools = or_throw(unlocked(|| Ok(allocator()?.reserved_by_pools(number(device)))));
     for (key, figures) in pools {
         each(data, key.0, key.1, figures.as_ptr());
     }

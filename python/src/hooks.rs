@@ -15,7 +15,7 @@ use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::OutOfMemory;
 use regraph_plugin::{EndedGraph, Error, HostLock};
 
-use crate::allocator::{allocator, fraction, set_fraction};
+use crate::allocator::{allocator, fraction};
 use crate::doors::Attached;
 use crate::errors::told;
 use crate::{checkpoints, history, pools, sharing, shim, stacks};
@@ -43,7 +43,7 @@ pub(crate) fn take_begun() -> Option<(u32, u64)> {
 pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
     let mut addresses = BTreeMap::from([
         ("init", init as extern "C" fn(c_int) as usize),
-        ("reset", reset as extern "C" fn() as usize),
+        ("reset", reset as extern "C-unwind" fn() as usize),
         ("memory_fraction", memory_fraction as extern "C-unwind" fn(f64, c_int) as usize),
         (
             "base_allocation",
@@ -68,7 +68,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
             allocate_at as extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void) -> bool
                 as usize,
         ),
-        ("free", free as extern "C" fn(*mut c_void) as usize),
+        ("free", free as extern "C" fn(*mut c_void) -> bool as usize),
         ("memory_fraction_now", memory_fraction_now as extern "C" fn(c_int) -> f64 as usize),
         (
             "route_begin",
@@ -135,19 +135,23 @@ pub unsafe extern "C" fn regraph_torch_free(
     tell(guarded(|| Ok(allocator()?.free(address as u64, number(device))?)));
 }
 
-/// Takes memory of any device back.
-extern "C" fn free(address: *mut c_void) {
-    tell(guarded(|| Ok(allocator()?.free_on((), address as u64, None)?)));
+/// Takes memory of any device back; false where no live block begins there.
+extern "C" fn free(address: *mut c_void) -> bool {
+    let freed = guarded(|| match allocator()?.free_on((), address as u64, None) {
+        Err(Error::UnknownAddress { .. }) => Ok(false),
+        freed => Ok(freed.map(|()| true)?),
+    });
+    freed.map_err(|failure| tell(Err(failure))).unwrap_or(true)
 }
 
 extern "C" fn init(_devices: c_int) {}
 
-extern "C" fn reset() {
-    tell(unlocked(|| Ok(allocator()?.empty_cache()?)));
+extern "C-unwind" fn reset() {
+    or_throw(unlocked(|| Ok(allocator()?.empty_cache()?)));
 }
 
 extern "C-unwind" fn memory_fraction(fraction: f64, device: c_int) {
-    or_throw(guarded(|| set_fraction(number(device), fraction)));
+    or_throw(unlocked(|| Ok(allocator()?.set_memory_fraction(number(device), fraction)?)));
 }
 
 extern "C" fn memory_fraction_now(device: c_int) -> f64 {

@@ -18,7 +18,7 @@ def must_be_done(program: str) -> None:
     paths = [str(Path(__file__).parent), str(package), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     # Without a word of a library that is compiled.
-    environment["REGRAPH_LOG"] = "error"
+    program = f"import logging\nlogging.getLogger('regraph').setLevel('ERROR')\n{program}"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,

@@ -51,7 +51,10 @@ def tell(device, first, second, context, each):
 
 def free(address):
     calls.append(("free", address))
+    if address not in live:
+        return False
     live.remove(address)
+    return True
 
 
 served = {
@@ -61,7 +64,7 @@ served = {
         None, Device, Half, Half, Address, Address, Each, Each
     )(restore),
     "pool_live": ctypes.CFUNCTYPE(None, Device, Half, Half, Address, Each)(tell),
-    "free": ctypes.CFUNCTYPE(None, Address)(free),
+    "free": ctypes.CFUNCTYPE(ctypes.c_bool, Address)(free),
 }
 unserved = ctypes.CFUNCTYPE(None)(lambda: calls.append("not served here"))
 names = re.findall(r"HOOK\\([^,]+, (\\w+),", (compiling.SOURCES / "hooks.h").read_text())
@@ -97,8 +100,14 @@ del storage
 assert calls[2:] == [("free", KEPT)]
 torch._C._cuda_cudaCachingAllocator_raw_delete(STALE)
 assert calls[3:] == [("free", STALE)]
+try:
+    torch._C._cuda_cudaCachingAllocator_raw_delete(STALE)
+except RuntimeError as error:
+    assert "invalid device pointer: 0x" in str(error), error
+else:
+    raise AssertionError("PyTorch's own allocator raises")
 del state
-assert calls[4:] == [("drop", CHECKPOINT)]
+assert calls[5:] == [("drop", CHECKPOINT)]
 print("done")
 """
 

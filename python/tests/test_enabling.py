@@ -1,5 +1,7 @@
 """Enabling: the order of its steps, and everything that keeps it from happening."""
 
+import types
+
 import pytest
 
 from fake_native import HOOKS
@@ -173,3 +175,75 @@ def test_every_patch_can_be_undone(gpu):
     assert all(new != old for new, old in zip(replaced(), before, strict=True))
     enabling._patches.undo()
     assert replaced() == before
+
+
+HOOK = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    """A class of groups as PyTorch's; notes what is registered."""
+
+    class Group:
+        def __init__(self, rank):
+            self.registered = [rank]
+
+        def register_mem_pool(self, pool, symm=False):
+            self.registered.append((pool, symm))
+
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "ProcessGroupNCCL", Group, raising=False)
+    return Group
+
+
+@pytest.mark.parametrize("name", [HOOK, HOOK.removeprefix("TORCH_")])
+def test_segments_that_grow_are_not_registered(gpu, native, nccl, monkeypatch, name):
+    monkeypatch.setenv(name, "1")
+    before = replaced()
+    with pytest.raises(regraph.torch.Error, match=f"{name}=1.*expandable_segments:False.*unset"):
+        regraph.torch.enable()
+    assert not regraph.torch.is_enabled()
+    assert replaced() == before
+    assert "install" not in native.names()
+    monkeypatch.setenv(name, "0")
+    regraph.torch.enable()
+    assert nccl(3).registered == [3]
+    # PyTorch reads it when the first group is made.
+    monkeypatch.setenv(name, "true")
+    with pytest.raises(regraph.torch.Error, match=f"{name}=true"):
+        nccl(4)
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_whole_segments_are_registered_and_pytorch_leaves_its_own_that_grow(
+    gpu, native, nccl, monkeypatch, conf
+):
+    monkeypatch.setenv(HOOK, "1")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", conf)
+    monkeypatch.setitem(native.answers, "memory_sleeps", bool(conf))
+    regraph.torch.enable()
+    assert nccl(3).registered == [3]
+
+
+def test_a_pool_that_grows_is_not_registered(gpu, native, nccl, monkeypatch):
+    own, given = types.SimpleNamespace(allocator=None), types.SimpleNamespace(allocator=1)
+    regraph.torch.enable()
+    group = nccl(3)
+    with pytest.raises(regraph.torch.Error, match="register_mem_pool.*expandable_segments:False"):
+        group.register_mem_pool(own)
+    group.register_mem_pool(given, symm=True)
+    monkeypatch.setitem(native.answers, "memory_sleeps", False)
+    group.register_mem_pool(own)
+    assert group.registered == [3, (given, True), (own, False)]
+
+
+def test_pytorchs_own_class_of_groups_is_asked(gpu, native, monkeypatch):
+    if not torch.distributed.is_nccl_available():
+        return
+    regraph.torch.enable()
+    monkeypatch.setenv(HOOK, "1")
+    with pytest.raises(regraph.torch.Error, match=HOOK):
+        torch.distributed.ProcessGroupNCCL(torch.distributed.HashStore(), 0, 1)
+    monkeypatch.setenv(HOOK, "0")
+    # PyTorch's own: there is no GPU.
+    with pytest.raises((RuntimeError, ValueError), match="GPU"):
+        torch.distributed.ProcessGroupNCCL(torch.distributed.HashStore(), 0, 1)

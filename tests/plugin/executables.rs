@@ -332,5 +332,28 @@ fn a_graph_whose_pool_is_gone_is_not_launched() {
     b.host.plugin.empty_cache().unwrap();
     let refused = graph.launch(b.streams[0]);
     assert!(matches!(refused, Err(Error::UnknownPool { key: POOL, .. })), "{refused:?}");
-    assert!(b.ran().is_empty());
+    // Nor beside another pool of its name.
+    let other = b.graph(POOL, &[2]);
+    let refused = graph.launch(b.streams[0]);
+    assert!(matches!(refused, Err(Error::UnknownPool { key: POOL, .. })), "{refused:?}");
+    other.launch(b.streams[0]).unwrap();
+    assert_eq!(b.ran(), [2]);
+}
+
+#[test]
+fn how_a_pool_s_executables_are_kept_stays_with_its_name() {
+    let b = bench();
+    b.keep(Some(POOL), ExecutableOptions::default().budget(NODE));
+    for _ in 0..2 {
+        let graphs = [1, 2].map(|number| b.graph(POOL, &[number]));
+        graphs.iter().for_each(|graph| graph.launch(b.streams[0]).unwrap());
+        assert_eq!(b.ran(), [1, 2]);
+        assert_eq!(b.driver().executable_memory(), NODE, "one at a time");
+        drop(graphs);
+        for _ in 0..2 {
+            b.host.plugin.release_pool(0, POOL).unwrap();
+        }
+        b.host.plugin.empty_cache().unwrap();
+        assert!(b.host.plugin.pools(0).unwrap().iter().all(|pool| pool.key != POOL));
+    }
 }

@@ -36,7 +36,8 @@ impl<D: Transfer> Plugin<D> {
 
     /// From now on requests of the streams that `filter` takes belong to a pool, as with [`Plugin::begin_pool`].
     /// With `ended_graph` the host can name the graph when it ends the pool: [`Plugin::end_pool`] then has the
-    /// checker judge a capture that was not judged before. Returns the route's number on its device.
+    /// checker judge a capture that was not announced. What it gives is not asked, and dropped, once the capture is
+    /// announced ([`Plugin::capture_begun`]). Returns the route's number on its device.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -55,18 +56,7 @@ impl<D: Transfer> Plugin<D> {
         let config = device.graph_config();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
         let serial = device.routes.push(key, private.pool, filter, ended_graph);
-        // Around a conditional node's body the host ends the route of the capture that contains it, and begins another.
-        // That is the capture's from now on, so that it goes with the capture.
-        for (&stream, announced) in &mut pools.announced {
-            let lost = announced.key == key && device.routes.by_serial(announced.serial).is_none();
-            if lost
-                && device
-                    .capture_of(stream)
-                    .is_ok_and(|now| now.is_some_and(|(id, _)| id == announced.capture))
-            {
-                announced.serial = serial;
-            }
-        }
+        device.adopt_route(&mut pools, key, serial);
         Ok(serial)
     }
 
@@ -407,6 +397,18 @@ impl<D: Transfer> Plugin<D> {
 }
 
 impl<D: Transfer> Device<D> {
+    /// Around a conditional node's body, and around work in another pool, the host ends the route of the capture that
+    /// contains it, and begins another. That is the capture's from now on, so that it goes with the capture.
+    pub(super) fn adopt_route(&self, pools: &mut Pools, key: PoolKey, serial: u64) {
+        for (&stream, announced) in &mut pools.announced {
+            let lost = announced.key == key && self.routes.by_serial(announced.serial).is_none();
+            let now = || self.capture_of(stream).ok().flatten().map(|(capture, _)| capture);
+            if lost && now() == Some(announced.capture) {
+                announced.serial = serial;
+            }
+        }
+    }
+
     /// The capture that a stream is in, and its graph.
     pub(super) fn capture_of(
         &self,

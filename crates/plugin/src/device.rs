@@ -513,7 +513,7 @@ impl<D: Transfer> Device<D> {
             pools.may_be_unused |= keeps;
             if !keeps {
                 self.forget_launches(private);
-                self.forget_executables(pools.executables.remove(&Some(key)));
+                self.forget_marks(pools.executables.get(&Some(key)));
             }
             keeps
         });

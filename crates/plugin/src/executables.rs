@@ -206,8 +206,8 @@ impl<D: Transfer> Device<D> {
         Ok(())
     }
 
-    /// Lets go of what was known of the launches of executables whose pool is gone.
-    pub(super) fn forget_executables(&self, kept: Option<Arc<KeptExecutables>>) {
+    /// Lets go of what was known of the launches of executables whose pool is gone. How they are kept stays with its name.
+    pub(super) fn forget_marks(&self, kept: Option<&Arc<KeptExecutables>>) {
         let marks = kept.map(|kept| std::mem::take(&mut kept.state().marks));
         for (_, event) in marks.into_iter().flatten() {
             let _ = self.engine.driver().destroy_event(event);
@@ -250,7 +250,8 @@ impl<D: Transfer> Graph<'_, D> {
     /// launched. What the driver answers.
     pub fn launch(&self, stream: StreamHandle) -> Result<(), Error> {
         let mut launch = self.plugin.begin_launch(self.key, "replay")?;
-        if !self.device.pools().private.contains_key(&self.key) {
+        let pool = self.device.pools().private.get(&self.key).map(|private| private.pool);
+        if pool != Some(self.pool) {
             // Its memory was given back with its pool, against the host's promise.
             return Err(Error::UnknownPool { call: "replay", key: self.key });
         }

@@ -46,22 +46,22 @@ impl<D: Transfer> Plugin<D> {
     /// that suspended pools have given back, of each region, by its tag, what it holds, has given back and keeps
     /// on the host, and the number of captures that ended without a verdict of the checker.
     ///
+    /// All figures are zeros of a device that nothing was asked of yet: no engine is made to tell them.
+    ///
     /// # Errors
-    /// [`Error::Driver`] where the device cannot be had.
+    /// Those of [`Engine::statistics`](regraph::engine::Engine::statistics).
     pub fn statistics(&self, device: u32) -> Result<Value, Error> {
-        let device = self.device(device)?;
-        let statistics = device.engine.statistics()?;
+        let (statistics, [blocks, pieces]) = self.counts(device)?;
         let mut all: Map<String, Value> = BY_NAME
             .into_iter()
             .map(|(name, of)| (name.to_owned(), classes(&statistics, of)))
             .collect();
-        let [blocks, pieces] = device.oversize();
         all.insert("oversize_allocations".to_owned(), json!(numbers(blocks)));
         all.insert("oversize_segments".to_owned(), json!(numbers(pieces)));
         let split = self.settings().max_split_bytes;
         all.insert("max_split_size".to_owned(), split.map_or(json!(-1), |bytes| json!(bytes)));
         all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
-        let regions = device.regions.report().into_iter().map(|region| {
+        let regions = self.regions(device).into_iter().map(|region| {
             let figures = json!({
                 "awake_bytes": region.awake_bytes,
                 "asleep_bytes": region.asleep_bytes,
@@ -73,11 +73,18 @@ impl<D: Transfer> Plugin<D> {
         if !regions.is_empty() {
             all.insert("regions".to_owned(), Value::Object(regions));
         }
-        all.insert("unjudged_captures".to_owned(), json!(device.reports.unjudged()));
+        let unjudged = self.made(device).map_or(0, |device| device.reports.unjudged());
+        all.insert("unjudged_captures".to_owned(), json!(unjudged));
         for (name, count) in counted(&statistics.counts) {
             all.insert(name.to_owned(), json!(count));
         }
         Ok(Value::Object(all))
+    }
+
+    /// What a device's engine counts, and the numbers of blocks and of pieces of memory that are never split.
+    pub(super) fn counts(&self, device: u32) -> Result<(Statistics, [Figure; 2]), Error> {
+        let Some(device) = self.made(device) else { return Ok(Default::default()) };
+        Ok((device.engine.statistics()?, device.oversize()))
     }
 
     /// The figures of all devices that there are by now, and of their pools and regions.
@@ -96,11 +103,8 @@ impl<D: Transfer> Plugin<D> {
     /// What each pool holds on a device that the host has named, in bytes: four numbers each, current,
     /// peak, allocated and freed, for all of it, for small blocks and for large ones. Of a pool that is gone
     /// the sums and the peak stay until they are reset, of the latest 256 of these.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] where the device cannot be had.
-    pub fn reserved_by_pools(&self, device: u32) -> Result<Vec<(PoolKey, [i64; 12])>, Error> {
-        let device = self.device(device)?;
+    pub fn reserved_by_pools(&self, device: u32) -> Vec<(PoolKey, [i64; 12])> {
+        let Some(device) = self.made(device) else { return Vec::new() };
         let pools = device.pools();
         let mut rows: BTreeMap<PoolKey, [Figure; 3]> = BTreeMap::new();
         let live = pools
@@ -124,54 +128,38 @@ impl<D: Transfer> Plugin<D> {
             numbers.iter_mut().zip(parts).for_each(|(to, part)| *to = number(part));
             numbers
         };
-        Ok(rows.into_iter().map(|(key, held)| (key, numbers(held))).collect())
+        rows.into_iter().map(|(key, held)| (key, numbers(held))).collect()
     }
 
     /// Sets each peak of a device to the current figure. See
     /// [`Engine::reset_peaks`](regraph::engine::Engine::reset_peaks).
     ///
     /// # Errors
-    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    /// Those of that call.
     pub fn reset_peaks(&self, device: u32) -> Result<(), Error> {
-        self.reset(device, |figure| figure.peak = 0, Oversize::reset_peak)?;
-        Ok(self.engine(device)?.reset_peaks()?)
+        let Some(device) = self.made(device) else { return Ok(()) };
+        device.reset(|figure| figure.peak = 0, Oversize::reset_peak);
+        Ok(device.engine.reset_peaks()?)
     }
 
     /// Sets a device's sums of what came and went to zero. See
     /// [`Engine::reset_accumulated`](regraph::engine::Engine::reset_accumulated).
     ///
     /// # Errors
-    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    /// Those of that call.
     pub fn reset_accumulated(&self, device: u32) -> Result<(), Error> {
+        let Some(device) = self.made(device) else { return Ok(()) };
         let reset = |figure: &mut Figure| (figure.allocated, figure.freed) = (0, 0);
-        self.reset(device, reset, Oversize::reset_accumulated)?;
-        Ok(self.engine(device)?.reset_accumulated()?)
-    }
-
-    /// Resets a part of the figures of destroyed pools, and of the counts of oversize blocks.
-    fn reset(
-        &self,
-        device: u32,
-        reset: impl Fn(&mut Figure),
-        reset_oversize: impl Fn(&Oversize),
-    ) -> Result<(), Error> {
-        let device = self.device(device)?;
-        reset_oversize(device.blocks.oversize());
-        device.watch.oversize(device.number, reset_oversize);
-        let mut pools = device.pools();
-        pools.gone.retain_mut(|(_, held)| {
-            held.iter_mut().for_each(&reset);
-            held.iter().any(|it| it.peak + it.allocated + it.freed > 0)
-        });
-        Ok(())
+        device.reset(reset, Oversize::reset_accumulated);
+        Ok(device.engine.reset_accumulated()?)
     }
 
     /// A device's pools, that of eager work first.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the device cannot be had.
+    /// Those of [`Engine::pools`](regraph::engine::Engine::pools).
     pub fn pools(&self, device: u32) -> Result<Vec<PoolReport>, Error> {
-        let device = self.device(device)?;
+        let Some(device) = self.made(device) else { return Ok(Vec::new()) };
         let labels: HashMap<_, _> =
             device.engine.pools()?.into_iter().map(|label| (label.id, label)).collect();
         let report = |(key, pool, graphs): (PoolKey, PoolId, usize)| {
@@ -246,8 +234,18 @@ impl<D: Transfer> Plugin<D> {
 }
 
 impl<D: Transfer> Device<D> {
+    /// Resets a part of the figures of destroyed pools, and of the counts of oversize blocks.
+    fn reset(&self, reset: impl Fn(&mut Figure), reset_oversize: impl Fn(&Oversize)) {
+        reset_oversize(self.blocks.oversize());
+        self.watch.oversize(self.number, reset_oversize);
+        self.pools().gone.retain_mut(|(_, held)| {
+            held.iter_mut().for_each(&reset);
+            held.iter().any(|it| it.peak + it.allocated + it.freed > 0)
+        });
+    }
+
     /// The numbers of blocks and of pieces of memory that are never split.
-    pub(super) fn oversize(&self) -> [Figure; 2] {
+    fn oversize(&self) -> [Figure; 2] {
         let mut pieces = Figure::default();
         self.watch.oversize(self.number, |oversize| pieces = oversize.figure());
         [self.blocks.oversize().figure(), pieces]

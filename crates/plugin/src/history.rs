@@ -68,16 +68,15 @@ impl<D: Transfer> Plugin<D> {
     /// each of allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
     /// active_bytes, inactive_split_bytes and requested_bytes: current, peak, allocated, freed. Behind
     /// them these four of oversize_allocations and of oversize_segments, then num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, and
-    /// the size in bytes from which on blocks are not cut; -1 where all may be.
+    /// the size in bytes from which on blocks are not cut; -1 where all may be. Zeros of a device that nothing was asked
+    /// of yet.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the device cannot be had.
+    /// Those of [`Engine::statistics`](regraph::engine::Engine::statistics).
     pub fn figures(&self, device: u32) -> Result<[i64; FIGURES], Error> {
-        let device = self.device(device)?;
-        let statistics = device.engine.statistics()?;
+        let (statistics, oversize) = self.counts(device)?;
         let kinds = [&statistics.all, &statistics.small_pool, &statistics.large_pool];
-        let figures =
-            BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of)).chain(device.oversize());
+        let figures = BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of)).chain(oversize);
         let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
         let counted = counted(&statistics.counts).map(|(_, count)| count);
         let mut numbers = [-1; FIGURES];

@@ -79,8 +79,8 @@ pub struct Plugin<D: Transfer> {
     /// Without growth ahead and `plan:exact`: these are for captures whose end is told in time. Its settings are
     /// those that it began with.
     config: Config,
-    /// The settings by now.
-    settings: Mutex<Settings>,
+    /// The settings by now, and the shares of devices' memory that were set by themselves.
+    settings: Mutex<(Settings, BTreeMap<u32, f64>)>,
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
     /// The bounds of their plans, where they get their memory at their end (`plan:exact`).
@@ -123,7 +123,7 @@ impl<D: Transfer> Plugin<D> {
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
-            settings: Mutex::new(Rank::Settings, config.settings.clone()),
+            settings: Mutex::new(Rank::Settings, (config.settings.clone(), BTreeMap::new())),
             config,
             ahead,
             plan,
@@ -179,7 +179,10 @@ impl<D: Transfer> Plugin<D> {
         if address == 0 {
             return Ok(());
         }
-        self.known(device, address)?.free(address)
+        match self.made(device) {
+            Some(device) => device.free(address),
+            None => Err(Error::UnknownAddress { call: "free", address }),
+        }
     }
 
     /// Says that a stream uses the block at an address. See [`Engine::record_stream`].
@@ -263,26 +266,57 @@ impl<D: Transfer> Plugin<D> {
 
     /// The settings by now.
     pub fn settings(&self) -> Settings {
-        self.settings.lock().clone()
+        self.settings.lock().0.clone()
     }
 
     /// Changes the settings that can change ([`Engine::tune`]), on all devices; one that nothing has asked
-    /// for memory of yet begins with them. Says whether there are others, where pools keep what they were made
-    /// with.
+    /// for memory of yet begins with them. Another share of memory counts for all of them
+    /// ([`Plugin::set_memory_fraction`]). Says whether there are others, where pools keep what they were made with.
     ///
     /// # Errors
     /// Those of [`Engine::tune`].
     pub fn change_settings(&self, settings: Settings) -> Result<bool, Error> {
         // Held until all devices have them: one that is made meanwhile has them too.
         let mut now = self.settings.lock();
-        *now = settings;
+        if settings.memory_fraction != now.0.memory_fraction {
+            now.1.clear();
+        }
+        now.0 = settings;
         let engines: Vec<_> = self.engines().collect();
-        engines.iter().try_for_each(|engine| engine.tune(&now))?;
+        engines.iter().try_for_each(|engine| engine.tune(&now.0))?;
         Ok(!engines.is_empty())
+    }
+
+    /// Sets the share of a device's memory that may be held ([`Engine::set_memory_fraction`]); one that nothing has
+    /// asked for memory of yet begins with it.
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn set_memory_fraction(&self, device: u32, fraction: f64) -> Result<(), Error> {
+        let mut now = self.settings.lock();
+        match self.made(device) {
+            Some(made) => made.engine.set_memory_fraction(fraction)?,
+            None if (0.0..=1.0).contains(&fraction) => {}
+            None => return Err(regraph::engine::Error::MemoryFraction { fraction }.into()),
+        }
+        now.1.insert(device, fraction);
+        Ok(())
+    }
+
+    /// The share of a device's memory that may be held: as it was set, or as the settings have it, or all.
+    pub fn memory_fraction(&self, device: u32) -> f64 {
+        let now = self.settings.lock();
+        now.1.get(&device).copied().or(now.0.memory_fraction).unwrap_or(1.0)
     }
 
     fn devices(&self) -> impl Iterator<Item = &Device<D>> {
         self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
+    }
+
+    /// A device that something was asked of before: what only looks makes no engine, and no context of the driver's.
+    #[inline]
+    fn made(&self, number: u32) -> Option<&Device<D>> {
+        self.devices.get(number as usize)?.get().map(Box::as_ref)
     }
 
     #[inline]
@@ -304,11 +338,12 @@ impl<D: Transfer> Plugin<D> {
         let _told = tell_later();
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         // Held until the device is there for all to see: it misses no change.
-        let settings = self.settings.lock();
-        let config = self.config.clone().settings(settings.clone());
-        let least = settings.max_split_bytes;
+        let now = self.settings.lock();
+        let config = self.config.clone().settings(now.0.clone());
+        let least = now.0.max_split_bytes;
         self.watch.count_oversize(number, least);
         let engine = Engine::new(driver, config);
+        now.1.get(&number).map_or(Ok(()), |&fraction| engine.set_memory_fraction(fraction))?;
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
             // Not under the lock: an observer may add another one.
@@ -338,16 +373,6 @@ impl<D: Transfer> Plugin<D> {
         device.regions.sleep(&*asleep)?;
         // Another thread may have been faster; then its own is the one.
         Ok(slot.get_or_init(|| Box::new(device)))
-    }
-
-    /// The device that an address was handed out for, as its host has it.
-    #[inline]
-    fn known(&self, number: u32, address: u64) -> Result<&Device<D>, Error> {
-        let device = self.devices.get(number as usize).and_then(OnceLock::get);
-        match device {
-            Some(device) => Ok(device),
-            None => Err(Error::UnknownAddress { call: "free", address }),
-        }
     }
 
     fn find(

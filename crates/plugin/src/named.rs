@@ -160,7 +160,8 @@ impl<D: Transfer> Plugin<D> {
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
         // Captures into the pool may not move what eager work has there.
         private.eager = true;
-        device.routes.push_thread(key, private.pool, None);
+        let serial = device.routes.push_thread(key, private.pool, None);
+        device.adopt_route(&mut pools, key, serial);
         Ok(())
     }
 

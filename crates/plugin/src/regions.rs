@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
@@ -386,8 +386,7 @@ impl<D: Transfer> Plugin<D> {
 
     /// The figures of a device's regions, in the order of their tags; none of one that nothing was asked of.
     pub fn regions(&self, device: u32) -> Vec<Region> {
-        let device = self.devices.get(device as usize).and_then(OnceLock::get);
-        device.map_or_else(Vec::new, |device| device.regions.report())
+        self.made(device).map_or_else(Vec::new, |device| device.regions.report())
     }
 
     /// The regions that were named and not forgotten, in order.

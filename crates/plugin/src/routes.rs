@@ -14,12 +14,13 @@ use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Order
 use super::regions::entered_at;
 use super::PoolKey;
 
-/// Says whether requests of a stream belong to a route. May be asked from any thread, as long as the
-/// route stands and for a moment after; it must not call the plug-in.
+/// Says whether requests of a stream belong to a route. May be asked from any thread until the host has announced the
+/// capture ([`Plugin::capture_begun`](super::Plugin::capture_begun)) or ended the route; it must not call the plug-in.
 pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
 /// The graph that a capture has come to, where the host has it and has neither instantiated nor destroyed
-/// it; `None` where that is not known. Asked while the route is ended, and at no other time.
+/// it; `None` where that is not known. Asked while the route of a capture that was not announced is ended, and at no
+/// other time.
 pub type EndedGraph = Arc<dyn Fn(CaptureId) -> Option<GraphHandle> + Send + Sync>;
 
 /// Where the requests of some streams or of a thread go.
@@ -207,14 +208,20 @@ impl Routes {
         self.lock().iter().map(|it| it.route).find(|route| route.serial == serial)
     }
 
-    /// Notes which capture a route was begun for. Returns the pool that the routes lead that capture to from now on.
+    /// Notes which capture a route was begun for. What the host gave to tell that and its graph, which may look at a graph
+    /// object that is gone, is dropped. Returns the pool that the routes lead that capture to from now on.
     pub(super) fn announce(&self, serial: u64, capture: CaptureId) -> Option<PoolId> {
+        // Dropped behind the lock.
+        let mut told = None;
         let mut routes = self.lock();
-        if let Some(standing) = routes.iter_mut().find(|it| it.route.serial == serial) {
-            standing.capture = Some(capture);
+        if let Some(it) = routes.iter_mut().find(|it| it.route.serial == serial) {
+            it.capture = Some(capture);
+            told = Some((std::mem::replace(&mut it.takes, Takes::Capture), it.ended_graph.take()));
         }
         self.count(&routes);
-        pool_of(&routes, capture)
+        let pool = pool_of(&routes, capture);
+        drop((routes, told));
+        pool
     }
 
     /// Whether the capture that a stream is in says which route takes a request of the calling thread: the thread has no

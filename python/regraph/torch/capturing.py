@@ -312,9 +312,9 @@ class _Calls:
         shown.of = device, stream
 
     def dropped(self, begun: UnderWay) -> None:
-        """Tells regraph that a graph object goes whose capture was not ended.
+        """Tells regraph that a graph object has gone whose capture was not ended: its route goes, too.
 
-        The filter of the capture's pool reads the graph object, so the filter must go first.
+        PyTorch's part of the object went before: nothing of the route reads it since the capture was announced.
         """
         self.under_way.pop(begun.key, None)
         if begun.capture is not None and not begun.alone:

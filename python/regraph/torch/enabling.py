@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraph import _native, compiling, messages, starting
-from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
+from regraph.torch import capturing, conditions, figures, pools, registering, snapshots, unserved
 from regraph.torch import native as door
 from regraph.torch import settings as pytorch_settings
 from regraph.torch.errors import Error
@@ -115,8 +115,9 @@ def _library(required: bool) -> CDLL | None:
 
 def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> list[str]:
     unused = starting.start(settings, check)
+    registering.refuse_segments()
     try:
-        for part in (capturing, pools, pytorch_settings):
+        for part in (capturing, pools, registering, pytorch_settings):
             part.install(_patches)
         door.install(library, name)
     except BaseException as error:

@@ -1,10 +1,11 @@
-"""Whether a communication library may register a capture's memory while it is captured.
+"""Whether a communication library may register memory: of a capture while it is captured, or of segments.
 
 Such a library takes the physical memory behind addresses from the driver. Memory that is exchanged
 afterwards, by growth ahead or by `plan:exact`, would leave the library on the old one.
 """
 
 import contextlib
+import functools
 import os
 import threading
 import weakref
@@ -13,12 +14,17 @@ from typing import Any
 
 import torch
 
-from regraph import _native
+from regraph import _native, starting
+from regraph.torch.errors import Error
+from regraph.torch.patches import Patches
 
 #: NCCL registers the buffers of collectives that are captured unless this is 0. It reads it once.
 GRAPHS = "NCCL_GRAPH_REGISTER"
-#: Has PyTorch register every segment with NCCL.
-SEGMENTS = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+#: Have PyTorch register every segment with NCCL.
+SEGMENTS = (
+    "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
+    "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
+)
 #: Those of PyTorch that register nothing without these variables.
 KNOWN = ("gloo", "nccl")
 
@@ -42,6 +48,56 @@ def turned_off() -> Iterator[None]:
         raise
 
 
+def install(patches: Patches) -> None:
+    """Has PyTorch's groups of NCCL refuse to register segments that grow.
+
+    PyTorch registers a segment when it comes whole, and lets go of it when it goes whole. Of one that grows NCCL would
+    keep pieces that have gone, and take what comes to their addresses later for them.
+    """
+    group = getattr(getattr(torch.distributed, "distributed_c10d", None), "ProcessGroupNCCL", None)
+    if group is None:
+        return
+    begin = group.__init__
+
+    @functools.wraps(begin)
+    def begin_group(self: Any, *args: Any, **kwargs: Any) -> None:
+        # The variable may have been set since regraph was enabled.
+        refuse_segments()
+        begin(self, *args, **kwargs)
+
+    patches.replace(group, "__init__", begin_group)
+    register = getattr(group, "register_mem_pool", None)
+    if register is None:
+        return
+
+    @functools.wraps(register)
+    def register_mem_pool(self: Any, pool: Any, *args: Any, **kwargs: Any) -> None:
+        if pool.allocator is None and _native.memory_sleeps():
+            raise Error(
+                "register_mem_pool: the pool's segments grow, and NCCL would keep what has gone of them. Give the "
+                "pool an allocator, such as MemPool(backend.mem_allocator), or set expandable_segments:False."
+            )
+        register(self, pool, *args, **kwargs)
+
+    patches.replace(group, "register_mem_pool", register_mem_pool)
+
+
+def refuse_segments() -> None:
+    """Raises `Error` where PyTorch would register segments that grow.
+
+    It registers none where its own settings say that they grow; regraph's it does not know.
+    """
+    name = next(filter(_is_set, SEGMENTS), None)
+    if name is None or not _native.memory_sleeps():
+        return
+    if "expandable_segments:true" not in starting.of_pytorch()[1].lower().replace(" ", ""):
+        raise Error(
+            f"{name}={os.environ[name]} has PyTorch register segments with NCCL, which would keep what has gone of "
+            "segments that grow. Set expandable_segments:False (settings=…, or REGRAPH_ALLOC_CONF) before regraph is "
+            "enabled, or unset the variable."
+        )
+
+
 class Registering:
     """What is known of it in this process."""
 
@@ -56,11 +112,11 @@ class Registering:
             return False
         if self._graphs or os.environ.get(GRAPHS) != "0":
             return True
-        return _is_set(SEGMENTS) or not all(backend in KNOWN for backend in _backends())
+        return any(map(_is_set, SEGMENTS)) or not all(backend in KNOWN for backend in _backends())
 
 
 def _is_set(name: str) -> bool:
-    return os.environ.get(name, "0").lower() not in ("", "0", "false", "no", "n", "off")
+    return os.environ.get(name, "0").lower() not in ("", "0", "false", "f", "no", "n", "off")
 
 
 def _backends() -> set[str]:

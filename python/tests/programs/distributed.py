@@ -17,14 +17,16 @@ from common import enable, main
 
 import regraph.torch
 
-# By which allocator, and whether NCCL registers memory of captures.
+# By which allocator, and whether NCCL registers memory of captures. PyTorch has it register whole segments, too.
 WAYS = (
     ("pytorch", False),
     ("pytorch", True),
     ("regraph", False),
     ("regraph", True),
+    ("segments", True),
     ("planned", False),
 )
+SETTINGS = {"planned": "plan:exact", "segments": "expandable_segments:False"}
 LAYERS, WIDTH, BATCH, STEPS, REPLAYS = 4, 1_024, 64, 6, 20
 # What PyTorch's documentation asks for before a data-parallel step is captured.
 WARM_UPS = 11
@@ -116,8 +118,7 @@ def _rank(training, allocator, out):
     """One process of a training."""
     rank = int(os.environ["RANK"])
     if allocator != "pytorch":
-        settings = "plan:exact" if allocator == "planned" else None
-        enable(native=True, settings=settings)
+        enable(native=True, settings=SETTINGS.get(allocator))
     torch.cuda.set_device(rank)
     torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
     digest = TRAININGS[training](rank)
@@ -149,7 +150,10 @@ def _start(training, allocator, registers, folder):
         "NCCL_NVLS_ENABLE": "0",
         "NCCL_GRAPH_REGISTER": str(int(registers)),
         "NCCL_LOCAL_REGISTER": str(int(registers)),
-        "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": str(int(registers)),
+        # Segments that grow are refused.
+        "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": str(
+            int(registers and allocator != "regraph")
+        ),
     }
     started = []
     for rank in range(2):

@@ -58,20 +58,26 @@ DeviceIndex current_device() {
   return device;
 }
 
-}  // namespace
-
-void free_block(void* address) {
-  if (address == nullptr) return;
+// False where no live block begins at the address.
+bool give_back(void* address) {
+  if (address == nullptr) return true;
   trace_free(address);
   const Origin origin(Origin::Of::Free);
   const Freed freed(address);
-  hooks.free(address);
+  const bool known = hooks.free(address);
   freed.tell();
   if (C10_UNLIKELY(observer_failed())) {
     // Tensors are freed where nothing may be thrown.
     drop_of_observer();
     TORCH_WARN("An observer of PyTorch's memory has failed in a free");
   }
+  return known;
+}
+
+}  // namespace
+
+void free_block(void* address) {
+  if (!give_back(address)) TORCH_WARN("regraph has no live block at ", address, " to free");
 }
 
 void not_served(const char* what) {
@@ -114,7 +120,10 @@ void* Allocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) {
   return allocate_on(current_device(), bytes, stream);
 }
 
-void Allocator::raw_delete(void* address) { free_block(address); }
+// Called with an address, not by a tensor that goes: PyTorch's own allocator throws, too.
+void Allocator::raw_delete(void* address) {
+  TORCH_CHECK(give_back(address), "invalid device pointer: ", address);
+}
 
 void Allocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) {
   // Memory of other processes is not the allocator's, and empty tensors have none.
@@ -130,11 +139,17 @@ void Allocator::init(int devices) { devices_ = devices; }
 
 bool Allocator::initialized() { return devices_ > 0; }
 
+void Allocator::require(DeviceIndex device) const {
+  TORCH_CHECK(0 <= device && device < devices_, "Allocator not initialized for device ",
+              static_cast<int>(device), ": did you call init?");
+}
+
 double Allocator::getMemoryFraction(DeviceIndex device) {
   return hooks.memory_fraction_now(device);
 }
 
 void Allocator::setMemoryFraction(double share, DeviceIndex device) {
+  require(device);
   hooks.memory_fraction(share, device);
 }
 

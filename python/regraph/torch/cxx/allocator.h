@@ -142,6 +142,9 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
                       native::RecordContext when, bool clear,
                       const std::vector<std::string>& skipped);
 
+  // An error for a number that no device has, as PyTorch's own.
+  void require(DeviceIndex device) const;
+
   std::string name_;
   int devices_ = 0;
 };

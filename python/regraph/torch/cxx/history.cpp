@@ -190,6 +190,7 @@ void see_pool(void* data, std::uint64_t first, std::uint64_t second,
 #endif
 
 c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
+  require(device);
   const Numbers now = numbers(device);
   auto next = now.begin();
   c10::CachingDeviceAllocator::DeviceStats stats;
@@ -225,13 +226,17 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex d
 }
 
 void Allocator::resetAccumulatedStats(DeviceIndex device) {
+  require(device);
   hooks.stats_reset_accumulated(device);
 #if REGRAPH_TORCH >= 212
   rejections.at(device) = 0;
 #endif
 }
 
-void Allocator::resetPeakStats(DeviceIndex device) { hooks.stats_reset_peak(device); }
+void Allocator::resetPeakStats(DeviceIndex device) {
+  require(device);
+  hooks.stats_reset_peak(device);
+}
 
 // Snapshots.
 

@@ -117,10 +117,11 @@ struct PoolSource {
   /* The same at an address; false where it is not free there. `bytes` is not 0; throws. */     \
   HOOK(bool, allocate_at, (std::size_t bytes, int device, void* stream, void* address))       \
   /* Takes back what `allocate` gave, of any device. */                                       \
-  HOOK(void, free, (void* address))                                                           \
+  /* Takes memory back; false where no live block begins there. */                            \
+  HOOK(bool, free, (void* address))                                                           \
   /* A stream uses the block at an address; nothing where no block is there. */               \
   HOOK(void, record_stream, (void* address, void* stream))                                    \
-  /* Gives free memory of all devices back. */                                                \
+  /* Gives free memory of all devices back; throws. */                                        \
   HOOK(void, reset, ())                                                                       \
   /* Sets and tells the share of a device's memory that may be held. */                       \
   HOOK(void, memory_fraction, (double share, int device))                                     \

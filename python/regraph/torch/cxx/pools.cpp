@@ -121,23 +121,25 @@ void Allocator::setNoSplit(DeviceIndex device, MempoolId_t pool) {
 
 #if REGRAPH_TORCH >= 208
 void Allocator::emptyCache(MempoolId_t pool) {
-  const Origin origin(Origin::Of::Free);
   if (pool.first != 0 || pool.second != 0) {
     // Called in a destructor, which must not throw.
+    const Origin origin(Origin::Of::Free);
     hooks.pool_empty(pool.first, pool.second);
     drop_of_observer();
     return;
   }
-  hooks.reset();
-  throw_of_observer();
-}
 #else
 void Allocator::emptyCache() {
+#endif
   const Origin origin(Origin::Of::Free);
-  hooks.reset();
+  try {
+    hooks.reset();
+  } catch (...) {
+    throw_of_observer();
+    throw;
+  }
   throw_of_observer();
 }
-#endif
 
 void Allocator::enable(bool value) { hooks.set_caching(value); }
 
