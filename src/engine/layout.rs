@@ -609,7 +609,9 @@ impl<D: Driver> Locked<'_, D> {
             let learns = self.config.settings.plan == PlanChoice::Auto;
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
-            if learns && (unsearched || self.caches.numbers().has_news()) {
+            // Other threads have news all the time.
+            let has_news = || self.errands.is_first() && self.caches.numbers().has_news();
+            if learns && (unsearched || has_news()) {
                 self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }
@@ -706,15 +708,17 @@ impl<D: Driver> Engine<D> {
         let taken = self.lock().map(|mut state| {
             let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
             let better: Vec<Pattern> = known.map(|it| it.pattern).collect();
-            (std::mem::take(&mut state.lessons.heard), better)
+            // A run that the host marks is kept for `Plans::learned`.
+            let marked = self.caches.numbers().keep_all();
+            let latest = if marked { Vec::new() } else { self.caches.take_heard() };
+            (std::mem::take(&mut state.lessons.heard), better, latest)
         });
-        let Ok((mut heard, better)) = taken else { return };
-        let latest = self.caches.take_heard();
+        let Ok((mut heard, better, latest)) = taken else { return };
         let changed = !latest.is_empty();
         if changed {
             heard.note_capture();
         }
-        latest.into_iter().for_each(|demand| heard.add(demand));
+        heard::in_order(latest).for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
@@ -741,7 +745,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Ends a run that the host has learned from, and returns what was asked for in it.
-    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+    fn end_run(&self) -> Result<Vec<(u64, Demand)>, Error> {
         let _locked = self.lock()?;
         Ok(match self.caches.numbers().keep_all() {
             true => self.caches.hear(heard::kept_by(&self.config.settings)),
@@ -852,7 +856,7 @@ impl<D: Driver> Plans<'_, D> {
     /// gives it, or has one turn alone.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
-        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        heard::in_order(self.0.end_run()?).for_each(|demand| heard.add(demand));
         let blocks = heard.requests().blocks();
         match self.0.lesson_of(heard.requests(), LearnedFrom::Marked) {
             Some(lesson) if blocks > 0 => drop(self.0.lock()?.lessons.keep(lesson)),

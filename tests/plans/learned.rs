@@ -1,7 +1,8 @@
 //! Captures that lie by what was learned from a run outside captures, or from an earlier capture: in close
 //! to the least memory where they ask for the same, and as good as any others where they do not.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
@@ -247,6 +248,58 @@ fn a_planned_capture_needs_no_lesson() {
     let report = bench.finish(streams[0], id);
     assert!(report.layout.is_none() && report.plan.is_some());
     live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    leave(&bench, [report]);
+}
+
+/// What the host has marked is all learned, whatever is captured meanwhile.
+#[test]
+fn a_capture_takes_nothing_of_a_run_that_is_marked() {
+    let bench = bench_on(SimConfig::default(), learning());
+    let [s, t] = bench.streams();
+    let ask = |mib: u64| {
+        let block = bench.engine.allocate(bench.pool, mib * MIB, s).unwrap();
+        bench.engine.free(block.id).unwrap();
+    };
+    bench.engine.plans().learn().unwrap();
+    (1..5).for_each(&ask);
+    let report = capture(&bench, &[t], &chain(1));
+    (1..5).for_each(&ask);
+    assert_eq!(bench.engine.plans().learned().unwrap(), 8);
+    leave(&bench, [report]);
+}
+
+/// Other threads are at work all the time while a capture's layout is made.
+#[test]
+fn a_layout_is_made_beside_the_work_of_other_threads() {
+    let bench = bench_on(device(SUPPORTS[0]), learning());
+    let [s, others @ ..]: [StreamHandle; 5] = bench.streams();
+    let own = bench.engine.create_pool(PoolConfig::default());
+    warm_up(&bench, &[s], &chain(4));
+    // So much that what was heard is not searched at once.
+    for _ in 0..400 {
+        let live = perform((&bench, own), &[s], &chain(4), false);
+        live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    }
+    let (began, ends) = (Barrier::new(1 + others.len()), AtomicBool::new(false));
+    let report = std::thread::scope(|scope| {
+        for stream in others {
+            let (bench, began, ends) = (&bench, &began, &ends);
+            scope.spawn(move || {
+                began.wait();
+                while !ends.load(Ordering::SeqCst) {
+                    let block = bench.engine.allocate(own, MIB, stream).unwrap();
+                    bench.engine.free(block.id).unwrap();
+                }
+            });
+        }
+        began.wait();
+        let report = capture(&bench, &[s], &chain(4));
+        ends.store(true, Ordering::SeqCst);
+        report
+    });
+    assert!(followed(&report).is_whole());
+    assert!(bench.engine.wait_for_device().unwrap());
+    bench.engine.destroy_pool(own).unwrap();
     leave(&bench, [report]);
 }
 
