@@ -10,12 +10,12 @@ use crate::device::trace;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
+use regraph::engine::{CaptureReport, Config, Engine, PoolConfig, Why};
 use regraph::plan::Options as PlanOptions;
 use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_lab::sweep::{any_capture, compare, Sizes, Workload};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
@@ -208,6 +208,35 @@ fn smaller_batches_lie_where_the_largest_does() {
     }
 }
 
+/// Where a layout lay no memory is left, once the graphs are gone and the cache is emptied: at the pool's end, or below a
+/// block.
+#[test]
+fn a_small_batch_takes_little_where_the_largest_ones_memory_is_gone() {
+    let held = |config: Config, largest: bool, above: u64| {
+        let bench = bench_on(device(SUPPORTS[0]), config);
+        let streams: [StreamHandle; 1] = bench.streams();
+        let mut reports = Vec::new();
+        if largest {
+            warm_up(&bench, &streams, &chain(8));
+            reports.push(capture(&bench, &streams, &chain(8)));
+            assert!(followed(&reports[0]).is_whole());
+        }
+        let block = bench.engine.allocate(bench.pool, above, streams[0]).unwrap().id;
+        reports.drain(..).for_each(|it| bench.engine.release_graph(it.graph).unwrap());
+        bench.engine.empty_cache().unwrap();
+        assert_eq!(bench.driver.used_bytes(), above);
+        let report = capture(&bench, &streams, &chain(1));
+        let held = bench.reserved();
+        bench.engine.free(block).unwrap();
+        leave(&bench, [report]);
+        held
+    };
+    for above in [2 * MIB, 64 * MIB] {
+        let without = held(Config::default(), false, above);
+        assert_eq!(held(learning(), true, above), without, "{above}");
+    }
+}
+
 #[test]
 fn one_request_more_or_less_costs_one_block_its_place() {
     let steps = chain(4);
@@ -300,6 +329,35 @@ fn a_layout_is_made_beside_the_work_of_other_threads() {
     assert!(followed(&report).is_whole());
     assert!(bench.engine.wait_for_device().unwrap());
     bench.engine.destroy_pool(own).unwrap();
+    leave(&bench, [report]);
+}
+
+/// A layout without memory is asked for once.
+#[test]
+fn a_layout_that_gets_no_memory_is_not_tried_again() {
+    let bench =
+        bench_on(SimConfig { total_bytes: 32 * MIB, support: SUPPORTS[1] }, Config::default());
+    let [s] = bench.streams();
+    bench.engine.plans().learn().unwrap();
+    let ask = || bench.engine.allocate(bench.pool, 10 * MIB, s).unwrap().id;
+    let first = [(); 3].map(|()| ask());
+    assert_eq!(bench.engine.plans().learned().unwrap(), 3);
+    first.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.driver.complete_all();
+    bench.engine.empty_cache().unwrap();
+    let taken = bench.driver.allocate(10 * MIB).unwrap();
+    let capture = bench.begin(s);
+    bench.launch(s);
+    let calls = || bench.driver.calls(Call::Allocate);
+    let mut live = vec![ask()];
+    let before = calls();
+    live.push(ask());
+    assert_eq!(calls() - before, 1);
+    let report = bench.finish(s, capture);
+    let why = followed(&report).fell_back.map(|it| it.why);
+    assert_eq!(why, Some(Why::NoMemory));
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.driver.free(taken).unwrap();
     leave(&bench, [report]);
 }
 
