@@ -24,6 +24,12 @@ pub(super) fn kept_by(settings: &Settings) -> usize {
     }
 }
 
+/// Requests in the order of their numbers: that of the calls.
+pub(super) fn in_order(mut asked: Vec<(u64, Demand)>) -> impl Iterator<Item = Demand> {
+    asked.sort_by_key(|asked| asked.0);
+    asked.into_iter().map(|asked| asked.1)
+}
+
 /// What a stream cache's streams asked for.
 #[derive(Debug)]
 pub(super) struct Hearing {

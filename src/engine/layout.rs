@@ -161,7 +161,7 @@ enum Way {
     Arena,
     /// By pages, with memory at the capture's end.
     Pages,
-    /// Not at all: it would save nothing in its pool.
+    /// Not at all: it has no place in its pool, or would save nothing there.
     Nowhere,
 }
 
@@ -397,12 +397,19 @@ impl<D: Driver> Locked<'_, D> {
     /// What a layout in one place takes that is new to its pool, in bytes.
     fn new_bytes(&self, pool: PoolId, layout: &Layout) -> u64 {
         let Some(row) = self.state.pools.get(pool) else { return 0 };
-        if row.arena().is_some_and(|arena| arena.bytes >= layout.bytes()) {
-            return 0;
+        if let Some((_, missing)) = self.earlier_arena(pool, layout.bytes()) {
+            return missing;
         }
         let unit = unit(self.driver.memory_support());
         let idle = |heap: u32| self.state.pools.heap(heap).idle_at_end(unit);
         layout.bytes().saturating_sub(row.shared().map_or(0, idle))
+    }
+
+    /// Where an earlier capture's layout lies, if there is room for so many bytes, and how many of them have no memory.
+    fn earlier_arena(&self, pool: PoolId, bytes: u64) -> Option<((u32, u64), u64)> {
+        let arena = self.state.pools.get(pool)?.arena().filter(|arena| arena.bytes >= bytes)?;
+        let missing = self.state.pools.heap(arena.heap).missing(arena.address, bytes)?;
+        Some(((arena.heap, arena.address), missing))
     }
 
     /// What its blocks would take that is new to the pool as they are asked for, in bytes, if all that is free there is
@@ -462,7 +469,9 @@ impl<D: Driver> Locked<'_, D> {
         let (heap, base) = match following.arena {
             Some(arena) => arena,
             None => {
-                let found = self.arena(following, request, requester).map_err(alone)?;
+                let found = self.arena(following, request, requester);
+                // It is not tried again for each request.
+                let found = found.inspect_err(|_| following.way = Way::Nowhere).map_err(alone)?;
                 *following.arena.insert(found)
             }
         };
@@ -472,8 +481,8 @@ impl<D: Driver> Locked<'_, D> {
                 pools.heap_mut(heap).place_at(address, request.bytes, requester, proof)
             })
         };
-        // The first blocks show whether the guess is right.
-        let is_shown = following.basis != Basis::Heard || following.followed >= GUESSED_WRONG;
+        // The first blocks show whether it is the same work.
+        let is_shown = following.is_asked_for() || following.followed >= GUESSED_WRONG;
         let piece = if is_shown { all.div_ceil(PIECES) } else { 0 };
         let placed = match place(self) {
             None if self.fill_arena(request, heap, (base, piece), address) => place(self),
@@ -503,13 +512,13 @@ impl<D: Driver> Locked<'_, D> {
         came.unwrap_or(false)
     }
 
-    /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout lies, if
-    /// that is as large; else what is idle at the pool's end and new addresses, which have memory once a block needs
-    /// it, unless the blocks would take less that is new without the layout. What the pool has in vain goes back to the
-    /// driver before, where the host has asked for the layout.
+    /// Where a layout goes in the pool: one place that is all free; else, unless the blocks would take less that is new
+    /// without the layout, where an earlier capture's layout lies, if that is as large; else what is idle at the pool's
+    /// end and new addresses, which have memory once a block needs it. What the pool has in vain goes back to the driver
+    /// before, where the host has asked for the layout.
     fn arena(
         &mut self,
-        following: &mut Following,
+        following: &Following,
         request: &Request,
         requester: Requester,
     ) -> Result<(u32, u64), Why> {
@@ -526,7 +535,7 @@ impl<D: Driver> Locked<'_, D> {
             self.give_back(Some(pool), u64::MAX, None);
         }
         let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
-        let (homes, earlier) = (row.homes(bytes, requester), row.arena());
+        let homes = row.homes(bytes, requester);
         let driver = self.driver;
         let free = self.with_proof(requester, |pools, proof| {
             let mut each = homes.into_iter();
@@ -542,18 +551,13 @@ impl<D: Driver> Locked<'_, D> {
         if let Some((heap, address)) = free {
             return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
         }
-        let holds = |arena: &Arena| {
-            let heap = self.state.pools.heap(arena.heap);
-            arena.bytes >= bytes && heap.holds(arena.address, bytes)
-        };
-        if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
-            return Ok((heap, address));
-        }
-        let [heap, _] = homes;
         if self.is_vain(pool, &following.layout) {
-            following.way = Way::Nowhere;
             return Err(Why::NoLess);
         }
+        if let Some((arena, _)) = self.earlier_arena(pool, bytes) {
+            return Ok(arena);
+        }
+        let [heap, _] = homes;
         let opened = self.state.pools.heap_mut(heap).open_arena(driver, bytes);
         if let Some(address) = opened.map_err(|_| Why::NoMemory)? {
             return Ok(self.set_arena(pool, Arena { heap, address, bytes }));
@@ -582,8 +586,8 @@ impl<D: Driver> Locked<'_, D> {
     /// What was learned for a capture that asks for its first block.
     fn lesson(&self, request: &Request) -> Option<&Arc<Lesson>> {
         let &Request { pool, bytes, .. } = request;
-        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
-        self.state.lessons.choose((bytes, arena.map_or(0, |arena| arena.bytes)))
+        let is_there = |bytes| self.earlier_arena(pool, bytes).is_some_and(|it| it.1 == 0);
+        self.state.lessons.choose(bytes, is_there)
     }
 
     /// Has what a capture's first request needs of what was learned made ready without the engine's lock. Says whether
@@ -609,7 +613,9 @@ impl<D: Driver> Locked<'_, D> {
             let learns = self.config.settings.plan == PlanChoice::Auto;
             let Lessons { heard, searched, .. } = &self.state.lessons;
             let unsearched = heard.requests().blocks() > 0 && !searched.contains(&(bytes, stream));
-            if learns && (unsearched || self.caches.numbers().has_news()) {
+            // Other threads have news all the time.
+            let has_news = || self.errands.is_first() && self.caches.numbers().has_news();
+            if learns && (unsearched || has_news()) {
                 self.errands.repeat_after(Some(Work::Search((bytes, stream))));
                 return true;
             }
@@ -706,15 +712,17 @@ impl<D: Driver> Engine<D> {
         let taken = self.lock().map(|mut state| {
             let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
             let better: Vec<Pattern> = known.map(|it| it.pattern).collect();
-            (std::mem::take(&mut state.lessons.heard), better)
+            // A run that the host marks is kept for `Plans::learned`.
+            let marked = self.caches.numbers().keep_all();
+            let latest = if marked { Vec::new() } else { self.caches.take_heard() };
+            (std::mem::take(&mut state.lessons.heard), better, latest)
         });
-        let Ok((mut heard, better)) = taken else { return };
-        let latest = self.caches.take_heard();
+        let Ok((mut heard, better, latest)) = taken else { return };
         let changed = !latest.is_empty();
         if changed {
             heard.note_capture();
         }
-        latest.into_iter().for_each(|demand| heard.add(demand));
+        heard::in_order(latest).for_each(|demand| heard.add(demand));
         heard.keep(HEARD);
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
@@ -741,7 +749,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Ends a run that the host has learned from, and returns what was asked for in it.
-    fn end_run(&self) -> Result<Vec<Demand>, Error> {
+    fn end_run(&self) -> Result<Vec<(u64, Demand)>, Error> {
         let _locked = self.lock()?;
         Ok(match self.caches.numbers().keep_all() {
             true => self.caches.hear(heard::kept_by(&self.config.settings)),
@@ -852,7 +860,7 @@ impl<D: Driver> Plans<'_, D> {
     /// gives it, or has one turn alone.
     pub fn learned(&self) -> Result<usize, Error> {
         let mut heard = Heard::default();
-        self.0.end_run()?.into_iter().for_each(|demand| heard.add(demand));
+        heard::in_order(self.0.end_run()?).for_each(|demand| heard.add(demand));
         let blocks = heard.requests().blocks();
         match self.0.lesson_of(heard.requests(), LearnedFrom::Marked) {
             Some(lesson) if blocks > 0 => drop(self.0.lock()?.lessons.keep(lesson)),
@@ -990,14 +998,14 @@ impl Lessons {
         row.into_iter().for_each(|row| self.known[row..].rotate_left(1));
     }
 
-    /// The lesson for a capture that asks for so many bytes first, into a pool with such an arena: the latest that
-    /// begins so; else the least that begins with more and fits the arena, since a smaller batch asks for less.
-    fn choose(&self, (bytes, arena): (u64, u64)) -> Option<&Arc<Lesson>> {
+    /// The lesson for a capture that asks for so many bytes first, into a pool whose arena is there for so many: the
+    /// latest that begins so; else the least that begins with more and fits, since a smaller batch asks for less.
+    fn choose(&self, bytes: u64, is_there: impl Fn(u64) -> bool) -> Option<&Arc<Lesson>> {
         let same = self.known.iter().rev().find(|lesson| lesson.pattern.first() == bytes);
         same.or_else(|| {
             let larger = self.known.iter().filter(|lesson| {
-                let fits = lesson.made().is_some_and(|layout| layout.bytes() <= arena);
-                lesson.pattern.first() > bytes && fits
+                let fits = || lesson.made().is_some_and(|layout| is_there(layout.bytes()));
+                lesson.pattern.first() > bytes && fits()
             });
             larger.min_by_key(|lesson| lesson.pattern.first())
         })

@@ -465,7 +465,7 @@ impl<D: Driver> Locked<'_, D> {
         if !is_short(&result) {
             return result;
         }
-        if self.errands.round == 0 {
+        if self.errands.is_first() {
             self.state.accounts.counts().num_alloc_retries += 1;
             self.state.say_of(pool, Level::Info, |pool| {
                 let bytes = Size(bytes);
@@ -655,6 +655,10 @@ impl Errands {
     /// Whether the call may be made again.
     pub(super) fn may_repeat(&self) -> bool {
         self.round < ROUNDS
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.round == 0
     }
 
     pub(super) fn is_postponed(&self) -> bool {

@@ -342,16 +342,19 @@ impl<D: Driver> Locked<'_, D> {
         for Ready { heap, prepared, planning } in ready {
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
-            let (scratch, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
+            let (_, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let started = Instant::now();
             let need = (new_bytes, pool, false);
             let _shown = self.state.range_of(pool, |pool| {
                 format!("memory of capture {} in {pool}, by its plan", capture.0)
             });
+            // What scratch memory takes goes before the plan is carried out: it is gone where that has failed.
+            let room = |state: &State| {
+                state.room(pool).saturating_add(state.pools.planned(heap).scratch_of(capture).0)
+            };
             let bound = self.oom_ladder(need, |locked, attempt| {
-                let room = locked.state.room(pool).saturating_add(scratch);
-                if attempt != Remedy::Grow || new_bytes > room {
+                if attempt != Remedy::Grow || new_bytes > room(locked.state) {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
@@ -362,8 +365,7 @@ impl<D: Driver> Locked<'_, D> {
                 Ok(Some(())) => {}
                 Err(error) if !error.is_out_of_memory() => return Err(error.into()),
                 Ok(None) | Err(_) => {
-                    let room = Some(self.state.room(pool).saturating_add(scratch));
-                    let room = room.filter(|&room| room < u64::MAX);
+                    let room = Some(room(self.state)).filter(|&room| room < u64::MAX);
                     let report = self.report_oom(Purpose::Plan, need, None);
                     let bytes = plan.bytes();
                     return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });

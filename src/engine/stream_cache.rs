@@ -658,17 +658,15 @@ impl StreamCaches {
         &self.numbers
     }
 
-    /// What was asked for outside captures since the last call, as far as it is kept, in the order of the calls.
-    pub(super) fn take_heard(&self) -> Vec<Demand> {
+    /// What was asked for outside captures since the last call, as far as it is kept (`heard::in_order`).
+    pub(super) fn take_heard(&self) -> Vec<(u64, Demand)> {
         // Before: what is noted meanwhile in a stream cache that was looked at is heard the next time.
         self.numbers.set_taken();
-        let mut asked: Vec<_> = self.all().flat_map(|mut cache| cache.hearing.take()).collect();
-        asked.sort_by_key(|asked| asked.0);
-        asked.into_iter().map(|asked| asked.1).collect()
+        self.all().flat_map(|mut cache| cache.hearing.take()).collect()
     }
 
     /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.
-    pub(super) fn hear(&self, most: usize) -> Vec<Demand> {
+    pub(super) fn hear(&self, most: usize) -> Vec<(u64, Demand)> {
         let heard = self.take_heard();
         self.numbers.keep(most);
         heard

@@ -163,8 +163,9 @@ fn taken(driver: &impl HostApi, before: Option<u64>) -> u64 {
 struct Form {
     shape: Option<Arc<GraphShape>>,
     nodes: usize,
-    /// What an executable of it takes, in bytes: foreseen, or more where that was measured; and what was measured when
-    /// it was made.
+    /// What an executable of it is foreseen to take, in bytes; that, or more where more was measured; and what was
+    /// measured when it was made.
+    foreseen: u64,
     bytes: u64,
     measured: u64,
 }
@@ -174,8 +175,8 @@ impl Form {
     /// eight times what was foreseen: the rest others have taken meanwhile.
     fn measure(&mut self, measured: u64) {
         self.measured = measured;
-        let more = measured.saturating_sub(Executables::DRIVER_PIECE).min(8 * self.bytes);
-        self.bytes = self.bytes.max(more);
+        let more = measured.saturating_sub(Executables::DRIVER_PIECE).min(8 * self.foreseen);
+        self.bytes = self.bytes.max(self.foreseen).max(more);
     }
 }
 
@@ -297,10 +298,10 @@ impl Executables {
         self.clock += 1;
         let member = Member(self.clock);
         let Captured { graph, nodes, executable, shape, before: _, measured } = captured;
-        let bytes = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
+        let foreseen = shape.as_ref().map_or(0, |shape| driver.executable_bytes(shape));
         let nodes = shape.as_ref().map_or(nodes, GraphShape::nodes);
         let shape = shape.map(|shape| self.known(shape));
-        let form = Form { shape, nodes, bytes, measured };
+        let form = Form { shape, nodes, foreseen, bytes: foreseen, measured };
         let mut used = Sharer { graph, form, pinned: false, executable: None };
         if self.options.is_some() {
             // The pool began to keep executables while the graph was made. Without a shape it shares none.
@@ -591,7 +592,7 @@ impl Sharer {
         if self.form.shape.is_none() {
             let shape = GraphShape::of(driver, self.graph)?;
             self.form.nodes = shape.nodes();
-            self.form.bytes = driver.executable_bytes(&shape);
+            self.form.foreseen = driver.executable_bytes(&shape);
             self.form.measure(self.form.measured);
             self.form.shape = Some(Arc::new(shape));
         }

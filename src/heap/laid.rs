@@ -53,10 +53,15 @@ impl Heap {
         Some(self.carve(first, bytes))
     }
 
-    /// Whether all of these addresses lie in ranges of one segment, with memory behind them or not yet.
-    pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
+    /// Behind how many bytes of these addresses there is no memory, not yet or not any more; `None` where they do not
+    /// all lie in ranges of one segment. Costs a look at each hole.
+    pub(crate) fn missing(&self, address: u64, bytes: u64) -> Option<u64> {
+        let end = address + bytes;
         let mut segments = self.segments.iter().flatten();
-        segments.any(|it| it.address <= address && address + bytes <= it.address + it.mapped)
+        segments.find(|it| it.address <= address && end <= it.address + it.mapped)?;
+        let holes = self.holes.iter().map(|&hole| &self.ranges[hole]);
+        let here = holes.map(|hole| hole.end().min(end).saturating_sub(hole.address.max(address)));
+        Some(here.sum())
     }
 
     /// The lowest address at which [`Heap::place_at`] would put a block and it lies over none of these addresses

@@ -404,6 +404,22 @@ fn one_that_takes_more_than_the_budget_by_itself_goes_again() {
     assert_eq!(b.ran(), [1, 1, 2, 1, 2, 3]);
 }
 
+/// However often others take memory while it is made.
+#[test]
+fn one_never_counts_for_more_than_eight_times_what_was_foreseen() {
+    const FORESEEN: u64 = 1 << 20;
+    let b = bench(apart().budget(16 * FORESEEN));
+    b.driver().charge_executables(FORESEEN);
+    let graph = b.chain(&[1]);
+    for taken in [64, 256, 1024] {
+        b.driver().charge_executables(taken * FORESEEN);
+        graph.launch(b.streams[0]).unwrap();
+        assert_eq!(graph.foreseen_bytes().unwrap(), 8 * FORESEEN);
+        b.pool.release_executables().unwrap();
+    }
+    assert_eq!(b.ran(), [1, 1, 1]);
+}
+
 #[test]
 fn a_graph_that_its_host_captured_has_its_executable_from_the_pool() {
     let b = bench(shared());

@@ -231,24 +231,31 @@ fn sleep_with_a_block_within_an_output() {
     assert!(h.holds_at(start, within.address() - start) && h.holds_at(behind, end - behind));
 }
 
-/// What a planned graph's launch left in an output that was freed is there for another graph's.
+/// What a planned graph's launch left in an output that was freed is there for another graph's; so is what it left in
+/// fixed memory, which needs no plan.
 #[test]
 fn sleep_with_outputs_of_planned_graphs() {
-    let h = Host::planned(PlanChoice::Exact);
-    let body = |capture: &Capture<Sim>| {
-        let output = capture.allocate(BYTES, h.stream)?;
-        h.write(h.stream, output.address(), STATE);
-        Ok::<_, Error>(output)
-    };
-    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
-    let (graph, output) = captured;
-    let address = output.address();
-    drop(output);
-    assert!(h.launch(&graph) && h.holds_at(address, BYTES));
-    let regions = Regions::new(&h.engine);
-    regions.sleep(Tags::All).unwrap();
-    regions.wake(Tags::All).unwrap();
-    assert!(h.holds_at(address, BYTES));
+    let ways = [(PlanChoice::Exact, false), (PlanChoice::None, true), (PlanChoice::Auto, true)];
+    for (plan, fixed) in ways {
+        let h = Host::planned(plan);
+        let body = |capture: &Capture<Sim>| {
+            let output = match fixed {
+                true => capture.allocate_fixed(BYTES, h.stream)?,
+                false => capture.allocate(BYTES, h.stream)?,
+            };
+            h.write(h.stream, output.address(), STATE);
+            Ok::<_, Error>(output)
+        };
+        let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+        let (graph, output) = captured;
+        let address = output.address();
+        drop(output);
+        assert!(h.launch(&graph) && h.holds_at(address, BYTES));
+        let regions = Regions::new(&h.engine);
+        regions.sleep(Tags::All).unwrap();
+        regions.wake(Tags::All).unwrap();
+        assert!(h.holds_at(address, BYTES), "{plan}, fixed: {fixed}");
+    }
 }
 
 const NONE: Holds = Holds { live: false, temporary: false, output: false, input: false };

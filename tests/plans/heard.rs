@@ -133,19 +133,21 @@ fn fragmenting() -> Vec<Step> {
     steps
 }
 
+/// The last block is so large that an arena's pieces are larger than the others.
+fn fragmenting_more() -> Vec<Step> {
+    let more = |step| match step {
+        Step::Allocate(8, bytes, stream) => Step::Allocate(8, 10 * bytes, stream),
+        step => step,
+    };
+    fragmenting().into_iter().map(more).collect()
+}
+
 #[test]
 fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
     for taken in 1..16 {
         let bench = bench_on(device(SUPPORTS[0]), learning());
         let streams: [StreamHandle; 1] = bench.streams();
-        // The last block is so large that the arena's pieces are larger than the others.
-        let lesson = fragmenting().into_iter().map(|step| match step {
-            Step::Allocate(number, bytes, stream) if bytes > 4 * MIB => {
-                Step::Allocate(number, 10 * bytes, stream)
-            }
-            step => step,
-        });
-        let lesson: Vec<Step> = lesson.collect();
+        let lesson = fragmenting_more();
         warm_up(&bench, &streams, &lesson, 2);
         // As many requests as the lesson has first, and then nothing.
         let steps: Vec<Step> = lesson.into_iter().take(taken).collect();
@@ -159,6 +161,25 @@ fn a_capture_that_only_begins_as_a_lesson_holds_what_it_used() {
         let most = if blocks(&steps) > 4 { most } else { asked };
         assert!(bench.reserved() <= most, "{taken}: {} of {most}", bench.reserved());
         leave(&bench, [report]);
+    }
+}
+
+/// A capture of another pool was of larger work that begins with as many bytes.
+#[test]
+fn a_capture_that_only_begins_as_one_of_another_pool_takes_its_own_blocks_alone() {
+    for blocks in 1..4 {
+        let mut bench = bench_on(device(SUPPORTS[0]), learning());
+        let streams: [StreamHandle; 1] = bench.streams();
+        let large = fragmenting_more();
+        let first = (bench.pool, capture(&bench, &streams, &large));
+        bench.pool = bench.engine.create_pool(PoolConfig::default());
+        let report = capture(&bench, &streams, &large[..2 * blocks]);
+        assert_eq!(followed(&report).followed, blocks);
+        assert_eq!(bench.reserved(), blocks as u64 * 4 * MIB);
+        bench.engine.release_graph(report.graph).unwrap();
+        bench.engine.destroy_pool(bench.pool).unwrap();
+        bench.pool = first.0;
+        leave(&bench, [first.1]);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Captures that lie by what was learned from a run outside captures, or from an earlier capture: in close
 //! to the least memory where they ask for the same, and as good as any others where they do not.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use super::twice::{device, followed, perform, program, run, tags_hold, Step, SUPPORTS};
 use crate::common::{bench_on, Bench, MIB};
@@ -9,12 +10,12 @@ use crate::device::trace;
 use regraph::driver::{
     CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
+use regraph::engine::{CaptureReport, Config, Engine, PoolConfig, Why};
 use regraph::plan::Options as PlanOptions;
 use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_lab::sweep::{any_capture, compare, Sizes, Workload};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 pub(super) fn learning() -> Config {
@@ -207,6 +208,35 @@ fn smaller_batches_lie_where_the_largest_does() {
     }
 }
 
+/// Where a layout lay no memory is left, once the graphs are gone and the cache is emptied: at the pool's end, or below a
+/// block.
+#[test]
+fn a_small_batch_takes_little_where_the_largest_ones_memory_is_gone() {
+    let held = |config: Config, largest: bool, above: u64| {
+        let bench = bench_on(device(SUPPORTS[0]), config);
+        let streams: [StreamHandle; 1] = bench.streams();
+        let mut reports = Vec::new();
+        if largest {
+            warm_up(&bench, &streams, &chain(8));
+            reports.push(capture(&bench, &streams, &chain(8)));
+            assert!(followed(&reports[0]).is_whole());
+        }
+        let block = bench.engine.allocate(bench.pool, above, streams[0]).unwrap().id;
+        reports.drain(..).for_each(|it| bench.engine.release_graph(it.graph).unwrap());
+        bench.engine.empty_cache().unwrap();
+        assert_eq!(bench.driver.used_bytes(), above);
+        let report = capture(&bench, &streams, &chain(1));
+        let held = bench.reserved();
+        bench.engine.free(block).unwrap();
+        leave(&bench, [report]);
+        held
+    };
+    for above in [2 * MIB, 64 * MIB] {
+        let without = held(Config::default(), false, above);
+        assert_eq!(held(learning(), true, above), without, "{above}");
+    }
+}
+
 #[test]
 fn one_request_more_or_less_costs_one_block_its_place() {
     let steps = chain(4);
@@ -247,6 +277,87 @@ fn a_planned_capture_needs_no_lesson() {
     let report = bench.finish(streams[0], id);
     assert!(report.layout.is_none() && report.plan.is_some());
     live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    leave(&bench, [report]);
+}
+
+/// What the host has marked is all learned, whatever is captured meanwhile.
+#[test]
+fn a_capture_takes_nothing_of_a_run_that_is_marked() {
+    let bench = bench_on(SimConfig::default(), learning());
+    let [s, t] = bench.streams();
+    let ask = |mib: u64| {
+        let block = bench.engine.allocate(bench.pool, mib * MIB, s).unwrap();
+        bench.engine.free(block.id).unwrap();
+    };
+    bench.engine.plans().learn().unwrap();
+    (1..5).for_each(&ask);
+    let report = capture(&bench, &[t], &chain(1));
+    (1..5).for_each(&ask);
+    assert_eq!(bench.engine.plans().learned().unwrap(), 8);
+    leave(&bench, [report]);
+}
+
+/// Other threads are at work all the time while a capture's layout is made.
+#[test]
+fn a_layout_is_made_beside_the_work_of_other_threads() {
+    let bench = bench_on(device(SUPPORTS[0]), learning());
+    let [s, others @ ..]: [StreamHandle; 5] = bench.streams();
+    let own = bench.engine.create_pool(PoolConfig::default());
+    warm_up(&bench, &[s], &chain(4));
+    // So much that what was heard is not searched at once.
+    for _ in 0..400 {
+        let live = perform((&bench, own), &[s], &chain(4), false);
+        live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    }
+    let (began, ends) = (Barrier::new(1 + others.len()), AtomicBool::new(false));
+    let report = std::thread::scope(|scope| {
+        for stream in others {
+            let (bench, began, ends) = (&bench, &began, &ends);
+            scope.spawn(move || {
+                began.wait();
+                while !ends.load(Ordering::SeqCst) {
+                    let block = bench.engine.allocate(own, MIB, stream).unwrap();
+                    bench.engine.free(block.id).unwrap();
+                }
+            });
+        }
+        began.wait();
+        let report = capture(&bench, &[s], &chain(4));
+        ends.store(true, Ordering::SeqCst);
+        report
+    });
+    assert!(followed(&report).is_whole());
+    assert!(bench.engine.wait_for_device().unwrap());
+    bench.engine.destroy_pool(own).unwrap();
+    leave(&bench, [report]);
+}
+
+/// A layout without memory is asked for once.
+#[test]
+fn a_layout_that_gets_no_memory_is_not_tried_again() {
+    let bench =
+        bench_on(SimConfig { total_bytes: 32 * MIB, support: SUPPORTS[1] }, Config::default());
+    let [s] = bench.streams();
+    bench.engine.plans().learn().unwrap();
+    let ask = || bench.engine.allocate(bench.pool, 10 * MIB, s).unwrap().id;
+    let first = [(); 3].map(|()| ask());
+    assert_eq!(bench.engine.plans().learned().unwrap(), 3);
+    first.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.driver.complete_all();
+    bench.engine.empty_cache().unwrap();
+    let taken = bench.driver.allocate(10 * MIB).unwrap();
+    let capture = bench.begin(s);
+    bench.launch(s);
+    let calls = || bench.driver.calls(Call::Allocate);
+    let mut live = vec![ask()];
+    let before = calls();
+    live.push(ask());
+    assert_eq!(calls() - before, 1);
+    let report = bench.finish(s, capture);
+    let why = followed(&report).fell_back.map(|it| it.why);
+    assert_eq!(why, Some(Why::NoMemory));
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.driver.free(taken).unwrap();
     leave(&bench, [report]);
 }
 

@@ -136,6 +136,26 @@ fn scratch_memory_keeps_to_the_limit() {
     assert_eq!(bench.reserved(), 0);
 }
 
+/// What the error says that the pool may hold is what it may hold.
+#[test]
+fn a_plan_that_fails_says_how_much_room_there_was() {
+    let limit = 32 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    let blocks = [8, 4].map(|pages| bench.allocate(pages * PAGE));
+    bench.work(bench.s, &[], &[(&blocks[0], 1), (&blocks[1], 2)]);
+    assert!(bench.reserved() > 0);
+    // The device has none, however often it is asked.
+    (0..64).for_each(|_| bench.driver.fail_nth(Call::Create, 0, ErrorKind::OutOfMemory));
+    let ended = bench.end(capture).map(drop);
+    let Err(Error::PlanOutOfMemory { room, .. }) = ended else { panic!("{ended:?}") };
+    assert_eq!(room, Some(limit));
+    blocks.into_iter().for_each(|block| bench.engine.free(block.id).unwrap());
+}
+
 /// A device of 256 MiB, and pool and engine with and without a limit of 64 MiB.
 fn capacities(pool: PoolConfig) -> [(Bench, u64); 3] {
     let least = 64 * MIB;

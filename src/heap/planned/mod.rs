@@ -88,7 +88,7 @@ pub(crate) enum Ended {
     Never,
 }
 
-/// A block that is not free yet, or an output: one that the capture of a bound plan did not free.
+/// A block that is not free yet, or an output: one that its capture did not free.
 #[derive(Clone, Debug)]
 struct PlannedBlock {
     bytes: u64,
@@ -265,7 +265,8 @@ impl PlannedHeap {
             let Some(block) = planned.blocks.get_mut(&address) else { continue };
             let (bytes, owner) = (block.bytes, block.owner.take());
             planned.held -= bytes;
-            if planned.moment > 0 && block.life == BlockLife::Live {
+            // Fixed blocks need no plan to be outputs.
+            if planned.owner != Owner::Capture && block.life == BlockLife::Live {
                 block.life = BlockLife::Freed(next);
             } else {
                 planned.blocks.remove(&address);
@@ -479,8 +480,8 @@ impl PlannedHeap {
 
 #[cfg(debug_assertions)]
 impl PlannedCapture {
-    /// Blocks lie apart in its addresses, as pieces do, and those that are not free yet are what is counted. Only one
-    /// with a plan has freed outputs.
+    /// Blocks lie apart in its addresses, as pieces do, and those that are not free yet are what is counted. One under
+    /// way has no freed outputs.
     fn verify(&self) -> Verdict {
         let id = self.capture.0;
         let apart = |all: Vec<(u64, u64)>| {
@@ -495,8 +496,8 @@ impl PlannedCapture {
         let held: u64 = self.live().map(|it| it.1).sum();
         let counted = held == self.held && held <= self.peak;
         holds!(counted, "capture {id} has {held} bytes, {} counted", self.held);
-        let bare = self.moment > 0 || self.live().count() == self.blocks.len();
-        holds!(bare, "capture {id} has outputs and no plan: {:x?}", self.blocks);
+        let bare = self.owner != Owner::Capture || self.live().count() == self.blocks.len();
+        holds!(bare, "capture {id} is under way and has freed outputs: {:x?}", self.blocks);
         let room = self.segments.last().is_none_or(|segment| segment.mapped <= segment.bytes);
         holds!(room, "capture {id} has given out more than all addresses: {:x?}", self.segments);
         Ok(())
