@@ -18,7 +18,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::graph::Graph;
-use super::history::{BlockHistory, BlockUse, History, StreamHistory, NEVER};
+use super::history::{BlockHistory, BlockUse, History, NEVER};
 use super::marks::Marks;
 use super::order::Order;
 use super::sights::first_looks;
@@ -253,11 +253,36 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// A node that lies behind no look, and follows from no stream's last terminals.
+    /// A node that may use every block: no look saw it, and it need not come after all that looks saw. What does was
+    /// launched after all of that, and uses no block that was freed by then.
     pub fn stray(&self) -> Option<u32> {
-        if self.first_seen.iter().all(|&entry| entry != NEVER) {
+        let is_seen = |node: u32| self.first_seen[node as usize] != NEVER;
+        let seen = self.first_seen.iter().filter(|&&entry| entry != NEVER).count();
+        if seen == self.graph.len() {
             return None;
         }
+        if !self.history.looked {
+            return self.unexplained();
+        }
+        let mut marks = Marks::new(self.graph.len());
+        let mut comes_last = |node: u32| {
+            let mut before = 0;
+            self.walk_back(node, &mut marks, |node| {
+                before += usize::from(is_seen(node));
+                false
+            });
+            before == seen
+        };
+        // What follows another such node comes last if that does.
+        let is_first =
+            |node: u32| self.graph.any().of(node).iter().all(|edge| is_seen(edge.from()));
+        let mut nodes = 0..self.graph.len() as u32;
+        nodes.find(|&node| !is_seen(node) && is_first(node) && !comes_last(node))
+    }
+
+    /// Where last looks are missing: a node that follows from no stream's last terminals, and so is no launch behind the
+    /// last look at one.
+    fn unexplained(&self) -> Option<u32> {
         let mut follows = vec![false; self.graph.len()];
         for stream in self.history.streams.iter().filter(|stream| stream.looks() > 0) {
             let last = stream.terminals(stream.looks() - 1);
@@ -284,21 +309,28 @@ impl<'a> Users<'a> {
 
     /// The stream whose look was the first to see something that a node depends on, for messages.
     pub fn stream_before(&self, node: u32) -> Option<StreamHandle> {
-        let mut open = vec![node];
-        let mut marks = Marks::new(self.graph.len());
+        let mut found = None;
+        self.walk_back(node, &mut Marks::new(self.graph.len()), |node| {
+            let seen = self.first_seen[node as usize];
+            found = self.history.streams.iter().find(|stream| stream.has_look(seen));
+            found.is_some()
+        });
+        found.map(|stream| stream.handle)
+    }
+
+    /// Calls `met` for each node that a node comes after, until that answers true.
+    fn walk_back(&self, node: u32, marks: &mut Marks, mut met: impl FnMut(u32) -> bool) {
         marks.clear();
+        let mut open = vec![node];
         while let Some(node) = open.pop() {
             for edge in self.graph.any().of(node) {
-                let seen = self.first_seen[edge.from() as usize];
-                let has_seen = |stream: &&StreamHistory| stream.has_look(seen);
-                if let Some(stream) = self.history.streams.iter().find(has_seen) {
-                    return Some(stream.handle);
-                }
                 if marks.insert(edge.from()) {
+                    if met(edge.from()) {
+                        return;
+                    }
                     open.push(edge.from());
                 }
             }
         }
-        None
     }
 }
