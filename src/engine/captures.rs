@@ -300,7 +300,7 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.0.lock()?;
         let slot = state.slot_of(capture, "journal")?;
-        self.0.with(&mut state).last_looks(slot);
+        let _ = self.0.with(&mut state).last_looks(slot);
         Ok(state.capture(slot).journal.clone())
     }
 
@@ -690,6 +690,9 @@ impl State {
         let next = blocks.next_number();
         told.push((pool, next));
         self.journal_count(slot, pool);
+        if self.pools.get(pool).is_some_and(|row| row.graphs() > 0) {
+            self.capture(slot).write_journal(Entry::Graphs);
+        }
         for (block, address, bytes) in self.waiting_blocks(pool) {
             self.capture(slot).write_journal(Entry::Standing { block, address, bytes });
         }

@@ -23,7 +23,7 @@ use crate::capture::Outlook;
 use crate::check::{Checker, FinishedGraph, Violation};
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle, StreamHandle};
 use crate::heap::{CaptureSlot, Users};
-use crate::journal::{BlockNumber, Journal};
+use crate::journal::{BlockNumber, Entry, Journal};
 use crate::logging::{Range, Teller};
 use crate::policy::Programmatic;
 use crate::sync::{thread, Mutex, Rank};
@@ -134,9 +134,13 @@ impl<D: Driver> Locked<'_, D> {
         let slot = self.state.slot_of(id, CALL)?;
         // Without a graph's name the streams may be in other captures and threads by now.
         if graph.is_some() {
-            if let Some(stream) = self.last_looks(slot) {
-                let _ = self.end(slot, false);
-                return Err(Error::CaptureInvalidated { call: CALL, stream });
+            match self.last_looks(slot) {
+                Ok(true) => self.state.capture(slot).write_journal(Entry::Looked),
+                Ok(false) => {}
+                Err(stream) => {
+                    let _ = self.end(slot, false);
+                    return Err(Error::CaptureInvalidated { call: CALL, stream });
+                }
             }
             self.take_over(slot);
             self.state.slot_of(id, CALL)?;
@@ -331,8 +335,11 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
-    /// was launched since, and by whom. Returns a stream whose capture is ruined.
-    pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Option<StreamHandle> {
+    /// was launched since, and by whom. Returns whether one was.
+    ///
+    /// # Errors
+    /// A stream whose capture is ruined.
+    pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Result<bool, StreamHandle> {
         let capture_state = self.state.capture(slot);
         let id = capture_state.id;
         let mut inside = SmallVec::<[_; 8]>::new();
@@ -342,18 +349,19 @@ impl<D: Driver> Locked<'_, D> {
                 Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                     inside.push(self.look(slot, stream));
                 }
-                Ok(CaptureStatus::Invalidated) => return Some(stream),
+                Ok(CaptureStatus::Invalidated) => return Err(stream),
                 // Ended already, or unknown: the record stays as it is.
                 Ok(_) | Err(_) => {}
             }
         }
+        let looked = !inside.is_empty();
         let CaptureState { proof, journal, .. } = self.state.capture(slot);
         if let Some(journal) = journal {
             // Record every stream's dependencies again: no stream that was looked at earlier launched what a later
             // one did.
             inside.into_iter().for_each(|stream| proof.confirm(stream, journal));
         }
-        None
+        Ok(looked)
     }
 
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every

@@ -774,7 +774,7 @@ impl<D: Driver> Plans<'_, D> {
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
         let unread = self.0.in_capture(capture, CALL, |locked, slot| {
-            locked.last_looks(slot);
+            let _ = locked.last_looks(slot);
             locked.state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })
         })?;
         let outline = unread.read(&self.0.config.settings);

@@ -582,7 +582,7 @@ impl<D: Driver> Plans<'_, D> {
     /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
         let (unplanned, journal) = self.0.in_capture(capture, "preview_plan", |locked, slot| {
-            locked.last_looks(slot);
+            let _ = locked.last_looks(slot);
             let unplanned = locked.unplanned(slot);
             let journal = &locked.state.capture(slot).journal;
             Ok((unplanned, journal.clone()))

@@ -34,6 +34,8 @@ impl Fact {
             12 => Entry::Bound { address, bytes, memory: number, offset },
             13 => Entry::Shared { memory: number, bytes, graph },
             14 => Entry::OutputFreed { memory: number, graph },
+            16 => Entry::Graphs,
+            17 => Entry::Looked,
             15 => Entry::Pool { next: block, held: address, listed: bytes },
             _ => Entry::Input { block, stream },
         }
@@ -72,7 +74,7 @@ fn fact() -> impl Strategy<Value = Fact> {
         1 => prop::collection::vec(dependency(), 4..200),
     ];
     let numbers = [number(), number(), number(), number()];
-    (0..17_u8, handle(), 0..40_usize, list, numbers)
+    (0..19_u8, handle(), 0..40_usize, list, numbers)
         .prop_map(|(kind, node, stream, list, numbers)| Fact { kind, node, stream, list, numbers })
 }
 

@@ -10,4 +10,5 @@ mod late_uses;
 mod manifests;
 mod pages;
 mod small;
+mod unseen;
 mod ways;

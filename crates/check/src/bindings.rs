@@ -25,6 +25,8 @@ pub(super) struct Part {
 /// One physical memory.
 pub(super) struct Memory {
     pub number: u64,
+    /// Its size in bytes, or [`u64::MAX`] where that is not known.
+    bytes: u64,
     /// Whether a graph overwrites it that the host has freed no output of there.
     pub shared: bool,
 }
@@ -49,7 +51,7 @@ impl Bindings {
             let known = numbers.get(binding.memory, |it| memories[it as usize].number);
             let memory = known.unwrap_or_else(|| {
                 let memory = memories.len() as u32;
-                memories.push(Memory { number: binding.memory, shared: false });
+                memories.push(Memory { number: binding.memory, bytes: u64::MAX, shared: false });
                 numbers.insert(binding.memory, memory, |it| memories[it as usize].number);
                 memory
             });
@@ -61,8 +63,16 @@ impl Bindings {
             let known = numbers.get(number, |it| bindings.memories[it as usize].number);
             if let Some(memory) = known {
                 let keeps = freed.binary_search(&(number, graph)).is_err();
-                bindings.memories[memory as usize].shared |= keeps;
-                bindings.require_within(memory, bytes)?;
+                let memory = &mut bindings.memories[memory as usize];
+                memory.shared |= keeps;
+                memory.bytes = memory.bytes.min(bytes);
+            }
+        }
+        // Nothing is bound behind the end of a memory.
+        for range in &bindings.ranges {
+            let Memory { number: memory, bytes, .. } = bindings.memories[range.memory as usize];
+            if range.offset + (range.end - range.start) > bytes {
+                return Err(Violation::BoundBeyond { address: range.start, memory });
             }
         }
         Ok(bindings)
@@ -88,18 +98,6 @@ impl Bindings {
             }
         }
         self.ranges.push(Range { start: address, end, memory, offset });
-        Ok(())
-    }
-
-    /// A memory of this size has nothing bound behind its end.
-    fn require_within(&self, memory: u32, bytes: u64) -> Result<(), Violation> {
-        let of = self.ranges.iter().filter(|range| range.memory == memory);
-        for range in of {
-            if range.offset + (range.end - range.start) > bytes {
-                let memory = self.memories[memory as usize].number;
-                return Err(Violation::BoundBeyond { address: range.start, memory });
-            }
-        }
         Ok(())
     }
 

@@ -150,6 +150,10 @@ pub(crate) struct History {
     pub shared: Vec<SharedMemory>,
     /// Memory and graph where the host has freed what the graph's capture left there.
     pub outputs_freed: Vec<(u64, CaptureId)>,
+    /// Whether all streams were looked at when the capture ended: what no look saw is no launch of theirs.
+    pub looked: bool,
+    /// Whether blocks may lie where those of other graphs do.
+    pub graphs: bool,
     /// The streams of all looks, in host order.
     pub looks: Vec<u32>,
     /// Uses of blocks by other streams than their own; each names the block's next.
@@ -169,6 +173,8 @@ impl History {
             bindings,
             shared,
             outputs_freed,
+            looked,
+            graphs,
             looks,
             further,
             spare,
@@ -184,6 +190,7 @@ impl History {
         bindings.clear();
         shared.clear();
         outputs_freed.clear();
+        (*looked, *graphs) = (false, false);
         looks.clear();
         further.clear();
     }

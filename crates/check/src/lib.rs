@@ -56,8 +56,9 @@
 //!   that no look saw before; on the block's own stream, if that was set back, also what does not
 //!   come after the point; of a block that is live to the end also what comes after the last looks. Of a
 //!   block from before they are all that its streams gained until its uses end: it has no point.
-//! - a node of no stream that the engine looked at in time may use every block, so it is refused
-//!   where blocks share addresses or memory.
+//! - a node that no look saw may use every block, unless it comes after all nodes that looks saw, or,
+//!   where last looks are missing, may be a stream's last launch. It is refused where blocks share
+//!   addresses or memory, or where a block with users may lie in memory of other graphs.
 //!
 //! Of a pool that is to be compacted ([`check_compaction`]):
 //! - what blocks lie on that are live or fixed stays, and so does what graphs have whose captures were
@@ -74,8 +75,8 @@
 //!   (peers, hosts, external events), order by means other than edges.
 //! - Terminals that were set back and then undone or joined between two looks at the stream: what
 //!   was launched in between looks like another stream's work.
-//! - Launches after the last look at a stream that do not come after the stream's last terminals. A
-//!   look at every stream before the capture ends leaves no such node.
+//! - Where last looks are missing: launches after the last look at a stream that do not come after the
+//!   stream's last terminals, and nodes added by hand that do.
 //! - A node whose edges were edited before the engine first saw it.
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.

@@ -108,21 +108,29 @@ pub(super) fn judge(
     Some((pair, violation))
 }
 
-/// Refuses a node that may use every block, if any two share anything.
+/// Refuses a node that may use every block, if any two share anything, or one may lie where another graph's does.
 pub(super) fn refuse_stray(
     graph: &Graph<'_>,
     history: &History,
     users: &Users<'_>,
     pairs: &Pairs,
 ) -> Result<(), Violation> {
-    let (Some(pair), Some(node)) = (pairs.all.first(), users.stray()) else { return Ok(()) };
-    Err(Violation::Unattributed {
-        node: Box::new(NamedNode {
-            after: users.stream_before(node),
-            ..NamedNode::new(graph.handle(node))
-        }),
-        earlier: history.place(pair.earlier),
-        later: history.place(pair.later),
-        common: pairs.common(*pair),
+    let pair = pairs.all.first();
+    let mut blocks = 0..if history.graphs { history.blocks.len() as u32 } else { 0 };
+    let Some(block) = pair.map(|it| it.later).or_else(|| blocks.find(|&it| users.any(it))) else {
+        return Ok(());
+    };
+    let Some(node) = users.stray() else { return Ok(()) };
+    let after = users.stream_before(node);
+    let node = Box::new(NamedNode { after, ..NamedNode::new(graph.handle(node)) });
+    let block = history.place(block);
+    Err(match pair {
+        Some(&pair) => Violation::Unattributed {
+            node,
+            earlier: history.place(pair.earlier),
+            later: block,
+            common: pairs.common(pair),
+        },
+        None => Violation::Unseen { node, block },
     })
 }

@@ -265,6 +265,8 @@ impl Reader<'_, '_> {
             Entry::OutputFreed { memory, graph } => {
                 self.history.outputs_freed.push((memory, graph));
             }
+            Entry::Graphs => self.history.graphs = true,
+            Entry::Looked => self.history.looked = true,
         }
         Ok(())
     }

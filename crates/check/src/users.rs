@@ -18,7 +18,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::graph::Graph;
-use super::history::{BlockHistory, BlockUse, History, StreamHistory, NEVER};
+use super::history::{BlockHistory, BlockUse, History, NEVER};
 use super::marks::Marks;
 use super::order::Order;
 use super::sights::first_looks;
@@ -45,6 +45,8 @@ struct Candidates {
     nodes: Vec<(u32, u32)>,
     /// Candidate, and a node that it has to come after.
     questions: Vec<(u32, u32)>,
+    /// Whether one user of a block will do.
+    one_each: bool,
 }
 
 impl<'a> Users<'a> {
@@ -66,7 +68,7 @@ impl<'a> Users<'a> {
         let blocks = (0..).zip(users.used.iter().zip(&history.blocks));
         let unsure = blocks.filter(|&(_, (used, block))| !used && may_have(block));
         let unsure: Vec<u32> = unsure.map(|(number, _)| number).collect();
-        for (&block, nodes) in unsure.iter().zip(users.of(&unsure)) {
+        for (&block, nodes) in unsure.iter().zip(users.among(&unsure, true)) {
             users.used[block as usize] = !nodes.is_empty();
         }
         users
@@ -133,11 +135,15 @@ impl<'a> Users<'a> {
 
     /// The possible users of some blocks among the nodes.
     pub fn of(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
+        self.among(blocks, false)
+    }
+
+    fn among(&self, blocks: &[u32], one_each: bool) -> Vec<Vec<u32>> {
         if blocks.is_empty() {
             return Vec::new();
         }
         let mut users = vec![Vec::new(); blocks.len()];
-        let mut candidates = Candidates::default();
+        let mut candidates = Candidates { one_each, ..Candidates::default() };
         let mut uses = Vec::new();
         for (index, &block) in blocks.iter().enumerate() {
             let block = &self.history.blocks[block as usize];
@@ -150,12 +156,15 @@ impl<'a> Users<'a> {
         for of_stream in uses.chunk_by(|one, other| one.0 == other.0) {
             let stream = of_stream[0].0;
             let seen_here = first_looks(self.graph, &self.history.streams[stream as usize]);
+            let later = (0..).zip(&seen_here).filter(|&(_, &look)| look == NEVER);
+            let later: Vec<u32> = later.map(|(node, _)| node).collect();
             for &(_, index) in of_stream {
                 let block = (index as u32, blocks[index]);
-                self.gather(block, stream, &seen_here, &mut marks, &mut candidates);
+                let seen = (&seen_here[..], &later[..]);
+                self.gather(block, stream, seen, &mut marks, &mut candidates);
             }
         }
-        let Candidates { nodes, questions } = candidates;
+        let Candidates { nodes, questions, .. } = candidates;
         let mut is = vec![true; nodes.len()];
         if !questions.is_empty() {
             let ends = |&(candidate, from): &(u32, u32)| (from, nodes[candidate as usize].1);
@@ -175,12 +184,13 @@ impl<'a> Users<'a> {
         users
     }
 
-    /// Adds what one of a block's streams gained in time.
+    /// Adds what one of a block's streams gained in time. Of each node is known which look at the stream had it first,
+    /// and which nodes none had.
     fn gather(
         &self,
         (index, number): (u32, u32),
         stream: u32,
-        seen_here: &[u32],
+        (seen_here, later): (&[u32], &[u32]),
         marks: &mut Marks,
         candidates: &mut Candidates,
     ) {
@@ -194,10 +204,11 @@ impl<'a> Users<'a> {
             Some(look) => stream.terminals(look as usize),
             None => &[],
         };
+        // Whether it will do for the block.
         let mut add = |node: u32, step: u32| {
             let began = step.checked_sub(1).map_or(0, |look| stream.entry(look as usize));
             if first_seen[node as usize] <= began.max(block.allocated) {
-                return;
+                return false;
             }
             let broken = steps.last_broken(step).filter(|&broken| broken >= first);
             let point = match broken {
@@ -207,19 +218,21 @@ impl<'a> Users<'a> {
                 None => waited(first),
             };
             let last = if step == looks { waited(looks) } else { &[] };
-            if graph.any_ordered {
-                let asked = candidates.questions.len();
+            let asked = candidates.questions.len();
+            // One without a number of its own is taken for a user unasked.
+            if let (true, Ok(candidate)) = (graph.any_ordered, candidates.nodes.len().try_into()) {
                 for &from in point.iter().chain(last) {
                     if from >= node {
                         candidates.questions.truncate(asked);
-                        return;
+                        return false;
                     }
                     if graph.any().of(node).iter().all(|edge| edge.from() != from) {
-                        candidates.questions.push((candidates.nodes.len() as u32, from));
+                        candidates.questions.push((candidate, from));
                     }
                 }
             }
             candidates.nodes.push((index, node));
+            candidates.one_each && candidates.questions.len() == asked
         };
         marks.clear();
         let mut stack: Vec<u32> = Vec::new();
@@ -228,22 +241,48 @@ impl<'a> Users<'a> {
             while let Some(node) = stack.pop() {
                 let step = seen_here[node as usize];
                 if step >= first && marks.insert(node) {
-                    add(node, step);
+                    if add(node, step) {
+                        return;
+                    }
                     stack.extend(graph.seen().of(node).iter().map(|edge| edge.from()));
                 }
             }
         }
         if end == looks + 1 {
-            let rest = (0..graph.len() as u32).filter(|&node| seen_here[node as usize] == NEVER);
-            rest.for_each(|node| add(node, looks));
+            let _ = later.iter().any(|&node| add(node, looks));
         }
     }
 
-    /// A node that lies behind no look, and follows from no stream's last terminals.
+    /// A node that may use every block: no look saw it, and it need not come after all that looks saw. What does was
+    /// launched after all of that, and uses no block that was freed by then.
     pub fn stray(&self) -> Option<u32> {
-        if self.first_seen.iter().all(|&entry| entry != NEVER) {
+        let is_seen = |node: u32| self.first_seen[node as usize] != NEVER;
+        let seen = self.first_seen.iter().filter(|&&entry| entry != NEVER).count();
+        if seen == self.graph.len() {
             return None;
         }
+        if !self.history.looked {
+            return self.unexplained();
+        }
+        let mut marks = Marks::new(self.graph.len());
+        let mut comes_last = |node: u32| {
+            let mut before = 0;
+            self.walk_back(node, &mut marks, |node| {
+                before += usize::from(is_seen(node));
+                false
+            });
+            before == seen
+        };
+        // What follows another such node comes last if that does.
+        let is_first =
+            |node: u32| self.graph.any().of(node).iter().all(|edge| is_seen(edge.from()));
+        let mut nodes = 0..self.graph.len() as u32;
+        nodes.find(|&node| !is_seen(node) && is_first(node) && !comes_last(node))
+    }
+
+    /// Where last looks are missing: a node that follows from no stream's last terminals, and so is no launch behind the
+    /// last look at one.
+    fn unexplained(&self) -> Option<u32> {
         let mut follows = vec![false; self.graph.len()];
         for stream in self.history.streams.iter().filter(|stream| stream.looks() > 0) {
             let last = stream.terminals(stream.looks() - 1);
@@ -270,21 +309,28 @@ impl<'a> Users<'a> {
 
     /// The stream whose look was the first to see something that a node depends on, for messages.
     pub fn stream_before(&self, node: u32) -> Option<StreamHandle> {
-        let mut open = vec![node];
-        let mut marks = Marks::new(self.graph.len());
+        let mut found = None;
+        self.walk_back(node, &mut Marks::new(self.graph.len()), |node| {
+            let seen = self.first_seen[node as usize];
+            found = self.history.streams.iter().find(|stream| stream.has_look(seen));
+            found.is_some()
+        });
+        found.map(|stream| stream.handle)
+    }
+
+    /// Calls `met` for each node that a node comes after, until that answers true.
+    fn walk_back(&self, node: u32, marks: &mut Marks, mut met: impl FnMut(u32) -> bool) {
         marks.clear();
+        let mut open = vec![node];
         while let Some(node) = open.pop() {
             for edge in self.graph.any().of(node) {
-                let seen = self.first_seen[edge.from() as usize];
-                let has_seen = |stream: &&StreamHistory| stream.has_look(seen);
-                if let Some(stream) = self.history.streams.iter().find(has_seen) {
-                    return Some(stream.handle);
-                }
                 if marks.insert(edge.from()) {
+                    if met(edge.from()) {
+                        return;
+                    }
                     open.push(edge.from());
                 }
             }
         }
-        None
     }
 }

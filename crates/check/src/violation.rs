@@ -208,6 +208,20 @@ pub enum Violation {
         /// What both have.
         common: Common,
     },
+    /// A node of the finished graph was launched on no stream that the engine looked at in time, so it may be one of
+    /// another graph of the capture's pool which became a part of this one, and a block may lie in that graph's memory.
+    #[error(
+        "{} was launched {}on a stream that the engine did not look at, or was in the graph before the capture, and \
+         {block} may lie in memory of other graphs of its pool: join the stream to a stream of the capture before \
+         the capture ends; a capture into a graph that has nodes begins behind all of them, or takes another pool",
+        .node, after_text(.node.after)
+    )]
+    Unseen {
+        /// The node.
+        node: Box<NamedNode>,
+        /// The first block with users.
+        block: Place,
+    },
     /// The finished graph has a cycle.
     #[error("the finished graph has a cycle through or before node {:#x}", .node.bits())]
     Cyclic {
@@ -317,7 +331,9 @@ impl Violation {
             | Self::OutsideUse { earlier, later, .. }
             | Self::Unattributed { earlier, later, .. } => vec![earlier, later],
             Self::Standing { standing, block, .. } => vec![standing, block],
-            Self::Folded { block, .. } | Self::Overwritten { block, .. } => vec![block],
+            Self::Folded { block, .. }
+            | Self::Overwritten { block, .. }
+            | Self::Unseen { block, .. } => vec![block],
             _ => Vec::new(),
         }
     }
@@ -326,7 +342,7 @@ impl Violation {
     pub fn nodes(&self) -> Vec<NodeHandle> {
         match self {
             Self::NotOrdered { users, .. } => users.iter().map(|user| user.node).collect(),
-            Self::Unattributed { node, .. } => vec![node.node],
+            Self::Unattributed { node, .. } | Self::Unseen { node, .. } => vec![node.node],
             Self::UnknownNode { node } | Self::Cyclic { node } => vec![*node],
             _ => Vec::new(),
         }
@@ -340,7 +356,9 @@ impl Violation {
                     *kernel = driver.kernel_name(*node);
                 }
             }
-            Self::Unattributed { node, .. } => node.kernel = driver.kernel_name(node.node),
+            Self::Unattributed { node, .. } | Self::Unseen { node, .. } => {
+                node.kernel = driver.kernel_name(node.node);
+            }
             _ => {}
         }
         self

@@ -233,7 +233,9 @@ impl<'a> Writer<'a> {
             | Entry::Settled { .. }
             | Entry::Bound { .. }
             | Entry::Shared { .. }
-            | Entry::OutputFreed { .. } => {}
+            | Entry::OutputFreed { .. }
+            | Entry::Graphs
+            | Entry::Looked => {}
         }
         Ok(())
     }

@@ -216,6 +216,11 @@ impl Scene {
         self
     }
 
+    fn marked(&mut self, looked: bool, graphs: bool) {
+        let marks = [looked.then_some(Entry::Looked), graphs.then_some(Entry::Graphs)];
+        marks.into_iter().flatten().for_each(|mark| self.journal.push(mark));
+    }
+
     fn check(&self, policy: Programmatic) -> std::result::Result<Summary, Violation> {
         let answer = check(&self.journal, policy, &self.finished, GRAPH);
         CHECKER.with_borrow_mut(|checker| {
@@ -695,6 +700,7 @@ mod naive {
         let mut streams: BTreeMap<usize, Vec<Look>> = BTreeMap::new();
         let mut blocks: Vec<Block> = Vec::new();
         let mut standing: Vec<Stander> = Vec::new();
+        let (mut looked, mut beside_graphs) = (false, false);
         let mut wrong = BTreeSet::new();
         let memory = Memory::read(scene, &mut wrong);
         let plain = |handle: NodeHandle| handle.bits() - 0x1000;
@@ -760,6 +766,8 @@ mod naive {
                 | Entry::Bound { .. }
                 | Entry::Shared { .. }
                 | Entry::OutputFreed { .. } => {}
+                Entry::Graphs => beside_graphs = true,
+                Entry::Looked => looked = true,
             }
         }
 
@@ -931,13 +939,21 @@ mod naive {
                 }
             }
         }
-        if shared {
+        let has_seen = |node: usize| logs.values().any(|log| log.ever.contains(&node));
+        let shared = shared || beside_graphs && (0..blocks.len()).any(any_user);
+        if shared && looked {
+            let seen: Vec<usize> = (0..count).filter(|&node| has_seen(node)).collect();
+            let unseen = (0..count).filter(|&node| !has_seen(node));
+            let strays = unseen.filter(|&node| !seen.iter().all(|&it| any[it][node]));
+            wrong.extend(strays.map(Wrong::Stray));
+        } else if shared {
             let ends = streams.values().filter_map(|looks| looks.last());
             let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
             for node in (0..count).collect::<Set>() {
-                let known = logs.values().any(|log| log.ever.contains(&node));
                 let later = |&t: &usize| t == node || any[t][node];
-                if !known && ends.iter().all(|end| !end.is_empty() && !end.iter().any(later)) {
+                if !has_seen(node)
+                    && ends.iter().all(|end| !end.is_empty() && !end.iter().any(later))
+                {
                     wrong.insert(Wrong::Stray(node));
                 }
             }
@@ -1142,6 +1158,9 @@ fn play(u: &mut Unstructured<'_>, reach: u64) -> Drawn<Scene> {
             player.look(stream);
         }
     }
+    if u.ratio(2, 3)? {
+        player.scene.marked(u.arbitrary()?, u.arbitrary()?);
+    }
     // The driver promises no order.
     let nodes = &mut player.scene.finished.nodes;
     if u.arbitrary()? {
@@ -1167,7 +1186,9 @@ fn name(violation: &Violation) -> naive::Wrong {
             let [first, second] = [0, 1].map(|user: usize| plain(users[user].node));
             Wrong::Order(earlier.block.0, later.block.0, first, second)
         }
-        Violation::Unattributed { ref node, .. } => Wrong::Stray(plain(node.node)),
+        Violation::Unattributed { ref node, .. } | Violation::Unseen { ref node, .. } => {
+            Wrong::Stray(plain(node.node))
+        }
         Violation::Folded { block, .. } => Wrong::Folded(block.block.0),
         Violation::Overwritten { block, memory } => Wrong::Overwritten(block.block.0, memory),
         Violation::BoundTwice { address, .. } => Wrong::Twice(address),
@@ -1204,7 +1225,7 @@ fn agrees_with_the_naive_definition() {
                 Ok(Summary { pairs: 0, .. }) => "legal, no pairs",
                 Ok(_) => "legal",
                 Err(Violation::NotOrdered { .. }) => "not ordered",
-                Err(Violation::Unattributed { .. }) => "stray",
+                Err(Violation::Unattributed { .. } | Violation::Unseen { .. }) => "stray",
                 Err(_) => "other",
             };
             *tally.entry(kind).or_default() += 1;

@@ -13,6 +13,7 @@
 //! | `s: use a`, `s: last a`, `s: input a` | its user, its last use, its first use as a block from before |
 //! | `free a`, `outside a`, `standing a 4K+1K`, `settled a`, `pool a` | the journal's entries of these names |
 //! | `bound 4K+4K 7+0`, `shared 7 4K by 1`, `output freed 7 by 1` | of addresses, of memory 7, of graph 1 |
+//! | `looked`, `graphs` | all streams were looked at when the capture ended; the pool has graphs |
 //! | `lag`, `deny` | what programmatic edges prove; nothing, where nothing is said |
 //! | `in place` | block `b` takes the place of `a` on stream `s`, users `1` and `2` |
 //! | `across 0 1`, `apart 0 1` | block `b` on stream `t` takes that of `a`, or lies beside it, user `2` behind these |
@@ -82,6 +83,28 @@ const ROWS: &[(&str, &str, &str)] = &[
         "stray nodes are refused where addresses are shared",
         "{in place; 3<1|in place; 3<2|0; 1<0; 2<0; s at 0; s: a; s at 1}",
         "Unattributed 3 | legal 1 | legal 0",
+    ),
+    // Stream t stands before all nodes, or behind the user of block a, and launches nothing that looks would see.
+    (
+        "behind last looks no node is a launch of a stream that stands still",
+        "in place; t at {||1|1}; 3<1; {|looked||looked}",
+        "legal 1 | Unattributed 3 | legal 1 | Unattributed 3",
+    ),
+    (
+        "what comes after all that looks saw was launched after all of it",
+        "in place; t at 0; 3<0; t at 3; 4<{2|2 3|2 3}; 5<{4|4|2}; looked",
+        "Unattributed 4 | legal 1 | Unattributed 5",
+    ),
+    (
+        "where graphs have memory no stray node is beside a block with users",
+        "0; 1; s at; s: a; {s at 0|s at 0|s at 0|s at 0|free a; s at 0; s: b; s at 0}; \
+         {|graphs|looked|looked; graphs|looked; graphs}",
+        "legal 0 | Unseen 1 a | legal 0 | Unseen 1 a | legal 0",
+    ),
+    (
+        "a node behind all others is no part of an older graph",
+        "0; 1<0; s at; s: a; s at 0; free a; looked; graphs",
+        "legal 0",
     ),
     (
         "journals do not speak of blocks that they do not know",
@@ -445,6 +468,8 @@ pub fn read(text: &str) -> (Scene, Programmatic) {
             [] => {}
             ["lag"] => policy = Programmatic::Lag,
             ["deny"] => policy = Programmatic::Deny,
+            ["looked"] => scene.marked(true, false),
+            ["graphs"] => scene.marked(false, true),
             ["saw", ..] => {
                 let (number, edges) = edges_of(&statement[4..]);
                 scene.seen(number, &edges.iter().map(|edge| edge.0).collect::<Vec<_>>());
@@ -546,6 +571,9 @@ fn told(scene: &Scene, answer: std::result::Result<Summary, Violation>) -> Strin
         Err(Violation::Standing { common, .. }) => on("Standing", common),
         Err(Violation::Unattributed { node, common, .. }) => {
             on(&format!("Unattributed {}", plain(node.node)), common)
+        }
+        Err(Violation::Unseen { node, block }) => {
+            format!("Unseen {} {}", plain(node.node), name(block.block.0))
         }
         Err(Violation::UnknownNode { node }) => format!("UnknownNode {}", plain(node)),
         Err(Violation::NeverLooked { stream, .. }) => {

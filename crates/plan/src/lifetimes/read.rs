@@ -180,7 +180,9 @@ impl<'a> Reader<'a> {
             | Entry::Settled { .. }
             | Entry::Bound { .. }
             | Entry::Shared { .. }
-            | Entry::OutputFreed { .. } => {}
+            | Entry::OutputFreed { .. }
+            | Entry::Graphs
+            | Entry::Looked => {}
         }
     }
 

@@ -149,6 +149,11 @@ pub enum Entry<'a> {
         /// The graph, by its capture.
         graph: CaptureId,
     },
+    /// A pool that the capture uses from now on has graphs: the capture's blocks may lie where blocks of theirs do.
+    Graphs,
+    /// The capture ends, and is under way in the driver still: each known stream that is in it has just been looked at,
+    /// so what no look saw is no launch of any of them.
+    Looked,
 }
 
 /// The record of one capture.

@@ -24,6 +24,8 @@ const SHARED: u32 = 10;
 const OUTPUT_FREED: u32 = 11;
 const INPUT: u32 = 12;
 const POOL: u32 = 13;
+const GRAPHS: u32 = 14;
+const LOOKED: u32 = 15;
 /// Beside the kind: numbers and handles are written out.
 const WIDE: u32 = 16;
 
@@ -109,6 +111,8 @@ impl Words {
             Entry::OutputFreed { memory, graph } => {
                 self.put_wide(OUTPUT_FREED, 0, [memory, graph.0]);
             }
+            Entry::Graphs => self.put([GRAPHS]),
+            Entry::Looked => self.put([LOOKED]),
         }
     }
 
@@ -360,6 +364,8 @@ impl<'a> Entries<'a> {
                 let held = from_grains(held);
                 Entry::Pool { next: block, held, listed: held }
             }
+            GRAPHS => Entry::Graphs,
+            LOOKED => Entry::Looked,
             _ => Entry::Settled { block },
         }
     }

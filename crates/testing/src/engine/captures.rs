@@ -289,7 +289,9 @@ impl World {
                 Programmatic::Lag | Programmatic::Trust => false,
             };
         let excused = match violation {
-            Violation::Unattributed { .. } => traits.stray || self.captures[capture].traits.unseen,
+            Violation::Unattributed { .. } | Violation::Unseen { .. } => {
+                traits.stray || self.captures[capture].traits.unseen
+            }
             Violation::NotOrdered { .. } if !self.ordered => {
                 denied || traits.launch_order || traits.removed || traits.set_back
             }

@@ -1,0 +1,99 @@
+//! Nodes that no look saw: whose they may be, and where they are refused.
+
+use regraph::driver::{CaptureMode, HostApi};
+use regraph::engine::{CaptureReport, Config, Error, PoolConfig};
+use regraph_check::Violation;
+
+use crate::common::{bench, Bench};
+
+fn is_refused(ended: Result<CaptureReport, Error>, is: impl Fn(&Violation) -> bool) -> bool {
+    match ended {
+        Ok(_) => false,
+        Err(Error::Refused(violation)) if is(&violation) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A node is added by hand beside the later user of a block's place. Another stream stands before all nodes, or behind
+/// the earlier user.
+#[test]
+fn a_node_by_hand_is_no_launch_of_a_stream_that_stands_still() {
+    for forked in [false, true] {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        if !forked {
+            b.driver.wait(t, s).unwrap();
+            b.engine.free(b.allocate(t).id).unwrap();
+        }
+        let first = b.allocate(s);
+        b.launch(s);
+        if forked {
+            b.driver.wait(t, s).unwrap();
+            b.engine.observe(t).unwrap();
+        }
+        let behind = b.driver.terminals(s).unwrap();
+        b.driver.add_kernel_node(b.graph(s), &behind, None).unwrap();
+        b.engine.free(first.id).unwrap();
+        let second = b.allocate(s);
+        assert_eq!(second.address, first.address);
+        b.launch(s);
+        b.engine.free(second.id).unwrap();
+        b.driver.wait(s, t).unwrap();
+        let ended = b.try_finish(s, capture);
+        let is = |it: &Violation| matches!(it, Violation::Unattributed { .. });
+        assert!(is_refused(ended, is), "forked: {forked}");
+    }
+}
+
+/// The graph is given when the driver has ended the capture: launches behind the last looks are the streams' own.
+#[test]
+fn late_ends_leave_last_launches_to_their_streams() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    b.driver.wait(t, s).unwrap();
+    b.engine.observe(t).unwrap();
+    for _ in 0..2 {
+        let block = b.allocate(s);
+        b.launch(s);
+        b.engine.free(block.id).unwrap();
+    }
+    b.launch(s);
+    b.launch(t);
+    b.driver.wait(s, t).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    assert_eq!(b.engine.end_capture(capture, graph).unwrap().blocks, 2);
+}
+
+/// A capture whose block has users, and a second one into its graph, behind all nodes of it or beside them.
+fn continued(b: &Bench, behind: bool, same_pool: bool) -> Result<CaptureReport, Error> {
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    let first = b.allocate(s);
+    b.launch(s);
+    b.engine.free(first.id).unwrap();
+    let (graph, last) = (b.graph(s), b.driver.terminals(s).unwrap());
+    b.finish(s, capture);
+    b.driver.begin_capture_to_graph(t, graph, CaptureMode::Relaxed).unwrap();
+    if behind {
+        b.driver.set_terminals(t, &last).unwrap();
+    }
+    let pool = if same_pool { b.pool } else { b.engine.create_pool(PoolConfig::default()) };
+    let capture = b.engine.begin_capture(pool, t).unwrap();
+    let second = b.engine.allocate(pool, first.bytes, t).unwrap();
+    assert_eq!(second.address == first.address, same_pool);
+    b.launch(t);
+    b.engine.free(second.id).unwrap();
+    b.try_finish(t, capture)
+}
+
+#[test]
+fn parts_of_a_graph_that_share_memory_follow_each_other() {
+    let run = |behind, same_pool| continued(&bench(Config::default()), behind, same_pool);
+    assert!(is_refused(run(false, true), |it| matches!(it, Violation::Unseen { .. })));
+    assert_eq!(run(true, true).unwrap().blocks, 1);
+    assert_eq!(run(false, false).unwrap().blocks, 1);
+    let foreign = bench(Config::default().foreign_nodes(true));
+    assert!(continued(&foreign, false, true).is_ok(), "the host vouches for such nodes");
+}
