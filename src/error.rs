@@ -288,8 +288,7 @@ pub enum StreamRefusal {
     /// The stream cannot be retired: the engine will ask about it again.
     #[error(
         "is in a capture, or was recorded for a block that is live or waits, or could not be asked where it stands; end \
-         captures, free the blocks, wait for the device (Engine::wait_for_device), and keep the stream until this call \
-         succeeds"
+         captures, free the blocks, wait for the device, and keep the stream until this call succeeds"
     )]
     InUse,
     /// The stream cannot be retired: it has other owners.
