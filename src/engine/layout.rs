@@ -470,9 +470,12 @@ impl<D: Driver> Locked<'_, D> {
             Some(arena) => arena,
             None => {
                 let found = self.arena(following, request, requester);
-                // It is not tried again for each request.
-                let found = found.inspect_err(|_| following.way = Way::Nowhere).map_err(alone)?;
-                *following.arena.insert(found)
+                let row = self.state.pools.get(request.pool);
+                if found.is_err() && row.is_some_and(|row| row.config().source.is_none()) {
+                    // It is not tried again for each request. (A source gives its memory between two.)
+                    following.way = Way::Nowhere;
+                }
+                *following.arena.insert(found.map_err(alone)?)
             }
         };
         let address = base + offset;
