@@ -472,7 +472,7 @@ impl<D: Driver> Locked<'_, D> {
                 let found = self.arena(following, request, requester);
                 let row = self.state.pools.get(request.pool);
                 if found.is_err() && row.is_some_and(|row| row.config().source.is_none()) {
-                    // It is not tried again for each request. (A source gives its memory between two.)
+                    // It is not tried again at each request. A source gives its memory between two requests.
                     following.way = Way::Nowhere;
                 }
                 *following.arena.insert(found.map_err(alone)?)

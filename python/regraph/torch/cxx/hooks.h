@@ -116,8 +116,7 @@ struct PoolSource {
   HOOK(void*, allocate, (std::size_t bytes, int device, void* stream))                        \
   /* The same at an address; false where it is not free there. `bytes` is not 0; throws. */     \
   HOOK(bool, allocate_at, (std::size_t bytes, int device, void* stream, void* address))       \
-  /* Takes back what `allocate` gave, of any device. */                                       \
-  /* Takes memory back; false where no live block begins there. */                            \
+  /* Takes back what `allocate` gave, of any device; false where no live block begins there. */ \
   HOOK(bool, free, (void* address))                                                           \
   /* A stream uses the block at an address; nothing where no block is there. */               \
   HOOK(void, record_stream, (void* address, void* stream))                                    \
