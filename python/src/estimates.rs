@@ -3,7 +3,6 @@
 
 use pyo3::prelude::*;
 use regraph::driver::{ExecutableHandle, HostApi};
-use regraph::engine::Config;
 use regraph::graphs::Executables;
 use regraph::settings::PlanChoice;
 use regraph::sync::{Mutex, MutexGuard, Rank};
@@ -84,8 +83,8 @@ fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
             settings.plan = PlanChoice::Exact;
         }
         let failed = |failure: regraph::Error| errors::error(failure);
-        let driver = allocator.engine(device).map_err(raised)?.driver();
-        let probe = Probe::like(driver, Config::default().settings(settings)).map_err(failed)?;
+        let engine = allocator.engine(device).map_err(raised)?;
+        let probe = Probe::of(engine, settings).map_err(failed)?;
         let traces = std::mem::take(&mut *shown());
         probe.held_by(&traces).map_err(failed)
     })

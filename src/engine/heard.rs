@@ -31,7 +31,7 @@ pub(super) fn in_order(mut asked: Vec<(u64, Demand)>) -> impl Iterator<Item = De
 }
 
 /// What a stream cache's streams asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Hearing {
     numbers: Arc<Numbers>,
     /// The latest requests with their numbers, in order.

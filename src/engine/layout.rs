@@ -171,8 +171,10 @@ pub(super) struct Following {
     layout: Layout,
     basis: Basis,
     way: Way,
-    /// In blocks without a place in the arena, so far, in bytes.
+    /// In blocks without a place in the arena or in memory of their own, so far, in bytes.
     beyond: u64,
+    /// Sizes of what libraries keep for a stream, in bytes, each with the streams that have asked for such a block.
+    workspaces: Vec<(u64, Vec<StreamIndex>)>,
     /// Heap and address.
     arena: Option<(u32, u64)>,
     /// The capture's streams that have a part in it, each with its number there.
@@ -201,6 +203,7 @@ impl Following {
             layout,
             way: Way::Arena,
             beyond: 0,
+            workspaces: Vec::new(),
             arena: None,
             streams: Vec::new(),
             next: 0,
@@ -218,7 +221,8 @@ impl Following {
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
-        let elsewhere = self.blocks - self.followed;
+        let workspaces: usize = self.workspaces.iter().map(|it| it.1.len()).sum();
+        let elsewhere = self.blocks - self.followed - workspaces;
         match self.basis {
             _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
@@ -226,6 +230,16 @@ impl Following {
             Basis::Captured => self.lost >= GIVEN_UP,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
+    }
+
+    /// Whether a block without a place seems to be what a library keeps for its stream: it asks for that once.
+    fn is_workspace(&mut self, bytes: u64, stream: StreamIndex) -> bool {
+        let sizes = self.workspaces.iter_mut().find(|it| it.0 == bytes);
+        let new = sizes.map(|it| &mut it.1).filter(|streams| !streams.contains(&stream));
+        new.is_some_and(|streams| {
+            streams.push(stream);
+            true
+        })
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.
@@ -334,7 +348,7 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         requester: Requester,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, .. } = requester else { return None };
+        let Requester::Capture { capture: slot, stream, .. } = requester else { return None };
         let mut following = self.state.capture(slot).following.take()?;
         let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
@@ -342,12 +356,14 @@ impl<D: Driver> Locked<'_, D> {
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
                 following.note::<()>(Err(why));
-                self.place_beside(&following, request, requester, until)
+                let kept = why != Why::Taken && following.is_workspace(request.bytes, stream);
+                let beside = self.place_beside(&following, request, requester, (until, kept));
+                if beside.is_none() && !kept {
+                    following.beyond += request.bytes;
+                }
+                beside
             }
         };
-        if placed.is_none() {
-            following.beyond += request.bytes;
-        }
         self.state.capture(slot).following = Some(following);
         placed
     }
@@ -426,13 +442,14 @@ impl<D: Driver> Locked<'_, D> {
         self.new_bytes(pool, layout).div_ceil(unit) > self.new_as_asked(pool, layout).div_ceil(unit)
     }
 
-    /// A place that no block of the layout wants while this one is expected to be in use.
+    /// A place that no block of the layout wants while this one is expected to be in use; new memory where the host has
+    /// asked for the layout, and for what is `kept`, which would take as much without it.
     fn place_beside(
         &mut self,
         following: &Following,
         request: &Request,
         requester: Requester,
-        until: Option<u32>,
+        (until, kept): (Option<u32>, bool),
     ) -> Option<(u32, Placed)> {
         let (heap, base) = following.arena?;
         let wanted = following.wanted(until, base);
@@ -446,7 +463,7 @@ impl<D: Driver> Locked<'_, D> {
             place(&wanted).or_else(|| place(&all))
         });
         let [first, _] = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
-        if placed.is_none() && first == heap && following.is_asked_for() {
+        if placed.is_none() && first == heap && (kept || following.is_asked_for()) {
             // What the driver refuses, the pool may still have.
             return self.grow(request, first, requester, true).ok().flatten();
         }
@@ -657,7 +674,9 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let following = Following::new(layout, lesson.from.basis());
+        let workspaces =
+            lesson.from.workspaces().iter().map(|&bytes| (bytes, Vec::new())).collect();
+        let following = Following { workspaces, ..Following::new(layout, lesson.from.basis()) };
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
             format!("capture {capture} follows a layout of {bytes} in {pool}, which was learned")
@@ -721,16 +740,13 @@ impl<D: Driver> Engine<D> {
             (std::mem::take(&mut state.lessons.heard), better, latest)
         });
         let Ok((mut heard, better, latest)) = taken else { return };
-        let changed = !latest.is_empty();
-        if changed {
-            heard.note_capture();
-        }
-        heard::in_order(latest).for_each(|demand| heard.add(demand));
-        heard.keep(HEARD);
+        let changed = take_in(&mut heard, latest);
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        let lesson = run.and_then(|run| self.lesson_of(&run, LearnedFrom::Heard));
+        let kept = heard.requests().kept();
+        let heard_so = |outline| LearnedFrom::Heard(outline, kept);
+        let lesson = run.and_then(|run| self.lesson_of(&run, heard_so));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
             let Lessons { heard: kept, searched, .. } = &mut state.lessons;
@@ -744,9 +760,25 @@ impl<D: Driver> Engine<D> {
         });
     }
 
+    /// What was learned, with all that was asked for outside captures so far.
+    fn lessons(&self) -> Result<Lessons, Error> {
+        let (mut lessons, latest) = {
+            let state = self.lock()?;
+            (state.lessons.clone(), self.caches.heard())
+        };
+        if take_in(&mut lessons.heard, latest) {
+            lessons.searched.clear();
+        }
+        Ok(Lessons { begun: None, ..lessons })
+    }
+
     /// A lesson from a run outside captures. What its streams knew of each other is guessed from their blocks; `None`
     /// where these do not show it.
-    fn lesson_of(&self, run: &Requests, from: fn(Outline) -> LearnedFrom) -> Option<Arc<Lesson>> {
+    fn lesson_of(
+        &self,
+        run: &Requests,
+        from: impl FnOnce(Outline) -> LearnedFrom,
+    ) -> Option<Arc<Lesson>> {
         let outline = run.shows_waits().then(|| run.outline(self.config.settings.reuse))?;
         Some(Lesson::new(outline.pattern(), from(outline)))
     }
@@ -881,6 +913,15 @@ impl<D: Driver> Plans<'_, D> {
         self.0.end_run().map(|_| ())
     }
 
+    /// Takes over what another engine has learned and heard so far, in place of what this one has: captures follow what
+    /// they would follow there. For engines that try out what captures will need.
+    pub fn learn_as(&self, other: &Engine<impl Driver>) -> Result<(), Error> {
+        let lessons = other.lessons()?;
+        // Dropped without the lock.
+        let _forgotten = std::mem::replace(&mut self.0.lock()?.lessons, lessons);
+        Ok(())
+    }
+
     /// Forgets all that was learned from runs and captures, and all requests outside captures so far. Captures that
     /// already follow a layout go on.
     pub fn forget_learned(&self) -> Result<(), Error> {
@@ -913,8 +954,8 @@ pub(super) struct Lesson {
 enum LearnedFrom {
     /// A run outside captures that the host has marked.
     Marked(Outline),
-    /// Requests outside captures that are taken for a run.
-    Heard(Outline),
+    /// Requests outside captures that are taken for a run; with sizes of blocks that were not freed, in bytes.
+    Heard(Outline, Vec<u64>),
     /// A capture.
     Captured(CaptureRecord),
 }
@@ -924,7 +965,15 @@ impl LearnedFrom {
         match self {
             Self::Marked(_) => Basis::AskedFor,
             Self::Captured(_) => Basis::Captured,
-            Self::Heard(_) => Basis::Heard,
+            Self::Heard(..) => Basis::Heard,
+        }
+    }
+
+    /// Sizes of what may be workspaces: what libraries ask for once for each stream, and keep.
+    fn workspaces(&self) -> &[u64] {
+        match self {
+            Self::Heard(_, kept) => kept,
+            Self::Marked(_) | Self::Captured(_) => &[],
         }
     }
 }
@@ -943,7 +992,7 @@ impl Lesson {
                 // What several streams know of each other is a guess: following it is to be worth it.
                 Some(layout).filter(|it| it.saves(unit) || it.is_of_one_stream())
             }
-            LearnedFrom::Heard(outline) => outline.quick_layout(unit),
+            LearnedFrom::Heard(outline, _) => outline.quick_layout(unit),
             LearnedFrom::Captured(record) => record.read(settings).quick_layout(unit),
         };
         // Where two captures that begin so made one each, the first one is kept.
@@ -963,8 +1012,19 @@ impl Lesson {
     }
 }
 
+/// Adds what was asked for outside captures since the latest of `heard`. Says whether there was anything.
+fn take_in(heard: &mut Heard, latest: Vec<(u64, Demand)>) -> bool {
+    let changed = !latest.is_empty();
+    if changed {
+        heard.note_capture();
+    }
+    heard::in_order(latest).for_each(|demand| heard.add(demand));
+    heard.keep(HEARD);
+    changed
+}
+
 /// What is learned, and what was.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lessons {
     /// Requests outside captures that stream caches have told of, for captures that may begin as any part of them.
     heard: Heard,

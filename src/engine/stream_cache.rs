@@ -665,6 +665,11 @@ impl StreamCaches {
         self.all().flat_map(|mut cache| cache.hearing.take()).collect()
     }
 
+    /// What [`StreamCaches::take_heard`] would take.
+    pub(super) fn heard(&self) -> Vec<(u64, Demand)> {
+        self.all().flat_map(|cache| cache.hearing.clone().take()).collect()
+    }
+
     /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.
     pub(super) fn hear(&self, most: usize) -> Vec<(u64, Demand)> {
         let heard = self.take_heard();

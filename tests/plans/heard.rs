@@ -686,6 +686,39 @@ fn a_workspace_behind_the_first_request_hides_no_run() {
     }
 }
 
+/// The warm-up was on another stream, so the library has no workspaces yet for that of the capture.
+#[test]
+fn workspaces_that_a_library_asks_for_in_a_capture_end_no_layout() {
+    let sizes = [40 * MIB, 2 * MIB];
+    let mut better = 0;
+    for seed in 0..24 {
+        let steps = closed(program(seed, 1, 200, false));
+        let run = |config| {
+            let bench = bench_on(device(SUPPORTS[0]), config);
+            let [warm, new]: [StreamHandle; 2] = bench.streams();
+            let library = bench.engine.create_pool(PoolConfig::default());
+            let kept = sizes.map(|bytes| bench.engine.allocate(library, bytes, warm).unwrap());
+            warm_up(&bench, &[warm], &steps, 2);
+            let at = steps.iter().enumerate().filter(|(_, step)| bytes(step) > 0).nth(6).unwrap().0;
+            let ask = |number: usize| Step::Allocate(10_000 + number, sizes[number], 0);
+            let asks = [&steps[..=at], &[ask(0), ask(1)], &steps[at + 1..]].concat();
+            let report = capture(&bench, &[new], &asks);
+            let held = bench.reserved();
+            kept.into_iter().for_each(|block| bench.engine.free(block.id).unwrap());
+            bench.engine.destroy_pool(library).unwrap();
+            leave(&bench, [report.clone()]);
+            (held, report.layout)
+        };
+        let (without, (with, layout)) = (run(unlearning()).0, run(learning()));
+        assert!(with <= without, "seed {seed}: {with} bytes for {without}");
+        if let Some(layout) = layout.filter(|it| it.followed > 0) {
+            better += usize::from(with < without);
+            assert_eq!(layout.followed, blocks(&steps), "seed {seed}: {layout}");
+        }
+    }
+    assert!(better > 10, "{better} captures of 24 hold less");
+}
+
 #[test]
 fn what_mostly_stays_in_use_is_no_run() {
     let mut heard = Heard::default();

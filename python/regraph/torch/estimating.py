@@ -75,8 +75,8 @@ def estimate(
 
     Each size is captured once, as it will be, on addresses that have 170 MiB behind them at most,
     and made executable; its graph is never launched. The same requests are then made of a simulated
-    device, in turn and with the settings as they are, which comes to the memory that the captures
-    will hold. No memory of the captures is kept, but the driver keeps that of the executables, for the
+    device, in turn, with the settings as they are and what was learned by now (`plan:auto`), which comes to the
+    memory that the captures will hold. No memory of the captures is kept, but the driver keeps that of the executables, for the
     next ones (`Estimate.left_bytes`). It takes as long as the captures do, and somewhat longer.
 
     What cuBLAS keeps for a stream (32 MiB on H100) it allocates with the first product there: in the first

@@ -309,7 +309,7 @@ impl Asked {
         (self.bytes, self.stream) == (other.bytes, other.stream)
     }
 
-    fn is_freed(&self) -> bool {
+    pub(super) fn is_freed(&self) -> bool {
         self.freed < usize::MAX
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Probe;
 use regraph::driver::{AsStream, CaptureMode, ExecutableHandle, HostApi};
-use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::engine::{Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Executables, Pool};
 use regraph::plan::Options;
 use regraph_trace::{JournalError, Trace};
@@ -165,8 +165,7 @@ impl<D: HostApi> Estimate<D> {
     /// The engine's: that of a capture which could not be served on a device like this one, for instance.
     pub fn needs(&self) -> Result<Needs, Error> {
         let engine = self.pool.engine();
-        let config = Config::default().settings(engine.host().settings()?);
-        let probe = Probe::like(engine.driver(), config)?;
+        let probe = Probe::of(engine, engine.host().settings()?)?;
         let pool_bytes = probe.held_by(&self.traces)?;
         Ok(Needs::new(pool_bytes, self.executable_bytes))
     }

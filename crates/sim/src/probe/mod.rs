@@ -52,6 +52,7 @@ use crate::{Kernel, KernelMemory, Launch, SimConfig, SimDriver};
 use regraph::driver::{AsStream, Driver, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolStatistics};
 use regraph::graphs::{Error, Pool, Submit};
+use regraph::settings::Settings;
 
 impl Submit for SimDriver {
     fn submit<E: From<Error>>(
@@ -111,6 +112,17 @@ impl Probe {
     pub fn like<D: Driver>(device: &D, config: Config) -> Result<Self, Error> {
         let (total_bytes, support) = (device.memory_info()?.total, device.memory_support());
         Ok(Self::on(SimConfig { total_bytes, support }, config))
+    }
+
+    /// A probe of what captures will take that an engine makes with these settings: of a device like its own, with what
+    /// it has learned by now ([`Plans::learned`](regraph::engine::Plans::learned)).
+    ///
+    /// # Errors
+    /// The driver's; the engine's.
+    pub fn of<D: Driver>(engine: &Engine<D>, settings: Settings) -> Result<Self, Error> {
+        let probe = Self::like(engine.driver(), Config::default().settings(settings))?;
+        probe.engine().plans().learn_as(engine)?;
+        Ok(probe)
     }
 
     fn on(device: SimConfig, config: Config) -> Self {
