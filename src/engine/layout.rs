@@ -173,8 +173,8 @@ pub(super) struct Following {
     way: Way,
     /// In blocks without a place in the arena or in memory of their own, so far, in bytes.
     beyond: u64,
-    /// Sizes of what libraries keep for a stream, in bytes, each with the streams that have asked for such a block.
-    workspaces: Vec<(u64, Vec<StreamIndex>)>,
+    /// Sizes of what libraries may ask for and keep, in bytes.
+    workspaces: Vec<u64>,
     /// Heap and address.
     arena: Option<(u32, u64)>,
     /// The capture's streams that have a part in it, each with its number there.
@@ -221,8 +221,7 @@ impl Following {
 
     /// Whether the capture seems to be another one than that the layout is for.
     fn is_given_up(&self) -> bool {
-        let workspaces: usize = self.workspaces.iter().map(|it| it.1.len()).sum();
-        let elsewhere = self.blocks - self.followed - workspaces;
+        let elsewhere = self.blocks - self.followed;
         match self.basis {
             _ if self.way == Way::Nowhere => true,
             Basis::AskedFor => false,
@@ -232,14 +231,10 @@ impl Following {
         }
     }
 
-    /// Whether a block without a place seems to be what a library keeps for its stream: it asks for that once.
-    fn is_workspace(&mut self, bytes: u64, stream: StreamIndex) -> bool {
-        let sizes = self.workspaces.iter_mut().find(|it| it.0 == bytes);
-        let new = sizes.map(|it| &mut it.1).filter(|streams| !streams.contains(&stream));
-        new.is_some_and(|streams| {
-            streams.push(stream);
-            true
-        })
+    /// Whether a block without a place may be what a library keeps. It asks for that once.
+    fn is_workspace(&mut self, bytes: u64) -> bool {
+        let found = self.workspaces.iter().position(|&it| it == bytes);
+        found.map(|row| self.workspaces.swap_remove(row)).is_some()
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.
@@ -348,18 +343,20 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         requester: Requester,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, stream, .. } = requester else { return None };
+        let Requester::Capture { capture: slot, .. } = requester else { return None };
         let mut following = self.state.capture(slot).following.take()?;
         let placed = match self.place_next(&mut following, request, requester) {
             // The pool has no place for it that is sure to cost nothing.
             _ if following.arena.is_none() && !following.is_asked_for() => return None,
             Ok(placed) => following.note(Ok(placed)),
             Err((why, until)) => {
-                following.note::<()>(Err(why));
-                let kept = why != Why::Taken && following.is_workspace(request.bytes, stream);
+                let kept = why != Why::Taken && following.is_workspace(request.bytes);
                 let beside = self.place_beside(&following, request, requester, (until, kept));
-                if beside.is_none() && !kept {
-                    following.beyond += request.bytes;
+                if !kept {
+                    following.note::<()>(Err(why));
+                    if beside.is_none() {
+                        following.beyond += request.bytes;
+                    }
                 }
                 beside
             }
@@ -674,8 +671,7 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let workspaces =
-            lesson.from.workspaces().iter().map(|&bytes| (bytes, Vec::new())).collect();
+        let workspaces = lesson.from.workspaces();
         let following = Following { workspaces, ..Following::new(layout, lesson.from.basis()) };
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
@@ -744,8 +740,8 @@ impl<D: Driver> Engine<D> {
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        let kept = heard.requests().kept();
-        let heard_so = |outline| LearnedFrom::Heard(outline, kept);
+        let workspaces = heard.requests().workspaces(bytes);
+        let heard_so = |outline| LearnedFrom::Heard(outline, workspaces);
         let lesson = run.and_then(|run| self.lesson_of(&run, heard_so));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
@@ -954,7 +950,7 @@ pub(super) struct Lesson {
 enum LearnedFrom {
     /// A run outside captures that the host has marked.
     Marked(Outline),
-    /// Requests outside captures that are taken for a run; with sizes of blocks that were not freed, in bytes.
+    /// Requests outside captures that are taken for a run, and [`Requests::workspaces`].
     Heard(Outline, Vec<u64>),
     /// A capture.
     Captured(CaptureRecord),
@@ -969,11 +965,11 @@ impl LearnedFrom {
         }
     }
 
-    /// Sizes of what may be workspaces: what libraries ask for once for each stream, and keep.
-    fn workspaces(&self) -> &[u64] {
+    /// Sizes of what libraries may ask for in the capture that they do not have yet, in bytes.
+    fn workspaces(&self) -> Vec<u64> {
         match self {
-            Self::Heard(_, kept) => kept,
-            Self::Marked(_) | Self::Captured(_) => &[],
+            Self::Heard(_, workspaces) => workspaces.clone(),
+            Self::Marked(_) | Self::Captured(_) => Vec::new(),
         }
     }
 }

@@ -686,6 +686,26 @@ fn a_workspace_behind_the_first_request_hides_no_run() {
     }
 }
 
+/// A program is prepared on the default stream, warmed up on one that it makes, and captured on another; a branch has its
+/// own.
+#[test]
+fn the_run_before_may_have_begun_on_another_stream_than_the_run() {
+    for seed in 0..40 {
+        let run = closed(program(seed, 2, 300, false));
+        let (size, on) = first_of(&run);
+        let moved = |of: usize| if stream(of) == on { 5 } else { of };
+        let warm_up = run.iter().map(|step| match *step {
+            Step::Allocate(block, bytes, of) => Step::Allocate(block, bytes, moved(of)),
+            Step::Use(block, of) => Step::Use(block, moved(of)),
+            other => other,
+        });
+        let mut heard = Heard::default();
+        hear(&mut heard, &run, 0);
+        hear(&mut heard, &warm_up.collect::<Vec<_>>(), 1);
+        assert_eq!(heard.last_run(size, stream(9)).unwrap().blocks(), blocks(&run), "seed {seed}");
+    }
+}
+
 /// The warm-up was on another stream, so the library has no workspaces yet for that of the capture.
 #[test]
 fn workspaces_that_a_library_asks_for_in_a_capture_end_no_layout() {
@@ -696,16 +716,16 @@ fn workspaces_that_a_library_asks_for_in_a_capture_end_no_layout() {
         let run = |config| {
             let bench = bench_on(device(SUPPORTS[0]), config);
             let [warm, new]: [StreamHandle; 2] = bench.streams();
-            let library = bench.engine.create_pool(PoolConfig::default());
-            let kept = sizes.map(|bytes| bench.engine.allocate(library, bytes, warm).unwrap());
-            warm_up(&bench, &[warm], &steps, 2);
             let at = steps.iter().enumerate().filter(|(_, step)| bytes(step) > 0).nth(6).unwrap().0;
             let ask = |number: usize| Step::Allocate(10_000 + number, sizes[number], 0);
             let asks = [&steps[..=at], &[ask(0), ask(1)], &steps[at + 1..]].concat();
+            let own = bench.engine.create_pool(PoolConfig::default());
+            let kept = perform((&bench, own), &[warm], &asks, false);
+            warm_up(&bench, &[warm], &steps, 1);
             let report = capture(&bench, &[new], &asks);
             let held = bench.reserved();
-            kept.into_iter().for_each(|block| bench.engine.free(block.id).unwrap());
-            bench.engine.destroy_pool(library).unwrap();
+            kept.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            bench.engine.destroy_pool(own).unwrap();
             leave(&bench, [report.clone()]);
             (held, report.layout)
         };

@@ -5,9 +5,10 @@
 //! - the latest part of the requests that came twice in a row, just so, and ends at most a few requests before the
 //!   last;
 //! - all requests since one that is as large as the capture's first, if the requests directly before ask for nearly the
-//!   same sizes on the same streams: hosts free at other moments from run to run, and blocks that libraries asked for in
-//!   the first run and still use (workspaces) count for nothing. Where there are several, one is taken behind which no block from before is soon freed: within a
-//!   run a layer passes its result on to the next;
+//!   same sizes on the same streams, though both may begin on another: hosts free at other moments from run to run, and
+//!   blocks that libraries asked for in the first run and still use (workspaces) count for nothing. Where there are
+//!   several, one is taken behind which no block from before is soon freed: within a run a layer passes its result on to
+//!   the next;
 //! - all requests since the first one that is as large as the capture's first and came behind the capture before, if no
 //!   block from before it is soon freed, and it is no weight of a model: the host may have run its work once. What it
 //!   still uses is left out, but for the last blocks: it is not asked for again.
@@ -59,13 +60,9 @@ impl Requests {
         (bytes, stream): (u64, Option<usize>),
         captured: usize,
     ) -> Option<Requests> {
-        let begins = |on: Option<usize>| -> Vec<usize> {
-            let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
-            all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
-        };
-        let mut starts = begins(stream);
+        let mut starts = self.starts(bytes, stream);
         if starts.is_empty() {
-            starts = begins(None);
+            starts = self.starts(bytes, None);
         }
         let mut left = MOST_COMPARED;
         let all = self.all().len();
@@ -91,6 +88,26 @@ impl Requests {
         Some(run).filter(|_| fits).filter(Self::frees_most)
     }
 
+    /// The blocks of so many bytes, of a stream or of any.
+    fn starts(&self, bytes: u64, on: Option<usize>) -> Vec<usize> {
+        let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
+        all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
+    }
+
+    /// What libraries may have asked for since the first run that began with so many bytes, and keep, as their workspaces:
+    /// the sizes of blocks of 1 MiB or more that were not freed, in ascending order, each 8 times at most.
+    pub fn workspaces(&self, first: u64) -> Vec<u64> {
+        const LEAST: u64 = 1 << 20;
+        const MOST: usize = 8;
+        let runs = self.once(&self.starts(first, None)).unwrap_or_default();
+        let asked = &self.asked()[self.blocks_before(runs.start)..self.blocks_before(runs.end)];
+        let kept = asked.iter().filter(|block| !block.is_freed() && block.bytes >= LEAST);
+        let mut sizes: Vec<u64> = kept.map(|block| block.bytes).collect();
+        sizes.sort_unstable();
+        let equal = sizes.chunk_by(u64::eq);
+        equal.flat_map(|equal| equal.iter().take(MOST)).copied().collect()
+    }
+
     /// All requests since one of the blocks `starts`, if those directly before it ask for nearly the same sizes on the
     /// same streams: since the start where the two differ the least for their length, of those over which no block is
     /// passed on, if any. No more than `left` comparisons are made.
@@ -111,7 +128,7 @@ impl Requests {
             // The run before may have asked for more, which stayed in use.
             let begins = |it: &[Asked]| {
                 let again = it.iter().filter(|it| it.is_freed()).take(EQUAL_FIRST);
-                again.zip(first).all(|(it, first)| it.is_like(first))
+                again.zip(first).all(|(other, first)| other.is_like_on((it, run), first))
             };
             let missing = missing(run.len());
             let (fewest, most) = (run.len() - missing, run.len() + run.len() / 2);
@@ -309,7 +326,14 @@ impl Asked {
         (self.bytes, self.stream) == (other.bytes, other.stream)
     }
 
-    pub(super) fn is_freed(&self) -> bool {
+    /// Whether a block of a run before is like this one of a run, which may have begun on another stream.
+    fn is_like_on(&self, (before, run): (&[Self], &[Self]), other: &Self) -> bool {
+        let renamed = self.stream == before[0].stream;
+        let stream = if renamed { run[0].stream } else { self.stream };
+        (self.bytes, stream) == (other.bytes, other.stream)
+    }
+
+    fn is_freed(&self) -> bool {
         self.freed < usize::MAX
     }
 }
@@ -328,7 +352,7 @@ fn in_common(before: &[Asked], run: &[Asked], left: &mut usize) -> usize {
         // The fewest to skip so that the next two sizes are equal, with one more in the earlier run between them or
         // not: each stream may ask for a workspace there.
         let alike = |here: usize, there: usize| match (before.get(here), run.get(there)) {
-            (Some(block), Some(other)) => block.is_like(other),
+            (Some(block), Some(other)) => block.is_like_on((before, run), other),
             (block, other) => block.is_none() && other.is_none(),
         };
         let meets = |&(here, there): &(usize, usize)| {
@@ -338,7 +362,7 @@ fn in_common(before: &[Asked], run: &[Asked], left: &mut usize) -> usize {
         let more = (MOST_SKIPPED + 1..=MOST_SKIPPED_BEFORE).map(|skip| (skip, 0));
         let mut ways = ways.chain(more).map(|(skip, rest)| (here + skip, there + rest));
         *left = left.saturating_sub(1);
-        if before[here].is_like(&run[there]) {
+        if before[here].is_like_on((before, run), &run[there]) {
             (here, there, common) = (here + 1, there + 1, common + 1);
             continue;
         }

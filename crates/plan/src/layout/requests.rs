@@ -91,15 +91,6 @@ impl Requests {
         self.asked.iter().map(|block| block.bytes)
     }
 
-    /// Sizes of blocks that were not freed, in bytes, in ascending order.
-    pub fn kept(&self) -> Vec<u64> {
-        let kept = self.asked.iter().filter(|block| !block.is_freed()).map(|block| block.bytes);
-        let mut sizes: Vec<u64> = kept.collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
-    }
-
     /// Whether blocks show that each stream but the first waits for others: in one of its first two turns, blocks in a
     /// row for one stream, it uses a block of another stream, as a branch does that is handed its input; or it has one
     /// turn alone. (What a first layer reads may come from before the run.) Of other runs too little is known of what
