@@ -141,6 +141,9 @@ class CupyAllocator:
     def malloc(self, size: int, /) -> Any:
         """What `malloc` gives for a size in bytes."""
 
+def begin_estimate(device: int) -> None:
+    """Begins an estimate: its captures are taken to follow what is learned by now."""
+
 def estimate(on: bool, with_stacks: bool = False) -> None:
     """Sets whether captures that this thread begins have addresses without memory of their own.
 
@@ -155,7 +158,7 @@ def capture_shown(device: int, stream: int) -> None:
 def upload(device: int, executable: int, stream: int) -> None:
     """Has the driver take what an executable graph needs, as its first launch would."""
 
-def estimated(device: int) -> int:
+def estimated() -> int:
     """What one pool of the captures that were shown will hold, in bytes."""
 
 def bound(pool_bytes: int, executable_bytes: int) -> tuple[int, int]:

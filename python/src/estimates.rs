@@ -17,10 +17,13 @@ use crate::{stacks, traces};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions!(
         module:
-        estimate, capture_shown, upload, estimated, bound,
+        begin_estimate, estimate, capture_shown, upload, estimated, bound,
     );
     module.add("DRIVER_PIECE", Executables::DRIVER_PIECE)
 }
+
+/// What the captures of the estimate under way are tried on.
+static BEGUN: Mutex<Option<Probe>> = Mutex::new(Rank::Python, None);
 
 /// The captures that were shown, in their order.
 static SHOWN: Mutex<Vec<Trace>> = Mutex::new(Rank::Python, Vec::new());
@@ -35,6 +38,9 @@ fn shown() -> MutexGuard<'static, Vec<Trace>> {
 #[pyo3(signature = (on, with_stacks=false))]
 fn estimate(on: bool, with_stacks: bool) -> PyResult<()> {
     shown().clear();
+    if !on {
+        let _ended = BEGUN.lock().take();
+    }
     stacks::want(stacks::For::Shown, on && with_stacks);
     allocator()?.estimate(on);
     Ok(())
@@ -72,9 +78,10 @@ fn upload(py: Python<'_>, device: u32, executable: usize, stream: usize) -> PyRe
     })
 }
 
-/// What a pool will hold that the captures which were shown have in turn, in bytes, by the settings as they are.
+/// Begins an estimate: captures of it follow what is learned by now, and not what the estimate itself asks for outside
+/// captures.
 #[pyfunction]
-fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
+fn begin_estimate(py: Python<'_>, device: u32) -> PyResult<()> {
     py.detach(|| {
         let allocator = allocator()?;
         let mut settings = allocator.settings();
@@ -82,12 +89,27 @@ fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
         if allocator.plans_captures() {
             settings.plan = PlanChoice::Exact;
         }
-        let failed = |failure: regraph::Error| errors::error(failure);
         let engine = allocator.engine(device).map_err(raised)?;
         let probe = Probe::of(engine, settings).map_err(failed)?;
+        let _replaced = BEGUN.lock().replace(probe);
+        Ok(())
+    })
+}
+
+/// What a pool will hold that the captures which were shown have in turn, in bytes, by the settings and what was learned
+/// when the estimate began.
+#[pyfunction]
+fn estimated(py: Python<'_>) -> PyResult<u64> {
+    py.detach(|| {
+        let probe = BEGUN.lock().take();
+        let probe = probe.ok_or_else(|| errors::error("no estimate has begun"))?;
         let traces = std::mem::take(&mut *shown());
         probe.held_by(&traces).map_err(failed)
     })
+}
+
+fn failed(failure: regraph::Error) -> PyErr {
+    errors::error(failure)
 }
 
 /// What a pool and executables may come to at most that are estimated to take so many bytes.

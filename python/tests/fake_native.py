@@ -319,7 +319,7 @@ class FakeNative(types.ModuleType):
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
             "set_region_backup set_region_file_backup set_region_shared_backup forget_region retain_backups region_of "
-            "enter_region estimate capture_shown upload plot"
+            "enter_region begin_estimate estimate capture_shown upload plot"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])

@@ -26,7 +26,7 @@ SHOWN = [
 ]
 
 # A look at what libraries keep for the later captures' stream, outside regions.
-WARM = ["enter_region", *["statistics"] * 3, "leave_region"]
+WARM = ["begin_estimate", "enter_region", *["statistics"] * 3, "leave_region"]
 
 
 @pytest.fixture

@@ -115,8 +115,8 @@ def capture_budget(
     earlier graphs go on; later captures that fit find its memory. Where executables are too many
     together, the one goes that was asked for longest ago, as by `keep_executables`, and a replay is refused only where
     those that are pinned leave no room, or where an executable took more than the budget by itself. That is by what is
-    foreseen for an executable, and by what it took: one of kernels that keep much, such as cuBLAS's, may take up to four
-    times what was foreseen, which the driver does not give back but uses for the next ones. A later `keep_executables`
+    foreseen for an executable, and by what it took: one of kernels that keep much, such as cuBLAS's, may take up to
+    four times what was foreseen, which the driver does not give back but uses for the next ones. A later `keep_executables`
     for the pool replaces the limit.
 
     `regraph.torch.estimate` says what graphs will need: its `bound.pool_bytes` for the pool, and its

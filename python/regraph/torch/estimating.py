@@ -75,9 +75,10 @@ def estimate(
 
     Each size is captured once, as it will be, on addresses that have 170 MiB behind them at most,
     and made executable; its graph is never launched. The same requests are then made of a simulated
-    device, in turn, with the settings as they are and what was learned by now (`plan:auto`), which comes to the
-    memory that the captures will hold. No memory of the captures is kept, but the driver keeps that of the executables, for the
-    next ones (`Estimate.left_bytes`). It takes as long as the captures do, and somewhat longer.
+    device, in turn, with the settings as they are and with what captures have learned by now (`plan:auto`).
+    That comes to the memory that the captures will hold. No memory of the captures is kept, but the driver
+    keeps that of the executables, for the next ones (`Estimate.left_bytes`). It takes as long as the captures
+    do, and somewhat longer.
 
     What cuBLAS keeps for a stream (32 MiB on H100) it allocates with the first product there: in the first
     capture, and so in the pool, if the stream had none before. Until something is captured PyTorch's stream of
@@ -106,8 +107,8 @@ def estimate(
     """
     require_enabled("estimate")
 
-    def estimated(number: int, executables: int, workspaces: int) -> Estimate:
-        return Estimate(_native.estimated(number), executables, workspaces)
+    def estimated(executables: int, workspaces: int) -> Estimate:
+        return Estimate(_native.estimated(), executables, workspaces)
 
     return show(function, sizes, device, estimated, stream=stream)
 
@@ -116,15 +117,14 @@ def show(
     function: Callable[[Size], Any],
     sizes: Iterable[Size],
     device: "Device",
-    come_to: Callable[[int, int, int], Result],
+    come_to: Callable[[int, int], Result],
     stacks: bool = False,
     stream: torch.cuda.Stream | None = None,
 ) -> Result:
     """Has captures of a function shown, one for each size, and returns what `come_to` makes of them.
 
-    Its arguments are the device's number, and in bytes what the driver took for executable graphs and what libraries
-    allocated outside for the captures' stream. With `stacks` the blocks of the captures remember the Python stacks
-    that asked for them.
+    Its arguments are, in bytes, what the driver took for executable graphs and what libraries allocated outside for
+    the captures' stream. With `stacks` the blocks of the captures remember the Python stacks that asked for them.
 
     Raises:
         Error: As `estimate`.
@@ -144,6 +144,8 @@ def show(
         )
     try:
         with torch.cuda.device(number):
+            # Before what libraries are made to ask for.
+            _native.begin_estimate(number)
             return _Shown(calls, number, stream, stacks).of(function, sizes, come_to)
     finally:
         _estimating.release()
@@ -178,7 +180,7 @@ class _Shown:
         self,
         function: Callable[[Size], Any],
         sizes: Iterable[Size],
-        come_to: Callable[[int, int, int], Result],
+        come_to: Callable[[int, int], Result],
     ) -> Result:
         executables, stream = 0, self.first
         _native.estimate(True, self.stacks)
@@ -189,7 +191,7 @@ class _Shown:
                 stream = self.later
             self._reset()
             self._require_nothing_kept()
-            return come_to(self.device, executables, self.workspaces)
+            return come_to(executables, self.workspaces)
         finally:
             _native.estimate(False)
             self._reset()
