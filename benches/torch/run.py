@@ -48,6 +48,7 @@ def arguments() -> argparse.Namespace:
     add("--first", type=int, default=0, help="number of the first repeat, to add more later")
     add("--captures", type=int, default=3, help="captures timed in each run")
     add("--warm-ups", type=int, help="how often work runs before its capture, else as the case says")
+    add("--new-streams", action="store_true", help="capture on streams that no work ran on before")
     add("--soak", type=int, default=1_000, help="replays whose results are checked, in the first "
         "repeat, under PyTorch as it comes and regraph; 0 for none")
     add("--soak-seconds", type=float, default=6.0, help="at most, for each such run")
@@ -120,6 +121,7 @@ def runs(options: argparse.Namespace, forked: Any) -> Iterator[Run]:
                     "options": {
                         "captures": options.captures,
                         "warm_ups": options.warm_ups,
+                        "new_streams": options.new_streams,
                         "soak": options.soak if soaks else 0,
                         "soak_seconds": options.soak_seconds,
                     },

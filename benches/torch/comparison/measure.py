@@ -35,6 +35,8 @@ class Options:
     replays: bool = True
     #: Times that work runs before its capture; `None` as the case says.
     warm_ups: int | None = None
+    #: Whether captures are on a new stream each, for which libraries have no workspaces.
+    new_streams: bool = False
 
 
 def measure(case: Case, device: Device, options: Options, record: Record) -> None:
@@ -50,7 +52,7 @@ def measure(case: Case, device: Device, options: Options, record: Record) -> Non
     before = device.memory()
     device.reset_peak()
     pool = device.pool()
-    graphs = _capture(case, device, pool, record)
+    graphs = _capture(case, device, pool, record, options)
     device.synchronize()
     after = device.memory()
     record.graphs = len(graphs)
@@ -77,7 +79,7 @@ def measure(case: Case, device: Device, options: Options, record: Record) -> Non
     for _ in range(options.captures - 1):
         case.settle()
         _drain(device)
-        _capture(case, device, device.pool(), record)
+        _capture(case, device, device.pool(), record, options)
     record.ok = True
 
 
@@ -112,9 +114,12 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _capture(case: Case, device: Device, pool: object, record: Record) -> list[Captured]:
+def _capture(
+    case: Case, device: Device, pool: object, record: Record, options: Options
+) -> list[Captured]:
+    stream = device.stream() if options.new_streams else case.stream
     with _no_collection():
-        graphs = [device.capture(body, pool, case.stream) for body in case.bodies()]
+        graphs = [device.capture(body, pool, stream) for body in case.bodies()]
     record.capture_ns.append(sum(graph.whole_ns for graph in graphs))
     record.body_ns.append(sum(graph.body_ns for graph in graphs))
     return graphs
