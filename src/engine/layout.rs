@@ -746,11 +746,14 @@ impl<D: Driver> Engine<D> {
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
             let Lessons { heard: kept, searched, .. } = &mut state.lessons;
-            if changed {
-                searched.clear();
+            // Another capture may have begun meanwhile, and searched the little that there was.
+            if heard.requests().blocks() >= kept.requests().blocks() {
+                if changed {
+                    searched.clear();
+                }
+                searched.push((bytes, stream));
+                *kept = heard;
             }
-            searched.push((bytes, stream));
-            *kept = heard;
             shown.into_iter().for_each(|pattern| state.lessons.choose_again(&pattern));
             lesson.and_then(|lesson| state.lessons.keep(lesson))
         });

@@ -7,6 +7,7 @@ use regraph::driver::{CaptureMode, Driver, HostApi, MemoryInfo, MemorySupport, S
 use regraph::engine::{
     Block, BlockId, Config, Engine, Error, PoolConfig, PoolId, PoolRefusal, Unknown,
 };
+use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use shuttle::sync::Mutex;
@@ -26,10 +27,20 @@ struct Stage {
 
 impl Stage {
     fn new(total: u64) -> Arc<Self> {
+        Self::with(total, Settings::default())
+    }
+
+    /// Captures learn from work outside captures.
+    fn learning(total: u64) -> Arc<Self> {
+        Self::with(total, Settings::default().plan(PlanChoice::Auto))
+    }
+
+    fn with(total: u64, settings: Settings) -> Arc<Self> {
         let support = MemorySupport::Mapped { granularity: 2 * MIB };
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total * MIB, support }));
         // Captures are judged by threads of their own where their ends have two steps.
-        let config = Config::default().report_leaks(false).find_late_uses(false).judge_aside(0);
+        let config = Config::default().settings(settings);
+        let config = config.report_leaks(false).find_late_uses(false).judge_aside(0);
         let engine = Engine::new(driver.clone(), config);
         let pool = engine.create_pool(PoolConfig::default());
         Arc::new(Self { driver, engine, pool, live: Mutex::new(Vec::new()) })
@@ -262,6 +273,49 @@ fn a_capture_beside_work() {
             ]
         });
     }
+}
+
+/// Two captures search at once what was asked for outside captures: later ones still learn from it.
+#[test]
+fn captures_that_begin_at_once_lose_nothing_of_what_was_heard() {
+    /// Each block is freed when the next is there, and is too small for the one behind that.
+    fn run(stage: &Stage, pool: PoolId, stream: StreamHandle, first: u64) {
+        let mut before = stage.engine.allocate(pool, first * MIB, stream).unwrap();
+        for mib in 2..20 {
+            let block = stage.engine.allocate(pool, 2 * mib * MIB, stream).unwrap();
+            stage.driver.launch(stream, Work::default(), false).unwrap();
+            stage.engine.free(std::mem::replace(&mut before, block).id).unwrap();
+        }
+        stage.engine.free(before.id).unwrap();
+    }
+
+    fn capture(stage: &Stage, stream: StreamHandle, first: u64) -> Option<usize> {
+        let pool = stage.engine.create_pool(PoolConfig::default());
+        stage.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        let capture = stage.engine.begin_capture(pool, stream).unwrap();
+        run(stage, pool, stream, first);
+        let graph = stage.driver.end_capture(stream).unwrap();
+        let report = stage.engine.end_capture(capture, graph).unwrap();
+        stage.engine.release_graph(report.graph).unwrap();
+        stage.engine.destroy_pool(pool).unwrap();
+        report.layout.map(|layout| layout.followed)
+    }
+
+    let program = || {
+        let stage = Stage::learning(1 << 12);
+        let streams = [1, 3, 5].map(|first| (stage.stream(), first));
+        for (stream, first) in streams {
+            (0..2).for_each(|_| run(&stage, stage.pool, stream, first));
+        }
+        let [one, other, (later, first)] = streams;
+        let captures = [one, other]
+            .map(|(stream, first)| spawn(&stage, move |stage| _ = capture(stage, stream, first)));
+        for thread in captures {
+            thread.join().unwrap();
+        }
+        assert_eq!(capture(&stage, later, first), Some(19));
+    };
+    shuttle::check_random(program, RUNS / 8);
 }
 
 /// The checker's thread, the host that needs its verdict, and one that frees an output and works in the
