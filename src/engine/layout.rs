@@ -49,7 +49,8 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Whether the capture asked for what the layout was made for, no more and no less, and got it.
+    /// Whether the capture asked for what the layout was made for, no more and no less but for workspaces of libraries,
+    /// and got it.
     pub fn is_whole(&self) -> bool {
         self.fell_back.is_none() && self.followed == self.planned
     }
@@ -231,9 +232,11 @@ impl Following {
         }
     }
 
-    /// Whether a block without a place may be what a library keeps. It asks for that once.
+    /// Whether a block without a place may be what a library keeps, in a capture that seems to be what the layout is for.
+    /// A library asks for that once.
     fn is_workspace(&mut self, bytes: u64) -> bool {
-        let found = self.workspaces.iter().position(|&it| it == bytes);
+        let follows = self.blocks == self.followed;
+        let found = self.workspaces.iter().position(|&it| follows && it == bytes);
         found.map(|row| self.workspaces.swap_remove(row)).is_some()
     }
 
@@ -352,7 +355,9 @@ impl<D: Driver> Locked<'_, D> {
             Err((why, until)) => {
                 let kept = why != Why::Taken && following.is_workspace(request.bytes);
                 let beside = self.place_beside(&following, request, requester, (until, kept));
-                if !kept {
+                if kept {
+                    following.lost -= 1;
+                } else {
                     following.note::<()>(Err(why));
                     if beside.is_none() {
                         following.beyond += request.bytes;
@@ -440,7 +445,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// A place that no block of the layout wants while this one is expected to be in use; new memory where the host has
-    /// asked for the layout, and for what is `kept`, which would take as much without it.
+    /// asked for the layout, and for what is `kept`: a later block of the layout would miss another place.
     fn place_beside(
         &mut self,
         following: &Following,
@@ -727,33 +732,22 @@ impl<D: Driver> Engine<D> {
     /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
     /// engine's lock is released while the run is searched for.
     pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
-        let taken = self.lock().map(|mut state| {
+        let found = self.lock().map(|mut state| {
             let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
             let better: Vec<Pattern> = known.map(|it| it.pattern).collect();
-            // A run that the host marks is kept for `Plans::learned`.
-            let marked = self.caches.numbers().keep_all();
-            let latest = if marked { Vec::new() } else { self.caches.take_heard() };
-            (std::mem::take(&mut state.lessons.heard), better, latest)
+            state.lessons.take_in(self.caches.take_unmarked());
+            (Arc::clone(&state.lessons.heard), better)
         });
-        let Ok((mut heard, better, latest)) = taken else { return };
-        let changed = take_in(&mut heard, latest);
+        let Ok((heard, better)) = found else { return };
         let sizes: Vec<u64> = heard.requests().sizes().collect();
         let shown = better.into_iter().rev().find(|pattern| pattern.came_lately(&sizes));
         let run = if shown.is_none() { heard.last_run(bytes, stream) } else { None };
-        let workspaces = heard.requests().workspaces(bytes);
-        let heard_so = |outline| LearnedFrom::Heard(outline, workspaces);
+        let workspaces = || heard.requests().workspaces(bytes);
+        let heard_so = |outline| LearnedFrom::Heard(outline, workspaces());
         let lesson = run.and_then(|run| self.lesson_of(&run, heard_so));
         // Dropped without the lock.
         let _replaced = self.lock().map(|mut state| {
-            let Lessons { heard: kept, searched, .. } = &mut state.lessons;
-            // Another capture may have begun meanwhile, and searched the little that there was.
-            if heard.requests().blocks() >= kept.requests().blocks() {
-                if changed {
-                    searched.clear();
-                }
-                searched.push((bytes, stream));
-                *kept = heard;
-            }
+            state.lessons.searched.push((bytes, stream));
             shown.into_iter().for_each(|pattern| state.lessons.choose_again(&pattern));
             lesson.and_then(|lesson| state.lessons.keep(lesson))
         });
@@ -765,9 +759,7 @@ impl<D: Driver> Engine<D> {
             let state = self.lock()?;
             (state.lessons.clone(), self.caches.heard())
         };
-        if take_in(&mut lessons.heard, latest) {
-            lessons.searched.clear();
-        }
+        lessons.take_in(latest);
         Ok(Lessons { begun: None, ..lessons })
     }
 
@@ -913,7 +905,10 @@ impl<D: Driver> Plans<'_, D> {
     }
 
     /// Takes over what another engine has learned and heard so far, in place of what this one has: captures follow what
-    /// they would follow there. For engines that try out what captures will need.
+    /// they would follow there. For engines with the same settings that try out what captures will need.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], for either.
     pub fn learn_as(&self, other: &Engine<impl Driver>) -> Result<(), Error> {
         let lessons = other.lessons()?;
         // Dropped without the lock.
@@ -1011,22 +1006,11 @@ impl Lesson {
     }
 }
 
-/// Adds what was asked for outside captures since the latest of `heard`. Says whether there was anything.
-fn take_in(heard: &mut Heard, latest: Vec<(u64, Demand)>) -> bool {
-    let changed = !latest.is_empty();
-    if changed {
-        heard.note_capture();
-    }
-    heard::in_order(latest).for_each(|demand| heard.add(demand));
-    heard.keep(HEARD);
-    changed
-}
-
 /// What is learned, and what was.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lessons {
     /// Requests outside captures that stream caches have told of, for captures that may begin as any part of them.
-    heard: Heard,
+    heard: Arc<Heard>,
     /// The first requests that these were searched for, by their bytes and streams.
     searched: Vec<(u64, StreamHandle)>,
     /// The latest last.
@@ -1036,6 +1020,19 @@ pub(super) struct Lessons {
 }
 
 impl Lessons {
+    /// Adds what was asked for outside captures since then.
+    fn take_in(&mut self, latest: Vec<(u64, Demand)>) {
+        if latest.is_empty() {
+            return;
+        }
+        self.searched.clear();
+        // A copy, where a search is under way.
+        let heard = Arc::make_mut(&mut self.heard);
+        heard.note_capture();
+        heard::in_order(latest).for_each(|demand| heard.add(demand));
+        heard.keep(HEARD);
+    }
+
     /// Takes a lesson in, unless the same is known; returns one that goes for it.
     pub(super) fn keep(&mut self, lesson: Arc<Lesson>) -> Option<Arc<Lesson>> {
         let from_capture = matches!(lesson.from, LearnedFrom::Captured(_));

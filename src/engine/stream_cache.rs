@@ -665,9 +665,18 @@ impl StreamCaches {
         self.all().flat_map(|mut cache| cache.hearing.take()).collect()
     }
 
-    /// What [`StreamCaches::take_heard`] would take.
+    /// Takes what was asked for, but no run that the host marks, which is kept for `Plans::learned`.
+    pub(super) fn take_unmarked(&self) -> Vec<(u64, Demand)> {
+        if self.numbers.keep_all() {
+            return Vec::new();
+        }
+        self.take_heard()
+    }
+
+    /// What [`StreamCaches::take_unmarked`] would take.
     pub(super) fn heard(&self) -> Vec<(u64, Demand)> {
-        self.all().flat_map(|cache| cache.hearing.clone().take()).collect()
+        let caches = self.all().filter(|_| !self.numbers.keep_all());
+        caches.flat_map(|cache| cache.hearing.clone().take()).collect()
     }
 
     /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.

@@ -95,13 +95,14 @@ impl Requests {
     }
 
     /// What libraries may have asked for since the first run that began with so many bytes, and keep, as their workspaces:
-    /// the sizes of blocks of 1 MiB or more that were not freed, in ascending order, each 8 times at most.
+    /// the sizes of blocks of 1 MiB or more that were not freed, since the first one of so many bytes that was, in
+    /// ascending order, each 8 times at most.
     pub fn workspaces(&self, first: u64) -> Vec<u64> {
         const LEAST: u64 = 1 << 20;
         const MOST: usize = 8;
-        let runs = self.once(&self.starts(first, None)).unwrap_or_default();
-        let asked = &self.asked()[self.blocks_before(runs.start)..self.blocks_before(runs.end)];
-        let kept = asked.iter().filter(|block| !block.is_freed() && block.bytes >= LEAST);
+        let begins = |block: &&Asked| block.bytes == first && block.is_freed();
+        let runs = self.asked().iter().skip_while(|block| !begins(block));
+        let kept = runs.filter(|block| !block.is_freed() && block.bytes >= LEAST);
         let mut sizes: Vec<u64> = kept.map(|block| block.bytes).collect();
         sizes.sort_unstable();
         let equal = sizes.chunk_by(u64::eq);

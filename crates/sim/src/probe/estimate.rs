@@ -158,8 +158,8 @@ impl<D: HostApi> Estimate<D> {
         Ok(())
     }
 
-    /// What the graphs of the captures that were shown will need, made in the same order. Takes as long as a simulated
-    /// device needs for all of them.
+    /// What the graphs of the captures that were shown will need, made in the same order, with what captures have
+    /// learned by now. Takes as long as a simulated device needs for all of them.
     ///
     /// # Errors
     /// The engine's: that of a capture which could not be served on a device like this one, for instance.
