@@ -225,6 +225,34 @@ fn another_work_that_begins_as_a_lesson_takes_little_more() {
     assert!(all * 50 <= all_without * 51, "{all} for {all_without}");
 }
 
+/// The program keeps blocks of sizes that the other work asks for, such as an optimizer's state.
+#[test]
+fn what_a_program_keeps_is_no_workspace_of_another_work() {
+    let (mut all, mut all_without) = (0, 0);
+    for seed in 0..24 {
+        let known = closed(program(seed, 1, 300, false));
+        let other = beginning_as(seed + 100, 1, &known);
+        let sizes: Vec<u64> = other.iter().map(bytes).filter(|&bytes| bytes >= MIB).collect();
+        let keep = |(number, &bytes): (usize, &u64)| Step::Allocate(50_000 + number, bytes, 0);
+        let first = [&known[..], &sizes.iter().enumerate().map(keep).collect::<Vec<_>>()].concat();
+        let run = |config| {
+            let bench = bench_on(device(SUPPORTS[0]), config);
+            let streams: [StreamHandle; 1] = bench.streams();
+            let own = bench.engine.create_pool(PoolConfig::default());
+            let kept = perform((&bench, own), &streams, &first, false);
+            warm_up(&bench, &streams, &known, 2);
+            let report = capture(&bench, &streams, &other);
+            let held = bench.reserved();
+            kept.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            bench.engine.destroy_pool(own).unwrap();
+            leave(&bench, [report]);
+            held
+        };
+        (all, all_without) = (all + run(learning()), all_without + run(unlearning()));
+    }
+    assert!(all * 100 <= all_without * 103, "{all} for {all_without}");
+}
+
 /// Another program, with a first block of as many bytes.
 fn beginning_as(seed: u64, streams: usize, known: &[Step]) -> Vec<Step> {
     let mut other = program(seed, streams as u64, 300, false);
