@@ -69,7 +69,7 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// The Python module's tables of launches, loans, settings and captures that were shown.
+    /// The Python module's tables of launches, loans and settings, and the estimate under way.
     Python: Alone, NotCalled;
     /// The captures, graphs and pools that callers of the C library name.
     HostTable: Alone, NotCalled;

@@ -48,7 +48,8 @@ def arguments() -> argparse.Namespace:
     add("--first", type=int, default=0, help="number of the first repeat, to add more later")
     add("--captures", type=int, default=3, help="captures timed in each run")
     add("--warm-ups", type=int, help="how often work runs before its capture, else as the case says")
-    add("--new-streams", action="store_true", help="capture on streams that no work ran on before")
+    add("--new-streams", action="store_true", help="capture on streams that no work ran on before, "
+        "but for the sweep, whose work names its streams")
     add("--soak", type=int, default=1_000, help="replays whose results are checked, in the first "
         "repeat, under PyTorch as it comes and regraph; 0 for none")
     add("--soak-seconds", type=float, default=6.0, help="at most, for each such run")

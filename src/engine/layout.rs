@@ -75,7 +75,7 @@ impl fmt::Display for Followed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FellBack {
-    /// The block's number, counted from 0 since the layout was to be followed.
+    /// The block's number, counted from 0 since the layout was to be followed, without workspaces of libraries.
     pub block: usize,
     /// Why.
     pub why: Why,
@@ -172,9 +172,9 @@ pub(super) struct Following {
     layout: Layout,
     basis: Basis,
     way: Way,
-    /// In blocks without a place in the arena or in memory of their own, so far, in bytes.
+    /// In blocks, but for workspaces, that found no place in the arena nor in free memory beside it, so far, in bytes.
     beyond: u64,
-    /// Sizes of what libraries may ask for and keep, in bytes.
+    /// Sizes of workspaces that libraries may still ask for in the capture, in bytes.
     workspaces: Vec<u64>,
     /// Heap and address.
     arena: Option<(u32, u64)>,
@@ -232,12 +232,16 @@ impl Following {
         }
     }
 
-    /// Whether a block without a place may be what a library keeps, in a capture that seems to be what the layout is for.
-    /// A library asks for that once.
+    /// Whether a block for which the layout has no place is taken for a library's workspace: of such a size, while all
+    /// other blocks have had their places. It is not the capture's, so it is not counted.
     fn is_workspace(&mut self, bytes: u64) -> bool {
-        let follows = self.blocks == self.followed;
-        let found = self.workspaces.iter().position(|&it| follows && it == bytes);
-        found.map(|row| self.workspaces.swap_remove(row)).is_some()
+        if self.followed < self.blocks {
+            return false;
+        }
+        let Some(row) = self.workspaces.iter().position(|&it| it == bytes) else { return false };
+        self.workspaces.swap_remove(row);
+        self.lost -= 1;
+        true
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.
@@ -355,9 +359,7 @@ impl<D: Driver> Locked<'_, D> {
             Err((why, until)) => {
                 let kept = why != Why::Taken && following.is_workspace(request.bytes);
                 let beside = self.place_beside(&following, request, requester, (until, kept));
-                if kept {
-                    following.lost -= 1;
-                } else {
+                if !kept {
                     following.note::<()>(Err(why));
                     if beside.is_none() {
                         following.beyond += request.bytes;
@@ -676,7 +678,10 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         let (capture, bytes) = (capture_state.id.0, layout.bytes());
-        let workspaces = lesson.from.workspaces();
+        let workspaces = match &lesson.from {
+            LearnedFrom::Heard(_, workspaces) => workspaces.clone(),
+            LearnedFrom::Marked(_) | LearnedFrom::Captured(_) => Vec::new(),
+        };
         let following = Following { workspaces, ..Following::new(layout, lesson.from.basis()) };
         self.state.say_of(request.pool, Level::Info, |pool| {
             let bytes = Size(bytes);
@@ -730,7 +735,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Keeps a lesson from the latest run outside captures that begins with such a request, if there was one. The
-    /// engine's lock is released while the run is searched for.
+    /// engine's lock is held while new requests are added, and released while the run is searched for.
     pub(super) fn search_heard(&self, (bytes, stream): (u64, StreamHandle)) {
         let found = self.lock().map(|mut state| {
             let known = state.lessons.known.iter().filter(|it| it.is_better_than_heard(bytes));
@@ -905,7 +910,8 @@ impl<D: Driver> Plans<'_, D> {
     }
 
     /// Takes over what another engine has learned and heard so far, in place of what this one has: captures follow what
-    /// they would follow there. For engines with the same settings that try out what captures will need.
+    /// they would follow there. For engines with the same settings that try captures out, and that nothing is asked of
+    /// outside captures.
     ///
     /// # Errors
     /// [`Error::Poisoned`], for either.
@@ -962,14 +968,6 @@ impl LearnedFrom {
             Self::Heard(..) => Basis::Heard,
         }
     }
-
-    /// Sizes of what libraries may ask for in the capture that they do not have yet, in bytes.
-    fn workspaces(&self) -> Vec<u64> {
-        match self {
-            Self::Heard(_, workspaces) => workspaces.clone(),
-            Self::Marked(_) | Self::Captured(_) => Vec::new(),
-        }
-    }
 }
 
 impl Lesson {
@@ -1020,13 +1018,13 @@ pub(super) struct Lessons {
 }
 
 impl Lessons {
-    /// Adds what was asked for outside captures since then.
+    /// Adds what was asked for outside captures since requests were added last.
     fn take_in(&mut self, latest: Vec<(u64, Demand)>) {
         if latest.is_empty() {
             return;
         }
         self.searched.clear();
-        // A copy, where a search is under way.
+        // A search that is under way goes on with what there was: then this is a copy.
         let heard = Arc::make_mut(&mut self.heard);
         heard.note_capture();
         heard::in_order(latest).for_each(|demand| heard.add(demand));

@@ -675,8 +675,10 @@ impl StreamCaches {
 
     /// What [`StreamCaches::take_unmarked`] would take.
     pub(super) fn heard(&self) -> Vec<(u64, Demand)> {
-        let caches = self.all().filter(|_| !self.numbers.keep_all());
-        caches.flat_map(|cache| cache.hearing.clone().take()).collect()
+        match self.numbers.keep_all() {
+            true => Vec::new(),
+            false => self.all().flat_map(|cache| cache.hearing.clone().take()).collect(),
+        }
     }
 
     /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.

@@ -227,16 +227,17 @@ fn branches(
     for _ in 0..4 {
         driver.wait(side, main)?;
         x.record_stream(side)?;
-        let gate = run(side, 4)?;
-        let gate = (run(side, 4)?, drop(gate)).0;
-        let up = run(main, 4)?;
-        let up = (run(main, 4)?, drop(up)).0;
+        let (linear, gate) = (run(side, 4)?, run(side, 4)?);
+        drop(linear);
+        let (linear, up) = (run(main, 4)?, run(main, 4)?);
+        drop(linear);
         driver.wait(main, side)?;
         gate.record_stream(main)?;
         let product = run(main, 4)?;
         drop((gate, up));
-        let down = run(main, 1)?;
-        x = (run(main, 1)?, drop((product, down))).0;
+        let (down, sum) = (run(main, 1)?, run(main, 1)?);
+        drop((product, down));
+        x = sum;
     }
     Ok(x)
 }

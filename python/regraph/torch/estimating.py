@@ -146,7 +146,10 @@ def show(
         with torch.cuda.device(number):
             # Before what libraries are made to ask for.
             _native.begin_estimate(number)
-            return _Shown(calls, number, stream, stacks).of(function, sizes, come_to)
+            try:
+                return _Shown(calls, number, stream, stacks).of(function, sizes, come_to)
+            finally:
+                _native.estimate(False)
     finally:
         _estimating.release()
 
@@ -193,7 +196,6 @@ class _Shown:
             self._require_nothing_kept()
             return come_to(executables, self.workspaces)
         finally:
-            _native.estimate(False)
             self._reset()
 
     def _capture(self, stream: Any, function: Callable[[Size], Any], size: Size) -> int:

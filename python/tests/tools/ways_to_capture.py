@@ -2,9 +2,9 @@
 
     python ways_to_capture.py WAY ALLOCATOR
 
-ALLOCATOR is `native`, `auto` for regraph as it comes, or settings of it such as `plan:none`. Prints how much more memory
-is reserved in the end than before the captures, in MiB, and for regraph what the pools of graphs hold and the least
-that the first captures need. One way a process. Needs a GPU.
+ALLOCATOR is `native`, `auto` for regraph as it comes, or settings of it such as `plan:none`. Prints how much more
+memory is reserved in the end than before the captures, in MiB, and for regraph what the pools of graphs hold and the
+least that the first captures need. One way a process. Needs a GPU.
 """
 
 import gc

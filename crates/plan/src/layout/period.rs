@@ -60,9 +60,13 @@ impl Requests {
         (bytes, stream): (u64, Option<usize>),
         captured: usize,
     ) -> Option<Requests> {
-        let mut starts = self.starts(bytes, stream);
+        let begins = |on: Option<usize>| -> Vec<usize> {
+            let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
+            all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
+        };
+        let mut starts = begins(stream);
         if starts.is_empty() {
-            starts = self.starts(bytes, None);
+            starts = begins(None);
         }
         let mut left = MOST_COMPARED;
         let all = self.all().len();
@@ -88,15 +92,9 @@ impl Requests {
         Some(run).filter(|_| fits).filter(Self::frees_most)
     }
 
-    /// The blocks of so many bytes, of a stream or of any.
-    fn starts(&self, bytes: u64, on: Option<usize>) -> Vec<usize> {
-        let all = self.asked().iter().enumerate().filter(|(_, block)| block.bytes == bytes);
-        all.filter(|(_, it)| on.is_none_or(|on| on == it.stream)).map(|it| it.0).collect()
-    }
-
-    /// What libraries may have asked for since the first run that began with so many bytes, and keep, as their workspaces:
-    /// the sizes of blocks of 1 MiB or more that were not freed, since the first one of so many bytes that was, in
-    /// ascending order, each 8 times at most.
+    /// What may be workspaces, which a library asks for once on each stream and keeps, in bytes and in ascending order: the
+    /// sizes of blocks of 1 MiB or more that are still in use, each 8 times at most. They were asked for after the first
+    /// block of `first` bytes that was freed, as a run's first block is. Costs a look at each block, and a sort.
     pub fn workspaces(&self, first: u64) -> Vec<u64> {
         const LEAST: u64 = 1 << 20;
         const MOST: usize = 8;
