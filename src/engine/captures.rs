@@ -264,15 +264,6 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
     }
 
-    /// The captures under way that a stream was seen in.
-    pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
-        let stream = stream.as_stream();
-        let state = self.0.lock()?;
-        let captures = state.captures.iter();
-        let seen = captures.filter(|capture_state| capture_state.proof.stream(stream).is_some());
-        Ok(seen.map(|capture_state| capture_state.id).collect())
-    }
-
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.

@@ -208,7 +208,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             _ => return,
         }
-        self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
+        let capture_state = self.state.capture(slot);
+        capture_state.write_journal(Entry::Input { block: number, stream });
+        capture_state.following.iter_mut().for_each(|it| it.note_input(block.bytes));
         // The graph's from now on, as any block of the capture.
         let of_graph = matches!(block.origin, Origin::Graph);
         if !block.is_leased() {

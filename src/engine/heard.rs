@@ -18,10 +18,7 @@ pub(super) const ALL: usize = usize::MAX;
 
 /// How many requests are kept of each stream cache's streams where the host marks no run, as the settings have it.
 pub(super) fn kept_by(settings: &Settings) -> usize {
-    match settings.plan == PlanChoice::Auto {
-        true => HEARD,
-        false => 0,
-    }
+    HEARD * usize::from(settings.plan == PlanChoice::Auto)
 }
 
 /// Requests in the order of their numbers: that of the calls.

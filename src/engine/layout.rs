@@ -127,6 +127,8 @@ const AHEAD: usize = 4_096;
 
 /// After so many requests in a row without places a layout is given up that the host has not asked for.
 const GIVEN_UP: usize = 16;
+/// A heard layout is given up unless its places are for so many requests, the first.
+const SHOWN_BY: usize = 2;
 /// A heard layout is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
 /// Of so many requests one more may be without its place before a layout that was heard is given up.
@@ -172,7 +174,8 @@ pub(super) struct Following {
     layout: Layout,
     basis: Basis,
     way: Way,
-    /// In blocks, but for workspaces, that found no place in the arena nor in free memory beside it, so far, in bytes.
+    /// In blocks, but for workspaces, that found no place in the arena nor in free memory beside it, and in blocks from
+    /// before that the capture has freed beside it, so far, in bytes.
     beyond: u64,
     /// Sizes of workspaces that libraries may still ask for in the capture, in bytes.
     workspaces: Vec<u64>,
@@ -228,6 +231,7 @@ impl Following {
             Basis::AskedFor => false,
             _ if self.beyond > self.layout.as_asked().saturating_sub(self.layout.bytes()) => true,
             Basis::Captured => self.lost >= GIVEN_UP,
+            Basis::Heard if self.followed < self.blocks.min(SHOWN_BY) => true,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
     }
@@ -242,6 +246,11 @@ impl Following {
         self.workspaces.swap_remove(row);
         self.lost -= 1;
         true
+    }
+
+    /// Notes that the capture has freed a block from before it, of so many bytes, of which the layout makes no use.
+    pub(super) fn note_input(&mut self, bytes: u64) {
+        self.beyond += bytes;
     }
 
     /// Whether the blocks lie by pages, and get their memory at the capture's end.

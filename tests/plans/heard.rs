@@ -1,9 +1,10 @@
 //! Captures that learn from what was asked for outside captures by themselves: the host marks no run.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::learned::{self, blocks, capture, learning, leave};
-use super::twice::{device, followed, perform, program, Step, SUPPORTS};
+use super::twice::{device, followed, perform, perform_with, program, Step, SUPPORTS};
 use crate::common::Draw;
 use crate::common::{bench_on, Bench, MIB};
 use regraph::driver::StreamHandle;
@@ -183,6 +184,81 @@ fn a_capture_that_only_begins_as_one_of_another_pool_takes_its_own_blocks_alone(
     }
 }
 
+/// Layers of a training step, each of random sizes: forward, and backward, which frees what each layer has left.
+fn forward_and_backward(seed: u64) -> (Vec<Step>, Vec<Step>) {
+    let mut draw = Draw(seed);
+    let layers = 3 + draw.below(8) as usize;
+    let width = (1 + draw.below(8)) * MIB;
+    let mut half = |first: usize, is_backward: bool| {
+        let mut steps = Vec::new();
+        for layer in 0..layers {
+            for block in first + 3 * layer..first + 3 * layer + 3 {
+                steps.extend([
+                    Step::Allocate(block, width * [1, 1, 2, 4][draw.below(4) as usize], 0),
+                    Step::Launch(0, false),
+                ]);
+            }
+            let last = first + 3 * layer + 2;
+            steps.push(Step::Free(last));
+            if is_backward {
+                let left = 3 * (layers - 1 - layer);
+                steps.extend([Step::Free(left), Step::Free(left + 1), Step::Free(last - 1)]);
+                steps.extend((layer > 0).then_some(Step::Free(last - 5)));
+            }
+        }
+        steps
+    };
+    let forward = half(0, false);
+    (forward, half(3 * layers, true))
+}
+
+/// Forward and backward are captured by themselves into one pool. Backward asks for less where it has the place of what
+/// forward left, of which a layout knows nothing; and forward is a part of what was heard, which lies higher than need be
+/// in some of these.
+#[test]
+fn captures_that_free_what_others_left_take_little_more() {
+    let (mut with, mut without) = (0, 0);
+    for seed in 0..60 {
+        let (forward, backward) = forward_and_backward(seed);
+        let held = |config: Config| {
+            let mut bench = bench_on(device(SUPPORTS[0]), config);
+            let streams: [StreamHandle; 2] = bench.streams();
+            warm_up(&bench, &streams, &[&forward[..], &backward].concat(), 3);
+            // By what was heard, and by captures of another pool.
+            let held = [(); 2].map(|()| {
+                let first = bench.pool;
+                bench.pool = bench.engine.create_pool(PoolConfig::default());
+                let mut live = BTreeMap::new();
+                let reports = [&forward, &backward].map(|steps| {
+                    bench.engine.host().expect_capture(streams[1]).unwrap();
+                    let capture = bench.begin(streams[1]);
+                    perform_with(&mut live, (&bench, bench.pool), &streams[1..], steps, false);
+                    bench.finish(streams[1], capture)
+                });
+                let held = bench.reserved();
+                for report in reports {
+                    assert!(report.verified);
+                    bench.engine.release_graph(report.graph).unwrap();
+                }
+                live.into_values().for_each(|block| bench.engine.free(block).unwrap());
+                bench.driver.complete_all();
+                bench.engine.destroy_pool(bench.pool).unwrap();
+                bench.pool = first;
+                held
+            });
+            leave(&bench, []);
+            held
+        };
+        let each = held(unlearning()).into_iter().zip(held(learning()));
+        for (number, (least, more)) in each.enumerate() {
+            let percent = [108, 101][number];
+            assert!(100 * more <= percent * least, "seed {seed}, {number}: {more} for {least}");
+            (with, without) = (with + more, without + least);
+        }
+    }
+    assert!(1_000 * with <= 1_005 * without, "{with} bytes for {without}");
+}
+
 /// The pool's memory ends with a page of which a part is a block's.
 #[test]
 fn a_layout_begins_with_whole_pages() {
@@ -210,19 +286,22 @@ fn bytes(step: &Step) -> u64 {
 
 #[test]
 fn another_work_that_begins_as_a_lesson_takes_little_more() {
-    let (mut all, mut all_without) = (0, 0);
-    for seed in 0..24 {
-        let known = program(seed, 1, 300, false);
-        let other = beginning_as(seed + 100, 1, &known);
-        for times in [1, 3] {
-            let (without, _) = held(unlearning(), 1, (times, &known), &other);
-            let (with, report) = held(learning(), 1, (times, &known), &other);
-            let planned = report.layout.map_or(0, |layout| layout.planned_bytes);
-            assert!(with <= without + planned, "seed {seed}: {with} for {without}");
-            (all, all_without) = (all + with, all_without + without);
+    let works = [beginning_as, going_on_otherwise];
+    for (work, thousandths) in works.into_iter().zip([1_010, 1_020]) {
+        let (mut all, mut all_without) = (0, 0);
+        for seed in 0..24 {
+            let known = program(seed, 1, 300, false);
+            let other = work(seed + 100, 1, &known);
+            for times in [1, 3] {
+                let (without, _) = held(unlearning(), 1, (times, &known), &other);
+                let (with, report) = held(learning(), 1, (times, &known), &other);
+                let planned = report.layout.map_or(0, |layout| layout.planned_bytes);
+                assert!(with <= without + planned, "seed {seed}: {with} for {without}");
+                (all, all_without) = (all + with, all_without + without);
+            }
         }
+        assert!(all * 1_000 <= all_without * thousandths, "{all} for {all_without}");
     }
-    assert!(all * 50 <= all_without * 51, "{all} for {all_without}");
 }
 
 /// The program keeps blocks of sizes that the other work asks for, such as an optimizer's state.
@@ -262,6 +341,19 @@ fn beginning_as(seed: u64, streams: usize, known: &[Step]) -> Vec<Step> {
         *bytes = first;
     }
     other
+}
+
+/// The first blocks of a program, and then another one.
+fn going_on_otherwise(seed: u64, streams: usize, known: &[Step]) -> Vec<Step> {
+    let ends = known.iter().enumerate().filter(|(_, step)| bytes(step) > 0).nth(5).unwrap().0;
+    let other = program(seed, streams as u64, 300, false).into_iter().map(|step| match step {
+        Step::Allocate(block, bytes, stream) => Step::Allocate(10_000 + block, bytes, stream),
+        Step::Use(block, stream) => Step::Use(10_000 + block, stream),
+        Step::LastUse(block, stream) => Step::LastUse(10_000 + block, stream),
+        Step::Free(block) => Step::Free(10_000 + block),
+        step => step,
+    });
+    known[..=ends].iter().copied().chain(other).collect()
 }
 
 #[test]

@@ -11,5 +11,6 @@ mod minimum;
 mod paged;
 mod plan;
 mod plan_safety;
+mod programs;
 mod recorded;
 mod twice;

@@ -102,8 +102,20 @@ pub(crate) fn perform(
     steps: &[Step],
     may_fail: bool,
 ) -> Vec<BlockId> {
+    let mut live = BTreeMap::new();
+    perform_with(&mut live, (bench, pool), streams, steps, may_fail);
+    live.into_values().collect()
+}
+
+/// Does the steps with blocks of a pool, and with `live` ones from before, to which those are added that are left.
+pub(crate) fn perform_with(
+    live: &mut BTreeMap<usize, BlockId>,
+    (bench, pool): (&Bench, PoolId),
+    streams: &[StreamHandle],
+    steps: &[Step],
+    may_fail: bool,
+) {
     let Bench { engine, driver, .. } = bench;
-    let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
     for &step in steps {
         match step {
             Step::Launch(stream, early) => {
@@ -133,7 +145,6 @@ pub(crate) fn perform(
             }
         }
     }
-    live.into_values().collect()
 }
 
 /// Does the steps in a capture that has begun on the first stream, which all others join and come back to.

@@ -60,7 +60,7 @@ fn all_features_go_together_in_longer_programs() {
         ("joins", 500),
         ("late verdicts", 40),
         ("bodies of conditional nodes", 250),
-        ("executables updated", 80),
+        ("executables updated", 60),
         ("executables that went for others", 150),
         ("launches without room for an executable", 8),
         ("loans", 200),

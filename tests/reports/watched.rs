@@ -266,7 +266,7 @@ fn out_of_memory_names_holders_and_what_waits() {
     drop(freed);
     let mark = engine.driver().create_stream().unwrap();
     engine.driver().begin_capture(mark, CaptureMode::Relaxed).unwrap();
-    engine.begin_capture(graphs.id(), mark).unwrap();
+    let capture = engine.begin_capture(graphs.id(), mark).unwrap();
     let error = graphs.allocate(48 * MIB, other).unwrap_err();
     let report = error.out_of_memory().unwrap();
     assert_eq!(report.kept_by_graphs, 4 * MIB);
@@ -282,7 +282,7 @@ fn out_of_memory_names_holders_and_what_waits() {
     ] {
         assert!(text.contains(words), "{words} is not in {text}");
     }
-    engine.abandon_capture(capture_of(&engine, mark)).unwrap();
+    engine.abandon_capture(capture).unwrap();
     let error = weights.allocate(1 << 50, stream).unwrap_err();
     assert!(error.to_string().contains("; that is more than the device has\n"), "{error}");
 }
@@ -304,10 +304,6 @@ fn figures_are_shown_in_units() {
     assert_eq!(line("allocated bytes"), "allocated bytes 3 MiB 4 MiB 4 MiB 1 MiB");
     assert!(table.lines().last().unwrap().starts_with("driver calls: "));
     drop(held);
-}
-
-fn capture_of(engine: &Engine<Device>, stream: StreamHandle) -> regraph::driver::CaptureId {
-    engine.host().captures_of(stream).unwrap()[0]
 }
 
 fn read(path: impl AsRef<Path>) -> String {

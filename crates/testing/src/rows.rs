@@ -629,7 +629,10 @@ impl<'a, P: Program + Driver> World<'a, P> {
     fn end(&mut self, stream: StreamHandle, late: &[&'a str]) -> Done {
         let capture = match self.captures.remove(&stream) {
             Some(capture) => capture,
-            None => *self.engine.host().captures_of(stream)?.first().ok_or("it has no capture")?,
+            None => match self.driver.capture_of(stream)? {
+                CaptureStatus::Active { capture, .. } => capture,
+                _ => Err("it does not capture")?,
+            },
         };
         let graph = self.look(stream)?.1.ok_or("it does not capture")?;
         let ended = self.engine.end_capture(capture, graph);
@@ -918,7 +921,9 @@ impl World<'_, SimDriver> {
             if !matches!(driver.capture_of(stream)?, CaptureStatus::None) {
                 let _ = driver.end_capture(stream);
             }
-            for capture in self.engine.host().captures_of(stream)? {
+        }
+        for pool in self.pools.values() {
+            for capture in self.engine.host().captures_over(*pool).unwrap_or_default() {
                 self.engine.abandon_capture(capture)?;
             }
         }

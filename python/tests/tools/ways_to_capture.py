@@ -1,13 +1,17 @@
 """What graphs hold by the ways in which programs of PyTorch warm up and capture.
 
-    python ways_to_capture.py WAY ALLOCATOR
+    python ways_to_capture.py WAY ALLOCATOR [TRACE]
 
 ALLOCATOR is `native`, `auto` for regraph as it comes, or settings of it such as `plan:none`. Prints how much more
 memory is reserved in the end than before the captures, in MiB, and for regraph what the pools of graphs hold and the
-least that the first captures need. One way a process. Needs a GPU.
+least that the first captures need. With regraph all requests, also those outside captures, are written to TRACE (format
+v1, with a kernel behind each allocation of a capture): `tests/traces/programs` has such.
+One way a process. Needs a GPU.
 """
 
 import gc
+import itertools
+import json
 import sys
 
 import torch
@@ -54,6 +58,66 @@ def convolutions():
 
     stages = [part for one, other in pairs for part in (*half(one, other, 2), *half(other, other, 1))]
     return nn.Sequential(*stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100)).cuda()
+
+
+class Residual(nn.Module):
+    """Two convolutions and what goes around them."""
+
+    def __init__(self, entering, leaving, stride=1):
+        super().__init__()
+        self.first = nn.Conv2d(entering, leaving, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(leaving, leaving, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(leaving), nn.BatchNorm2d(leaving)])
+        around = nn.Sequential(nn.Conv2d(entering, leaving, 1, stride, bias=False), nn.BatchNorm2d(leaving))
+        self.around = nn.Identity() if entering == leaving else around
+
+    def forward(self, x):
+        y = F.relu(self.norms[0](self.first(x)), inplace=True)
+        return F.relu(self.norms[1](self.second(y)) + self.around(x), inplace=True)
+
+
+def residuals():
+    """A residual network of eight blocks."""
+    widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
+    pairs = zip(widths, widths[1:], strict=False)
+    blocks = [Residual(one, other, 1 if one == other else 2) for one, other in pairs]
+    stem = [nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)]
+    return nn.Sequential(*stem, *blocks, *head).cuda()
+
+
+class Down(nn.Module):
+    """Halves an image three times and doubles it again, with what it saw on the way down."""
+
+    def __init__(self, widths=(64, 128, 256, 512)):
+        super().__init__()
+        pairs = list(zip(widths, widths[1:], strict=False))
+        self.enter, self.leave = nn.Conv2d(4, widths[0], 3, 1, 1), nn.Conv2d(widths[0], 4, 3, 1, 1)
+        self.down = nn.ModuleList([Residual(one, other, 2) for one, other in pairs])
+        self.middle = Residual(widths[-1], widths[-1])
+        self.up = nn.ModuleList([Residual(other + one, one) for one, other in reversed(pairs)])
+
+    def forward(self, x):
+        x, seen = self.enter(x), []
+        for down in self.down:
+            seen.append(x)
+            x = down(x)
+        x = self.middle(x)
+        for up in self.up:
+            x = up(torch.cat([F.interpolate(x, scale_factor=2), seen.pop()], 1))
+        return self.leave(x)
+
+
+class Words(nn.Module):
+    """A language model."""
+
+    def __init__(self, layers, vocabulary=32_000):
+        super().__init__()
+        self.enter, self.body = nn.Embedding(vocabulary, 1024), decoder(layers)
+        self.leave = nn.Linear(1024, vocabulary)
+
+    def forward(self, numbers):
+        return self.leave(self.body(self.enter(numbers)))
 
 
 def beside(work, times):
@@ -129,6 +193,82 @@ def make_graphed_callables():
     return before, torch.cuda.make_graphed_callables(model, (x,))
 
 
+def make_graphed_layers():
+    """Each layer is captured by itself, forward and backward."""
+    layers, x = decoder(4).bfloat16(), tokens(4, 512).requires_grad_()
+    before = reserved()
+    return before, torch.cuda.make_graphed_callables(tuple(layers), tuple((x,) for _ in layers))
+
+
+def make_graphed_residuals():
+    model, x = residuals(), torch.randn(32, 3, 224, 224, device="cuda")
+    before = reserved()
+    return before, torch.cuda.make_graphed_callables(model, (x,))
+
+
+def train_residuals():
+    model, x = residuals(), torch.randn(32, 3, 224, 224, device="cuda")
+    classes = torch.randint(0, 1000, (32,), device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return training(model, x, lambda y: F.cross_entropy(y, classes), optimizer)
+
+
+def train_words():
+    model, numbers = Words(4).cuda().bfloat16(), torch.randint(0, 32_000, (4, 256), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    return training(model, numbers, lambda y: F.cross_entropy(y.flatten(0, 1).float(), numbers.flatten()), optimizer)
+
+
+def train_and_evaluate():
+    """A step and a run without gradients share a pool; both are warmed up before the first is captured."""
+    model, x, pool = decoder(3).bfloat16(), tokens(4, 512), torch.cuda.graph_pool_handle()
+    target, optimizer = torch.randn_like(x), torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    evaluate = torch.no_grad()(lambda: model(x))
+    beside(step, 3)
+    beside(evaluate, 3)
+    before = reserved()
+    optimizer.zero_grad(set_to_none=True)
+    return before, [captured(step, pool), captured(evaluate, pool)]
+
+
+@torch.no_grad()
+def run_words_once():
+    """The only warm-up is one run."""
+    model, numbers = Words(6).cuda().bfloat16(), torch.randint(0, 32_000, (8, 256), device="cuda")
+    beside(lambda: model(numbers), 1)
+    return reserved(), captured(lambda: model(numbers))
+
+
+@torch.no_grad()
+def run_two_models():
+    """Both are warmed up before the first is captured, each on a stream of its own."""
+    works = (decoder(4).bfloat16(), tokens(8, 512)), (residuals().eval(), torch.randn(16, 3, 224, 224, device="cuda"))
+    for _ in range(2):
+        for model, x in works:
+            beside(lambda model=model, x=x: model(x), 1)
+    before = reserved()
+    return before, [captured(lambda model=model, x=x: model(x)) for model, x in works]
+
+
+@torch.no_grad()
+def serve_images():
+    """Batches of four sizes share a pool; all are warmed up, on streams of their own, before the first is captured."""
+    model, pool = Down().cuda().eval(), torch.cuda.graph_pool_handle()
+    images = [torch.randn(size, 4, 64, 64, device="cuda") for size in (8, 4, 2, 1)]
+    for x in images:
+        beside(lambda x=x: model(x), 1)
+    before = reserved()
+    return before, [captured(lambda x=x: model(x), pool) for x in images]
+
+
 @torch.no_grad()
 def run_on_the_default_stream():
     """As programs warm up that know of no page."""
@@ -170,19 +310,83 @@ WAYS = {
     "train_decoder": train_decoder,
     "train_decoder_with_autocast": train_decoder_with_autocast,
     "train_convolutions": train_convolutions,
+    "train_residuals": train_residuals,
+    "train_words": train_words,
+    "train_and_evaluate": train_and_evaluate,
     "make_graphed_callables": make_graphed_callables,
+    "make_graphed_layers": make_graphed_layers,
+    "make_graphed_residuals": make_graphed_residuals,
     "run_on_the_default_stream": run_on_the_default_stream,
     "run_convolutions": run_convolutions,
+    "run_words_once": run_words_once,
+    "run_two_models": run_two_models,
     "serve_all": lambda: serve(each=False),
     "serve_each": lambda: serve(each=True),
+    "serve_images": serve_images,
 }
 
 
-def main(way, allocator):
+def history():
+    return torch.cuda.memory._snapshot()["device_traces"][0]
+
+
+def record():
+    """Records all requests from now on. Returns how many there were at each capture's begin and end, and its pool."""
+    torch.cuda.memory._record_memory_history(stacks="python", context=None, max_entries=1 << 20)
+    marks = []
+
+    class Graph(torch.cuda.graph):
+        def __enter__(self):
+            self.begun = len(history())
+            super().__enter__()
+
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            marks.append((self.begun, len(history()), self.cuda_graph.pool()))
+
+    torch.cuda.graph = torch.cuda.graphs.graph = Graph
+    return marks
+
+
+def write(path, marks):
+    """Writes the requests since they are recorded as a trace."""
+    numbers, streams, pools, blocks = itertools.count(), {}, {}, {}
+    lines = [{"format": "regraph trace", "version": 1}]
+    captures = iter(marks)
+    begin, end, pool = next(captures, (None, None, None))
+    is_inside = False
+    for number, entry in enumerate(history()):
+        if is_inside and number == end:
+            lines.append({"op": "end"})
+            begin, end, pool = next(captures, (None, None, None))
+            is_inside = False
+        address = entry.get("addr")
+        if entry["action"] == "alloc":
+            stream = streams.setdefault(entry["stream"], len(streams))
+            # Before a capture PyTorch asks for two blocks of 8 bytes outside it, for the states of random numbers.
+            if not is_inside and begin is not None and number >= begin and entry["size"] != 8:
+                lines.append({"op": "begin", "stream": stream, "pool": pools.setdefault(pool, len(pools))})
+                is_inside = True
+            blocks[address] = next(numbers)
+            lines.append({"op": "alloc", "id": blocks[address], "bytes": entry["size"], "stream": stream})
+            if is_inside:
+                lines.append({"op": "kernel", "stream": stream})
+        elif entry["action"] == "free_requested" and address in blocks:
+            lines.append({"op": "free", "id": blocks.pop(address)})
+    if is_inside:
+        lines.append({"op": "end"})
+    with open(path, "w") as file:
+        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+def main(way, allocator, trace=None):
     if allocator != "native":
         regraph.torch.enable(settings=None if allocator == "auto" else allocator)
+    marks = record() if trace else []
     torch.manual_seed(0)
     before, graphs = WAYS[way]()
+    if trace:
+        write(trace, marks)
     told = f"{way} {allocator}: {(reserved() - before) / MIB:.0f} MiB reserved"
     if allocator != "native":
         captures = regraph.torch.captures()

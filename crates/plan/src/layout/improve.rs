@@ -18,6 +18,8 @@ const MOST_STEPS: u64 = 2_000_000_000;
 /// The most placed blocks that are looked at where the host has not asked for a layout and a capture's first request
 /// waits for it.
 const QUICK_STEPS: u64 = 300_000;
+/// The most placed blocks that are looked at for a settled layout.
+const SETTLED_STEPS: u64 = 100_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;
 
@@ -115,6 +117,26 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, search: Search) -> 
         tried.sort_by_key(|tried| tried.packed.taken);
     }
     offsets
+}
+
+/// Offsets at which the blocks take no more than `most`, in bytes, if such are found soon. The blocks are placed as they
+/// are allocated, but for those that would lie too high, which are placed first: up to any block a capture has taken
+/// little more than without a layout. (David Joslin and David Clements, "Squeaky Wheel Optimization", 1999.)
+pub(super) fn settled(order: &Order<'_>, conflicts: &Conflicts, most: u64) -> Option<Vec<u64>> {
+    let mut packer = Packer::new(order, conflicts);
+    let mut blocks: Vec<u32> = (0..order.len() as u32).collect();
+    while packer.steps < SETTLED_STEPS {
+        if packer.pack(&blocks, Fit::First, most, (0, u64::MAX)).is_some() {
+            return Some(packer.offsets);
+        }
+        let high = packer.placed();
+        if high == 0 {
+            // It takes more by itself.
+            return None;
+        }
+        blocks[..=high].rotate_right(1);
+    }
+    None
 }
 
 /// The orders to begin with, each sorted when it is asked for; of equals in each the block that was allocated first.

@@ -95,7 +95,7 @@ impl Layout {
     ) -> Self {
         let order = Order::new(lifetimes, frees, reuse);
         let conflicts = (order.len() <= PAIRWISE).then(|| Conflicts::new(&order));
-        let swept = match &conflicts {
+        let (swept, _) = match &conflicts {
             Some(conflicts) => sweep::best(&order, |block| conflicts.may_lie_over(block)),
             None => sweep::best(&order, |block| {
                 let order = &order;
@@ -133,7 +133,7 @@ impl Layout {
     }
 
     /// Lays the blocks of a capture out after a short search, for memory that comes in units of `unit` bytes. `None`
-    /// where blocks take no more units when each goes, as it is allocated, to the first or the best gap.
+    /// where blocks take no more units when each goes, as it is allocated, to the first gap.
     ///
     /// # Panics
     /// Panics unless `frees` has an entry for each block, and if `unit` is 0.
@@ -149,12 +149,17 @@ impl Layout {
         let order = Order::new(lifetimes, frees, reuse);
         let search = Search::quick(&order, Minimum::of(lifetimes).bytes, unit);
         let conflicts = Conflicts::new(&order);
-        let swept = sweep::best(&order, |block| conflicts.may_lie_over(block));
-        let as_asked = order.taken(&swept);
+        let (swept, as_asked) = sweep::best(&order, |block| conflicts.may_lie_over(block));
         if as_asked <= search.enough {
             return None;
         }
-        let offsets = improve::best(&order, &conflicts, search);
+        let settled = |most| improve::settled(&order, &conflicts, most);
+        let offsets = settled(search.enough).unwrap_or_else(|| {
+            let found = improve::best(&order, &conflicts, search);
+            let better = order.taken(&swept) < order.taken(&found);
+            let offsets = if better { swept } else { found };
+            settled(order.taken(&offsets).next_multiple_of(unit)).unwrap_or(offsets)
+        });
         Some(Self::at(&order, frees, &offsets, as_asked, None)).filter(|layout| layout.saves(unit))
     }
 
@@ -177,7 +182,8 @@ impl Layout {
         Self { bytes: order.taken(offsets), as_asked, places, pages }
     }
 
-    /// What the blocks take, in bytes, where each goes to the first or the best gap as it is allocated.
+    /// What the blocks take, in bytes, where each goes to the first gap as it is allocated; of a layout that the host has
+    /// asked for, which is not given up once it is followed, to the best gap where that takes less.
     pub fn as_asked(&self) -> u64 {
         self.as_asked
     }

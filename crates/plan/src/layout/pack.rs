@@ -70,6 +70,11 @@ impl<'a> Packer<'a> {
         Some(packed)
     }
 
+    /// How many blocks of the latest order have places: where it was given up, the next one is too high.
+    pub(super) fn placed(&self) -> usize {
+        self.placed.len()
+    }
+
     fn find(&mut self, block: u32, fit: Fit) -> u64 {
         let bytes = self.bytes(block);
         let row = self.conflicts.of(block as usize);

@@ -88,6 +88,7 @@ impl Requests {
             (Some(run), None) => self.part(run),
             (None, once) => self.asked_again(once?),
         };
+        let run = run.first_work();
         let fits = (2..=MOST_BLOCKS).contains(&run.blocks());
         Some(run).filter(|_| fits).filter(Self::frees_most)
     }
@@ -224,8 +225,29 @@ impl Requests {
             if let Some(cut) = many(&once, &(0..end), &(end.saturating_sub(run.len())..end)) {
                 return cut;
             }
+            // Or of a work that begins and ends in another way.
+            let blocks = self.blocks_in(&run);
+            let inside = start + 1..=start + blocks;
+            let mut before = self.asked()[start.saturating_sub(blocks)..start].iter();
+            if MANY * blocks <= once.blocks() && before.any(|it| inside.contains(&it.freed)) {
+                return once;
+            }
         }
         self.part(run)
+    }
+
+    /// The requests up to where none of the blocks is in use and the next one is for a stream that had none: the host has
+    /// run several works in turn, each on a stream of its own.
+    fn first_work(self) -> Self {
+        // How many blocks were asked for when all were freed, and how many streams had one: they have their numbers in
+        // this order.
+        let (mut freed, mut streams) = (0, 0);
+        let other = self.asked().iter().enumerate().find(|&(number, block)| {
+            let is_other = number > 0 && freed <= number && block.stream >= streams;
+            (freed, streams) = (freed.max(block.freed), streams.max(block.stream + 1));
+            is_other
+        });
+        other.map(|(_, block)| self.part(0..block.at)).unwrap_or(self)
     }
 
     /// How many times a run is one part, if it is nothing else. The first of three or more may lack a few requests that ask

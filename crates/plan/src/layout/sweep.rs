@@ -18,14 +18,14 @@ struct Region {
     last: u32,
 }
 
-/// Offsets of the blocks. `may_lie_over` says for a block which earlier ones it may lie over.
+/// Where the blocks lie if each goes to the first gap, as the heap has it, or to the best, whichever takes less, and what
+/// they take with the first, in bytes. `may_lie_over` says for a block which earlier ones it may lie over.
 pub(super) fn best<F: Fn(u32) -> bool>(
     order: &Order<'_>,
     may_lie_over: impl Fn(usize) -> F,
-) -> Vec<u64> {
-    let all = [Fit::First, Fit::Best].map(|fit| sweep(order, &may_lie_over, fit));
-    let best = all.into_iter().min_by_key(|(taken, _)| *taken);
-    best.map(|(_, offsets)| offsets).unwrap_or_default()
+) -> (Vec<u64>, u64) {
+    let [first, best] = [Fit::First, Fit::Best].map(|fit| sweep(order, &may_lie_over, fit));
+    (if best.0 < first.0 { best.1 } else { first.1 }, first.0)
 }
 
 fn sweep<F: Fn(u32) -> bool>(
