@@ -243,6 +243,10 @@ impl<D: Driver> Locked<'_, D> {
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
+        if matches!(requester, Requester::Capture { capture, .. } if !self.is_laid(capture, pool)) {
+            // A block that is larger than what an arena has left of its addresses would go behind them.
+            self.state.pools.heap_mut(homes[0]).close_arena();
+        }
         let need = (bytes, pool, matches!(requester, Requester::Outside { .. }));
         self.oom_ladder(need, |locked, attempt| match attempt {
             Remedy::Grow => locked.grow(request, homes[0], requester, false),

@@ -6,8 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::config::Config;
-use super::config::Flaw;
+use super::config::{Config, Flaw};
 use super::history::{Asked, EventKind, Frames};
 use super::live_blocks::{BlockSite, Home, LiveBlock, Origin, Tenure};
 use super::names::{BlockId, NO_CACHE};

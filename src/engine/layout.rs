@@ -22,8 +22,7 @@ use super::oom::Work;
 use super::planned::can_plan;
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
-use crate::check;
-use crate::check::{FinishedGraph, Violation};
+use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::{unit, CaptureSlot, Placed, Requester};
 use crate::journal::{Entry, Journal};
@@ -58,16 +57,9 @@ impl Followed {
 
 impl fmt::Display for Followed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { planned, followed, .. } = self;
-        match self.fell_back {
-            None => write!(f, "{followed} of {planned} blocks"),
-            Some(FellBack { block, why }) => {
-                write!(
-                    f,
-                    "{followed} of {planned} blocks; the first other one is block {block}, {why}"
-                )
-            }
-        }
+        write!(f, "{} of {} blocks", self.followed, self.planned)?;
+        let Some(FellBack { block, why }) = self.fell_back else { return Ok(()) };
+        write!(f, "; the first other one is block {block}, {why}")
     }
 }
 
@@ -280,8 +272,7 @@ impl Following {
     }
 
     pub(super) fn followed(&self) -> Followed {
-        let nowhere = FellBack { block: 0, why: Why::NoLess };
-        let nowhere = (self.way == Way::Nowhere).then_some(nowhere);
+        let nowhere = (self.way == Way::Nowhere).then_some(FellBack { block: 0, why: Why::NoLess });
         Followed {
             planned: self.layout.places().len(),
             planned_bytes: self.layout.bytes(),
@@ -791,10 +782,9 @@ impl<D: Driver> Engine<D> {
     /// Ends a run that the host has learned from, and returns what was asked for in it.
     fn end_run(&self) -> Result<Vec<(u64, Demand)>, Error> {
         let _locked = self.lock()?;
-        Ok(match self.caches.numbers().keep_all() {
-            true => self.caches.hear(heard::kept_by(&self.config.settings)),
-            false => Vec::new(),
-        })
+        let kept = heard::kept_by(&self.config.settings);
+        let heard = self.caches.numbers().keep_all().then(|| self.caches.hear(kept));
+        Ok(heard.unwrap_or_default())
     }
 }
 

@@ -310,6 +310,13 @@ impl Heap {
         Ok(Some(start - idle))
     }
 
+    /// Gives up the addresses at the end of the segment that grows which have no memory yet: it grows there again.
+    pub(crate) fn close_arena(&mut self) {
+        let last = self.growing.and_then(|it| self.segments[it.index()].as_ref()?.last);
+        let hole = last.filter(|&last| self.ranges[last].state == RangeState::Hole);
+        hole.into_iter().for_each(|hole| self.join_holes(hole));
+    }
+
     /// Brings memory behind addresses of an arena from `base` on, where a place needs it and has none: in pieces of
     /// `step` bytes of the arena, and as far as whole units of the device reach beyond them, so that a later place finds
     /// it there, and no more than `limit`. Says whether anything came. Costs a look at each hole. After an error of the

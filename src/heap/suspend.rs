@@ -307,7 +307,7 @@ impl Heap {
     }
 
     /// Joins a hole with the holes beside it; one at the end of what is mapped is no hole any more.
-    fn join_holes(&mut self, mut id: RangeId) {
+    pub(super) fn join_holes(&mut self, mut id: RangeId) {
         let is_hole = |range: &Range| matches!(range.state, RangeState::Hole);
         if let Some(next) = self.ranges[id].next.filter(|&next| is_hole(&self.ranges[next])) {
             self.forget_hole(next);

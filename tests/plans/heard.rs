@@ -859,6 +859,20 @@ fn workspaces_that_a_library_asks_for_in_a_capture_end_no_layout() {
     assert!(better > 10, "{better} captures of 24 hold less");
 }
 
+/// It goes behind the addresses that the layout has no memory for yet, and the next blocks have their places.
+#[test]
+fn a_block_that_was_not_heard_takes_no_place_of_a_layout() {
+    let steps = fragmenting_more();
+    let places = steps.iter().enumerate().filter(|(_, step)| bytes(step) > 0).skip(4);
+    for (at, _) in places {
+        let more = [Step::Allocate(10_000, 2 * MIB, 0), Step::Launch(0, false)];
+        let other = [&steps[..at], &more, &steps[at..]].concat();
+        let (_, report) = held(learning(), 1, (2, &steps), &other);
+        let layout = followed(&report);
+        assert!(layout.followed > 6, "{at}: {layout}");
+    }
+}
+
 #[test]
 fn what_mostly_stays_in_use_is_no_run() {
     let mut heard = Heard::default();

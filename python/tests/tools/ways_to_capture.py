@@ -248,6 +248,18 @@ def run_words_once():
 
 
 @torch.no_grad()
+def run_transformer_once():
+    """A model of the library transformers, which makes its masks in another way in captures; behind one run."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8}
+    numbers = torch.randint(0, 16_000, (8, 128), device="cuda")
+    model = BertForMaskedLM(BertConfig(vocab_size=16_000, **sizes)).cuda().eval()
+    beside(lambda: model(numbers), 1)
+    return reserved(), captured(lambda: model(numbers))
+
+
+@torch.no_grad()
 def run_two_models():
     """Both are warmed up before the first is captured, each on a stream of its own."""
     works = (decoder(4).bfloat16(), tokens(8, 512)), (residuals().eval(), torch.randn(16, 3, 224, 224, device="cuda"))
@@ -319,6 +331,7 @@ WAYS = {
     "run_on_the_default_stream": run_on_the_default_stream,
     "run_convolutions": run_convolutions,
     "run_words_once": run_words_once,
+    "run_transformer_once": run_transformer_once,
     "run_two_models": run_two_models,
     "serve_all": lambda: serve(each=False),
     "serve_each": lambda: serve(each=True),
