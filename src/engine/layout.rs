@@ -119,8 +119,8 @@ const AHEAD: usize = 4_096;
 
 /// After so many requests in a row without places a layout is given up that the host has not asked for.
 const GIVEN_UP: usize = 16;
-/// A heard layout is given up unless its places are for so many requests, the first.
-const SHOWN_BY: usize = 2;
+/// A heard layout is given up unless the first requests, so many, have their places.
+const FIRST_FORESEEN: usize = 2;
 /// A heard layout is given up after so many requests without their place, more by one for each [`OF_REQUESTS`].
 const GUESSED_WRONG: usize = 4;
 /// Of so many requests one more may be without its place before a layout that was heard is given up.
@@ -223,7 +223,7 @@ impl Following {
             Basis::AskedFor => false,
             _ if self.beyond > self.layout.as_asked().saturating_sub(self.layout.bytes()) => true,
             Basis::Captured => self.lost >= GIVEN_UP,
-            Basis::Heard if self.followed < self.blocks.min(SHOWN_BY) => true,
+            Basis::Heard if self.followed < self.blocks.min(FIRST_FORESEEN) => true,
             Basis::Heard => elsewhere > GUESSED_WRONG + self.blocks / OF_REQUESTS,
         }
     }

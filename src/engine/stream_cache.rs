@@ -675,10 +675,8 @@ impl StreamCaches {
 
     /// What [`StreamCaches::take_unmarked`] would take.
     pub(super) fn heard(&self) -> Vec<(u64, Demand)> {
-        match self.numbers.keep_all() {
-            true => Vec::new(),
-            false => self.all().flat_map(|cache| cache.hearing.clone().take()).collect(),
-        }
+        let marked = self.numbers.keep_all();
+        self.all().filter(|_| !marked).flat_map(|cache| cache.hearing.clone().take()).collect()
     }
 
     /// Keeps so much of what is asked for outside captures from now on. Returns what was kept so far.

@@ -312,7 +312,9 @@ impl Heap {
 
     /// Gives up the addresses at the end of the segment that grows which have no memory yet: it grows there again.
     pub(crate) fn close_arena(&mut self) {
-        let last = self.growing.and_then(|it| self.segments[it.index()].as_ref()?.last);
+        let growing = self.growing.and_then(|it| self.segments[it.index()].as_ref());
+        let growing = growing.filter(|it| it.premapped() == 0 && !self.is_shut());
+        let last = growing.and_then(|segment| segment.last);
         let hole = last.filter(|&last| self.ranges[last].state == RangeState::Hole);
         hole.into_iter().for_each(|hole| self.join_holes(hole));
     }

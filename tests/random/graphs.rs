@@ -60,7 +60,7 @@ fn all_features_go_together_in_longer_programs() {
         ("joins", 500),
         ("late verdicts", 40),
         ("bodies of conditional nodes", 250),
-        ("executables updated", 60),
+        ("executables updated", 80),
         ("executables that went for others", 150),
         ("launches without room for an executable", 8),
         ("loans", 200),
@@ -71,7 +71,7 @@ fn all_features_go_together_in_longer_programs() {
         ("pools destroyed", 90),
         ("handles that streams had before", 150),
     ];
-    longer(140, Features::ALL, &often);
+    longer(200, Features::ALL, &often);
 }
 
 #[test]

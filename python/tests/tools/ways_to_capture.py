@@ -86,7 +86,7 @@ def residuals():
     return nn.Sequential(*stem, *blocks, *head).cuda()
 
 
-class Down(nn.Module):
+class UNet(nn.Module):
     """Halves an image three times and doubles it again, with what it saw on the way down."""
 
     def __init__(self, widths=(64, 128, 256, 512)):
@@ -180,37 +180,17 @@ def train_decoder_with_autocast():
     return training(model, x, lambda y: F.mse_loss(y, target), optimizer, amp=True)
 
 
-def train_convolutions():
-    model, x = convolutions(), torch.randn(32, 3, 224, 224, device="cuda")
+def train_images(model):
+    x = torch.randn(32, 3, 224, 224, device="cuda")
     classes = torch.randint(0, 100, (32,), device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return training(model, x, lambda y: F.cross_entropy(y, classes), optimizer)
 
 
-def make_graphed_callables():
-    model, x = decoder(4).bfloat16(), tokens(4, 512).requires_grad_()
+def make_graphed(models, x):
+    """Forward and backward of each model are captured by themselves."""
     before = reserved()
-    return before, torch.cuda.make_graphed_callables(model, (x,))
-
-
-def make_graphed_layers():
-    """Each layer is captured by itself, forward and backward."""
-    layers, x = decoder(4).bfloat16(), tokens(4, 512).requires_grad_()
-    before = reserved()
-    return before, torch.cuda.make_graphed_callables(tuple(layers), tuple((x,) for _ in layers))
-
-
-def make_graphed_residuals():
-    model, x = residuals(), torch.randn(32, 3, 224, 224, device="cuda")
-    before = reserved()
-    return before, torch.cuda.make_graphed_callables(model, (x,))
-
-
-def train_residuals():
-    model, x = residuals(), torch.randn(32, 3, 224, 224, device="cuda")
-    classes = torch.randint(0, 1000, (32,), device="cuda")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return training(model, x, lambda y: F.cross_entropy(y, classes), optimizer)
+    return before, torch.cuda.make_graphed_callables(tuple(models), tuple((x,) for _ in models))
 
 
 def train_words():
@@ -273,7 +253,7 @@ def run_two_models():
 @torch.no_grad()
 def serve_images():
     """Batches of four sizes share a pool; all are warmed up, on streams of their own, before the first is captured."""
-    model, pool = Down().cuda().eval(), torch.cuda.graph_pool_handle()
+    model, pool = UNet().cuda().eval(), torch.cuda.graph_pool_handle()
     images = [torch.randn(size, 4, 64, 64, device="cuda") for size in (8, 4, 2, 1)]
     for x in images:
         beside(lambda x=x: model(x), 1)
@@ -321,13 +301,13 @@ def serve(each):
 WAYS = {
     "train_decoder": train_decoder,
     "train_decoder_with_autocast": train_decoder_with_autocast,
-    "train_convolutions": train_convolutions,
-    "train_residuals": train_residuals,
+    "train_convolutions": lambda: train_images(convolutions()),
+    "train_residuals": lambda: train_images(residuals()),
     "train_words": train_words,
     "train_and_evaluate": train_and_evaluate,
-    "make_graphed_callables": make_graphed_callables,
-    "make_graphed_layers": make_graphed_layers,
-    "make_graphed_residuals": make_graphed_residuals,
+    "make_graphed_callables": lambda: make_graphed([decoder(4).bfloat16()], tokens(4, 512).requires_grad_()),
+    "make_graphed_layers": lambda: make_graphed(decoder(4).bfloat16(), tokens(4, 512).requires_grad_()),
+    "make_graphed_residuals": lambda: make_graphed([residuals()], torch.randn(32, 3, 224, 224, device="cuda")),
     "run_on_the_default_stream": run_on_the_default_stream,
     "run_convolutions": run_convolutions,
     "run_words_once": run_words_once,

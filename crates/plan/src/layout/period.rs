@@ -16,8 +16,8 @@
 //! The first is taken, unless it comes twice within the second: then it may be a layer of the work, or the second may
 //! be several runs. The third is taken where neither is there, or where what is taken is a layer, over which a block is
 //! passed on. What is one part again and again, four times in the third, may be several runs: it is cut to a few hundred
-//! blocks, or to one of these parts. Requests of which half the bytes or more stay in use are a model's weights, and no
-//! run.
+//! blocks, or to one of these parts. A run ends where none of it is in use and another stream goes on. Requests of which
+//! half the bytes or more stay in use are a model's weights, and no run.
 //!
 //! A part that came twice is as long as two requests like the capture's first are apart, so only such lengths are
 //! tried.
