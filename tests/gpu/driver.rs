@@ -704,10 +704,15 @@ fn the_start_behind_a_programmatic_edge_does_not_wait(driver: &Arc<impl Driven>)
 #[cfg(feature = "cuda")]
 mod cuda {
     use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
 
+    use super::MIB;
     use crate::device::gpu;
     use regraph::driver::cuda::{devices, CudaDriver};
     use regraph::driver::{AsStream, CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+    use regraph::engine::{Config, Engine, PoolConfig};
     use regraph_tagged::{CudaProgram, Program, Work};
 
     impl super::Driven for CudaProgram {
@@ -861,6 +866,65 @@ mod cuda {
             assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
         }
         gpu.destroy_event(event).unwrap();
+    }
+
+    type Callback = unsafe extern "C" fn(Pointer);
+    type Later = unsafe extern "C" fn(Pointer, Callback, Pointer) -> u32;
+
+    /// Waits, and then sets the flag that it is given.
+    unsafe extern "C" fn set_later(flag: Pointer) {
+        thread::sleep(Duration::from_millis(200));
+        // SAFETY: the flag outlives the work.
+        unsafe { &*flag.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_wait_for_the_device_covers_all_contexts() {
+        let gpu = gpu::open().driver;
+        let engine = Engine::new(gpu.clone(), Config::default());
+        let pool = engine.create_pool(PoolConfig::default());
+        let home = gpu.create_stream().unwrap();
+        for (context, destroy, handle) in other_contexts() {
+            make_current(context);
+            let mut created = null_mut();
+            // SAFETY: the prototype is that of cuda.h; writes one handle.
+            assert_eq!(unsafe { raw::<Create>("cuStreamCreate")(&mut created, 1) }, 0);
+            for stream in [created, null_mut()] {
+                let done = AtomicBool::new(false);
+                let of_context = StreamHandle::from_raw(stream);
+                let own = if of_context.is_default() { of_context } else { home };
+                make_current(null_mut());
+                let block = engine.allocate(pool, MIB, own).unwrap();
+                make_current(context);
+                let flag = std::ptr::from_ref(&done).cast_mut().cast();
+                // SAFETY: the prototype is that of cuda.h; the flag outlives the work, for which the engine waits below.
+                let code = unsafe { raw::<Later>("cuLaunchHostFunc")(stream, set_later, flag) };
+                assert_eq!(code, 0);
+                if own == home {
+                    engine.record_stream(block.id, of_context).unwrap();
+                }
+                // Of a default stream the handle means that of the context from here on.
+                engine.free(block.id).unwrap();
+                make_current(null_mut());
+                assert_eq!(engine.host().is_device_idle().unwrap(), Some(false));
+                assert!(!done.load(Ordering::Relaxed), "the work takes longer than these calls");
+                assert!(engine.wait_for_device().unwrap());
+                assert!(done.load(Ordering::Relaxed));
+                assert_eq!(engine.host().is_device_idle().unwrap(), Some(true));
+                assert!(engine.empty_cache().unwrap().released > 0, "the block is free");
+            }
+            if created != null_mut() {
+                engine.retire_stream(StreamHandle::from_raw(created)).unwrap();
+            }
+            // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
+            assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
+            make_current(null_mut());
+            assert!(
+                engine.wait_for_device().unwrap(),
+                "of a context that is gone nothing is asked"
+            );
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub trait HostApi: Driver + 'static {
     /// What the driver answers.
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()>;
 
-    /// Waits until the device has done all work.
+    /// Waits until the device has done all work, that of other contexts included whose streams this driver was asked about.
     ///
     /// # Errors
     /// What the driver answers, errors of earlier work included.

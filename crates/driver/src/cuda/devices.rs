@@ -1,5 +1,5 @@
-//! Other devices of the machine: whose a stream is, events for their streams, access for their
-//! kernels.
+//! Other devices of the machine, and other contexts of this one: whose a stream is, events for their streams, access for
+//! their kernels, waits for their work.
 //!
 //! A stream's device is asked for by its context. `cuStreamGetDevice` would say the same, but is
 //! refused for a stream that captures.
@@ -26,6 +26,9 @@ pub(super) struct Neighbours {
     peers: Mutex<Peers>,
     /// Who may touch what is mapped: this device, and its peers.
     access: RwLock<Vec<AccessDesc>>,
+    /// Contexts of this device beside the primary one whose streams this driver was asked about: their addresses by their
+    /// numbers, of which the driver gives none twice.
+    beside: Mutex<BTreeMap<u64, usize>>,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ impl Neighbours {
             contexts: Mutex::default(),
             peers: Mutex::default(),
             access: RwLock::new(vec![AccessDesc::read_write(device)]),
+            beside: Mutex::default(),
         }
     }
 
@@ -180,19 +184,44 @@ impl CudaDriver {
         let mut device = 0;
         // SAFETY: writes one int.
         unsafe { self.symbols.context_device(&mut device) }?;
+        if device == self.device {
+            self.note_beside(context)?;
+        }
         // A device's handle is its ordinal.
         u32::try_from(device).map_err(|_| nonsense("cuCtxGetDevice", "a device below zero"))
     }
 
-    /// Makes the primary context of another device current, while the guard lives, for events that
-    /// are to be recorded on streams of that.
-    pub(super) fn enter_neighbour(&self, ordinal: u32) -> Result<Current<'_>> {
-        let context = self.neighbour(ordinal)?;
-        // It stays among the neighbours for as long as the guard borrows this.
-        Current::enter(&self.symbols, context.cu_ctx().cast())
+    /// Notes a context of this device beside the primary one, which lives: waits for the device are to cover its work.
+    pub(super) fn note_beside(&self, context: Pointer) -> Result<()> {
+        let mut number = 0;
+        // SAFETY: the context lives; writes one number.
+        unsafe { self.symbols.context_id(context, &mut number) }?;
+        self.beside().insert(number, context as usize);
+        Ok(())
     }
 
-    fn neighbour(&self, ordinal: u32) -> Result<Arc<CudaContext>> {
+    /// The primary context, and those beside it that were noted and live. What a context was given that has been
+    /// destroyed since is done.
+    pub(super) fn contexts(&self) -> Vec<Pointer> {
+        let mut beside = self.beside();
+        beside.retain(|&number, context| {
+            let mut now = 0;
+            // SAFETY: writes one number. Of a context that was destroyed the driver says that it is (measured, CUDA 13).
+            let known = unsafe { self.symbols.context_id(*context as Pointer, &mut now) };
+            known.is_ok() && now == number
+        });
+        let beside = beside.values().map(|&context| context as Pointer);
+        std::iter::once(self.raw_context()).chain(beside).collect()
+    }
+
+    fn beside(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        // No step leaves the table half changed.
+        self.neighbours.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The primary context of another device, for events that are to be recorded on streams of that. It lives as long as
+    /// this driver object.
+    pub(super) fn neighbour(&self, ordinal: u32) -> Result<Arc<CudaContext>> {
         let contexts = &self.neighbours.contexts;
         let mut contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = contexts.get(&ordinal) {

@@ -8,6 +8,7 @@ use super::super::{
     NodeHandle, NodeShape, Result, StreamHandle,
 };
 use super::error::{failure, nonsense};
+use super::guard::Current;
 use super::raw::{self, Pointer, UpdateOutcome};
 use super::{symbols, CudaDriver};
 
@@ -154,9 +155,12 @@ impl HostApi for CudaDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: takes nothing.
-        unsafe { self.symbols.synchronize() }
+        // A wait in the primary context does not cover what other contexts of the device were given.
+        self.contexts().into_iter().try_for_each(|context| {
+            let _current = Current::enter(&self.symbols, context)?;
+            // SAFETY: takes nothing.
+            unsafe { self.symbols.synchronize() }
+        })
     }
 
     fn is_idle(&self) -> Result<bool> {
@@ -167,17 +171,20 @@ impl HostApi for CudaDriver {
                 symbols::address(CALL)?,
             )
         };
-        let event = self.create_event()?;
-        let idle = {
-            let _current = self.bind()?;
+        for context in self.contexts() {
+            let event = self.create_event_in(context)?;
+            let _current = Current::enter(&self.symbols, context)?;
             // SAFETY: context and event live, and the event is of this context.
-            match unsafe { record(self.raw_context(), event.as_raw()) } {
+            let idle = match unsafe { record(context, event.as_raw()) } {
                 0 => self.query_event(event),
                 code => Err(failure(&self.symbols, CALL, code)),
+            };
+            // An event that work is behind goes when that is done.
+            self.destroy_event(event)?;
+            if !idle? {
+                return Ok(false);
             }
-        };
-        // An event that work is behind goes when that is done.
-        self.destroy_event(event)?;
-        idle
+        }
+        Ok(true)
     }
 }

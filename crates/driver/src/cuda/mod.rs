@@ -242,10 +242,14 @@ impl CudaDriver {
     /// engine's callers mean this device's default stream, as PyTorch does for tensors of any device.
     #[cold]
     fn refuse_other(&self) -> Result<()> {
-        let mut device = 0;
-        // SAFETY: writes one int.
-        unsafe { self.symbols.context_device(&mut device) }?;
+        let (mut device, mut context) = (0, null_mut());
+        // SAFETY: writes one int, and one pointer.
+        unsafe {
+            self.symbols.context_device(&mut device)?;
+            self.symbols.current_context(&mut context)?;
+        }
         if device == self.device {
+            self.note_beside(context)?;
             return Err(DriverError::new("cuCtxGetCurrent", 0, ErrorKind::OtherContext));
         }
         Ok(())
@@ -276,6 +280,15 @@ impl CudaDriver {
             0 => Ok(current),
             code => Err(failure(&self.symbols, CAPTURE_INFO, code)),
         }
+    }
+
+    /// Makes an event of a context that lives.
+    fn create_event_in(&self, context: Pointer) -> Result<EventHandle> {
+        let mut event: Pointer = null_mut();
+        let _entered = Entered::enter(Current::enter(&self.symbols, context)?)?;
+        // SAFETY: writes one handle.
+        unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
+        Ok(EventHandle::from_raw(event))
     }
 
     /// Makes the context current and the thread relaxed while the guard lives.
@@ -585,13 +598,11 @@ impl Driver for CudaDriver {
     }
 
     fn create_event_on(&self, device: u32) -> Result<EventHandle> {
-        let mut event: Pointer = null_mut();
-        let _relaxed = self.enter()?;
-        let elsewhere = (device != self.device()).then(|| self.enter_neighbour(device));
-        let _current = elsewhere.transpose()?;
-        // SAFETY: writes one handle.
-        unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
-        Ok(EventHandle::from_raw(event))
+        match device == self.device() {
+            true => self.create_event_in(self.raw_context()),
+            // It stays among the neighbours.
+            false => self.create_event_in(self.neighbour(device)?.cu_ctx().cast()),
+        }
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {

@@ -71,6 +71,7 @@ symbols! {
     current_context = "cuCtxGetCurrent"(context: *mut Pointer);
     set_context = "cuCtxSetCurrent"(context: Pointer);
     context_device = "cuCtxGetDevice"(device: *mut i32);
+    context_id = "cuCtxGetId"(context: Pointer, id: *mut u64);
     can_access_peer = "cuDeviceCanAccessPeer"(reaches: *mut i32, device: i32, peer: i32);
     enable_peer_access = "cuCtxEnablePeerAccess"(peer: Pointer, flags: u32);
     synchronize = "cuCtxSynchronize"();
