@@ -111,15 +111,15 @@ impl Heap {
     }
 
     /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
-    /// address or above. `takes` says of a range whether it may, or none where it is not free; after
-    /// `tries` that may not, the search gives up. None where there is no place.
+    /// address or above. `takes` says of a range whether it may; after `tries` that may not, the search gives up. None where
+    /// there is no place.
     #[inline(always)]
     fn search(
         &self,
         from: u64,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
         self.runs.find(bytes, from, |at, run| self.search_run(at, run, bytes, &mut tries, takes))
     }
@@ -131,7 +131,7 @@ impl Heap {
         &self,
         bytes: u64,
         mut tries: usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
         let mut found = None;
@@ -151,37 +151,49 @@ impl Heap {
         found
     }
 
-    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is at
-    /// least what the run holds from there on; each range that may not be taken counts `tries` down, and at 0 the
-    /// search gives up. None where there is no place.
+    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is what the
+    /// run holds from there on; each range that may not be taken counts `tries` down, and at 0 the search gives up. None
+    /// where there is no place. No range is asked about twice, nor any that would have to be taken with one above that
+    /// may not be.
     #[inline(always)]
     fn search_run(
         &self,
         run: Position,
-        (from, mut left): (RangeId, u64),
+        (from, left): (RangeId, u64),
         bytes: u64,
         tries: &mut usize,
-        takes: impl Fn(&Range) -> Option<bool> + Copy,
+        takes: impl Fn(&Range) -> bool + Copy,
     ) -> Option<Search> {
-        let (mut at, mut first, mut missing) = (from, from, bytes);
+        let (mut first, mut last_id, mut last) = (from, from, &self.ranges[from]);
+        // A place would begin at `start`; what lies from there to `known` may be taken.
+        let (mut start, mut known, end) = (last.address, last.address, last.address + left);
         loop {
-            let range = &self.ranges[at];
-            left -= range.bytes;
-            if takes(range)? {
-                if range.bytes >= missing {
+            let until = start + bytes;
+            if until > end {
+                return None;
+            }
+            if known >= until {
+                return Some(Search::Found(first, run));
+            }
+            while last.end() < until {
+                last_id = last.next?;
+                last = &self.ranges[last_id];
+            }
+            // From the last range down: what lies below one that may not be taken is of no use.
+            let (mut at, mut range) = (last_id, last);
+            while takes(range) {
+                if range.address <= known {
                     return Some(Search::Found(first, run));
                 }
-                missing -= range.bytes;
-                at = range.next.filter(|_| left >= missing)?;
-            } else {
-                *tries -= 1;
-                if *tries == 0 {
-                    return Some(Search::GaveUp(at));
-                }
-                missing = bytes;
-                at = range.next.filter(|_| left >= missing)?;
-                first = at;
+                at = range.previous?;
+                range = &self.ranges[at];
             }
+            *tries -= 1;
+            if *tries == 0 {
+                return Some(Search::GaveUp(at));
+            }
+            first = range.next?;
+            (start, known) = (range.end(), last.end());
         }
     }
 
@@ -207,8 +219,8 @@ impl Heap {
         let address = self.ranges[from].address;
         let (run, mut tries) = (self.runs.of(address), self.tries(requester));
         let takes = |range: &Range| self.takes(range, requester, proof);
-        // What follows in its run, however little.
-        let found = self.search_run(run, (from, u64::MAX), bytes, &mut tries, takes);
+        let left = self.runs.end(run) - address;
+        let found = self.search_run(run, (from, left), bytes, &mut tries, takes);
         let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
         let (last, place) = match found {
             Some(Search::Found(first, run)) => (last, Some((first, run))),
@@ -247,7 +259,7 @@ impl Heap {
         let slack = self.plan.splitting.map_or(0, |(_, slack)| slack);
         self.free_ids().find(|&id| {
             let range = &self.ranges[id];
-            let takes = self.takes_outside(range, timeline, true) == Some(true);
+            let takes = self.takes_outside(range, timeline, true);
             takes && range.bytes.checked_sub(bytes).is_some_and(|over| over < slack)
         })
     }
@@ -295,16 +307,11 @@ impl Heap {
 
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
-        self.takes(&self.ranges[id], requester, proof) == Some(true)
+        self.takes(&self.ranges[id], requester, proof)
     }
 
-    /// Whether a requester may take a range that has been looked up. None where it is not free.
-    pub(super) fn takes(
-        &self,
-        range: &Range,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> Option<bool> {
+    /// Whether a requester may take a range that has been looked up: never one that is not free.
+    pub(super) fn takes(&self, range: &Range, requester: Requester, proof: Proof<'_>) -> bool {
         match requester {
             Requester::Capture { capture, stream, share } => {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
@@ -323,14 +330,13 @@ impl Heap {
         capture: CaptureSlot,
         own: Option<StreamIndex>,
         proof: Proof<'_>,
-    ) -> Option<bool> {
+    ) -> bool {
         match range.state {
             RangeState::Pending { capture: of, owner, .. } => {
                 let asked = of == capture && own.is_none_or(|own| own == owner);
-                Some(asked && proof.covers(self.ranges.markers_of(range)))
+                asked && proof.covers(self.ranges.markers_of(range))
             }
-            RangeState::Idle { .. } => Some(true),
-            state => state.is_free().then_some(false),
+            state => matches!(state, RangeState::Idle { .. }),
         }
     }
 
@@ -342,37 +348,32 @@ impl Heap {
         range: &Range,
         timeline: Option<TimelineId>,
         whole: bool,
-    ) -> Option<bool> {
+    ) -> bool {
         let fits = || whole || self.may_split(range.bytes);
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                Some(users == Users::Eager && fits())
+                users == Users::Eager && fits()
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Eager } => {
-                Some(timeline == Some(of) && fits())
+                timeline == Some(of) && fits()
             }
-            state => state.is_free().then_some(false),
+            _ => false,
         }
     }
 
     /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
     /// before all that come: what these do not keep, or with [`Lent::AllFree`] all that they use.
     #[inline]
-    pub(super) fn takes_lent(
-        &self,
-        range: &Range,
-        timeline: TimelineId,
-        lent: Lent,
-    ) -> Option<bool> {
+    pub(super) fn takes_lent(&self, range: &Range, timeline: TimelineId, lent: Lent) -> bool {
         let all = lent == Lent::AllFree;
         match range.state {
             RangeState::Idle { users } | RangeState::Closed { users } => {
-                Some(users == Users::Graphs || (users == Users::Kept && all))
+                users == Users::Graphs || (users == Users::Kept && all)
             }
             RangeState::StreamOrdered { timeline: of, users: Users::Lent } => {
-                Some(of == timeline && (all || !self.is_kept((range.address, range.end()))))
+                of == timeline && (all || !self.is_kept((range.address, range.end())))
             }
-            state => state.is_free().then_some(false),
+            _ => false,
         }
     }
 

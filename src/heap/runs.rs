@@ -123,6 +123,12 @@ impl Runs {
         (head, behind - 1)
     }
 
+    /// Behind the last address of a run.
+    pub(super) fn end(&self, (head, position): Position) -> u64 {
+        let Run { address, bytes, .. } = self.leaf(head).runs[position];
+        address + bytes
+    }
+
     /// All runs, in address order: where each begins, its bytes, and the range that it begins with.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, RangeId)> + '_ {
         let runs = self.heads.iter().flat_map(|head| self.leaves[head.leaf as usize].runs());

@@ -2,7 +2,7 @@
 //! predecessors over word by word instead of edge by edge.
 //!
 //! A node's *window* is the node and everything behind it, as far as that lies in its own word of a
-//! bit set over the nodes or in one of the seven before. Edges lead from higher to lower indices, so
+//! bit set over the nodes or in one of the fifteen before. Edges lead from higher to lower indices, so
 //! a window is the union of those of the direct predecessors, cut off below. Windows take every edge
 //! for [`Order::Full`](super::order::Order::Full): where one is not they are not asked.
 
@@ -13,8 +13,8 @@ use super::dag::NodeIndex;
 /// Bits in a word of a set.
 pub(super) const WORD: usize = Block::BITS as usize;
 
-/// Words of a window; a cache line.
-pub(super) const WORDS: usize = 8;
+/// Words of a window; two cache lines.
+pub(super) const WORDS: usize = 16;
 
 /// Nodes whose windows are kept, the latest: as many as a window reaches back.
 const KEPT: usize = WORDS * WORD;
@@ -69,33 +69,31 @@ impl Windows {
                 _ => union.iter_mut().zip(&words[back..]).for_each(unite),
             }
         }
-        self.enter(union);
+        self.enter(|_| Words(union));
     }
 
     /// [`Windows::push`], where there is one.
     #[inline]
     pub(super) fn push_behind(&mut self, predecessor: u32) {
         let at = predecessor as usize;
-        if at / WORD == self.nodes / WORD {
-            let window = self.rows[at % KEPT].0;
-            self.enter(window);
-        } else {
-            self.push(&[predecessor]);
+        match at / WORD == self.nodes / WORD {
+            true => self.enter(|rows| rows[at % KEPT]),
+            false => self.push(&[predecessor]),
         }
     }
 
-    /// Keeps the next node's window, which lacks the node itself.
+    /// Keeps the next node's window: what is made of the latest ones, and the node itself.
     #[inline]
-    fn enter(&mut self, mut window: [Block; WORDS]) {
-        let node = self.nodes;
-        window[WORDS - 1] |= 1 << (node % WORD);
+    fn enter(&mut self, window: impl FnOnce(&[Words]) -> Words) {
+        let row = self.nodes % KEPT;
         if self.rows.len() < KEPT {
             self.rows.reserve_exact(KEPT - self.rows.len());
-            self.rows.push(Words(window));
+            self.rows.push(window(&self.rows));
         } else {
-            self.rows[node % KEPT] = Words(window);
+            self.rows[row] = window(&self.rows);
         }
-        self.nodes = node + 1;
+        self.rows[row].0[WORDS - 1] |= 1 << (self.nodes % WORD);
+        self.nodes += 1;
     }
 
     /// A node's window, if it is among the latest.
