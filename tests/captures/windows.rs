@@ -8,6 +8,7 @@ use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, HostApi, Stream
 use regraph::settings::Programmatic;
 use regraph_paths::{Before, Paths};
 use regraph_reach::{Capture, NodeIndex, Outlook, StreamIndex};
+use regraph_record::effort::spent;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -134,6 +135,29 @@ fn check(capture: &Capture, stream: StreamIndex, before: &Before<'_>) {
 fn full_edges() {
     (0..3).for_each(|seed| run(seed, Programmatic::Deny, false, Next::Full));
     (0..2).for_each(|seed| run(seed, Programmatic::Auto, false, Next::Changing));
+}
+
+/// A stream waits for many others, one after another, without a launch in between.
+#[test]
+fn joins_take_steps_for_each_terminal() {
+    let driver = SimDriver::new(SimConfig::default());
+    let streams: Vec<StreamHandle> = (0..300).map(|_| driver.create_stream().unwrap()).collect();
+    driver.begin_capture(streams[0], CaptureMode::Relaxed).unwrap();
+    let mut capture = Capture::new(Programmatic::Deny, true);
+    let (mut terminals, mut told, before) = (Vec::new(), 0, spent());
+    driver.launch(streams[0], Work::default(), false).unwrap();
+    for &stream in &streams[1..] {
+        driver.wait(stream, streams[0]).unwrap();
+        driver.launch(stream, Work::default(), false).unwrap();
+    }
+    for &stream in &streams[1..] {
+        driver.wait(streams[0], stream).unwrap();
+        driver.capture_status(streams[0], &mut terminals).unwrap();
+        capture.look(&driver, streams[0], &terminals, None);
+        told += terminals.len() as u64;
+    }
+    let effort = spent() - before;
+    assert!(effort <= 4 * told, "{effort} steps for {told} terminals");
 }
 
 /// Streams that are set back again and again: to nodes behind which little lies, and back to later ones.

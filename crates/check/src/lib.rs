@@ -119,6 +119,7 @@ pub use violation::{Common, Flaw, Misplaced, NamedNode, Place, Violation};
 pub(crate) mod reading {
     pub(crate) use super::graph::Graph;
     pub(crate) use super::history::{BlockHistory, History, NEVER};
+    pub(crate) use super::marks::Marks;
     pub(crate) use super::order::Order;
     pub(crate) use super::range_map::RangeMap;
     pub(crate) use super::sights::first_sights;

@@ -1,6 +1,6 @@
 //! A set of nodes that is emptied at once.
 
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// Of how many nodes.
     count: usize,
     /// Nothing before the set is used.

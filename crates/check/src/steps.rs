@@ -10,6 +10,7 @@ use super::graph::{Edge, Graph};
 use super::history::{History, StreamHistory};
 use super::marks::Marks;
 use super::sights::{first_looks, Sights};
+use regraph_record::effort::spend;
 
 /// The steps of one stream, each numbered by the look that ends it. The last of them, behind the last
 /// look, is never broken.
@@ -28,6 +29,39 @@ pub(super) struct Steps {
 struct Walk {
     marks: Marks,
     open: Vec<u32>,
+}
+
+/// So many nodes are looked for one by one.
+const FEW: usize = 4;
+
+/// More nodes than [`FEW`] that are looked for among others.
+struct Wanted {
+    is: Marks,
+    met: Marks,
+    /// How many there are, each once.
+    count: usize,
+}
+
+impl Wanted {
+    fn set(&mut self, nodes: &[u32]) {
+        if nodes.len() > FEW {
+            self.is.clear();
+            self.count = nodes.iter().filter(|&&node| self.is.insert(node)).count();
+        }
+    }
+
+    /// Whether all of the nodes, which were set, are among others. Takes time for each of those, however many are wanted.
+    #[inline]
+    fn are_among(&mut self, nodes: &[u32], others: impl Iterator<Item = u32> + Clone) -> bool {
+        let others = others.inspect(|_| spend(1));
+        if nodes.len() <= FEW {
+            return nodes.iter().all(|&node| others.clone().any(|other| other == node));
+        }
+        let Self { is, met, count } = self;
+        met.clear();
+        let found = others.filter(|&node| is.contains(node) && met.insert(node));
+        found.take(*count).count() == *count
+    }
 }
 
 /// What judging a step needs.
@@ -50,7 +84,9 @@ impl Steps {
     /// pass over the looks, since what is asked of a step was seen when it ended.
     pub fn read(graph: &Graph<'_>, history: &History) -> (Vec<u32>, Vec<Self>) {
         let mut sights = Sights::new(graph);
-        let mut walk = Walk { marks: Marks::new(graph.len()), open: Vec::new() };
+        let marks = || Marks::new(graph.len());
+        let mut walk = Walk { marks: marks(), open: Vec::new() };
+        let mut wanted = Wanted { is: marks(), met: marks(), count: 0 };
         let mut all: Vec<Self> = history.streams.iter().map(|_| Self::default()).collect();
         for (number, look) in history.looks() {
             let stream = &history.streams[number as usize];
@@ -64,18 +100,14 @@ impl Steps {
                 let before = stream.terminals(before);
                 let source =
                     Source { graph, stream, first_seen, seen_here, look, before, began, now };
-                let (whole, launch) = source.step(&mut walk);
+                let (whole, launch) = source.step(&mut walk, &mut wanted);
                 if !whole || !steps.broken.is_empty() {
                     let broken = steps.broken.last().copied().unwrap_or(0);
                     steps.broken.resize(look, 0);
                     steps.broken.push(broken + u32::from(!whole));
                 }
                 let seen = launch.map_or(0, |node| first_seen[node as usize]);
-                if seen > began {
-                    seen
-                } else {
-                    0
-                }
+                seen * u32::from(seen > began)
             });
             steps.launched.push(launched);
         }
@@ -110,32 +142,26 @@ impl Steps {
 
 impl Source<'_> {
     /// Whether a step is whole, and a launch of it.
-    fn step(&self, walk: &mut Walk) -> (bool, Option<u32>) {
-        let Self { before, now, look, began, .. } = *self;
+    fn step(&self, walk: &mut Walk, wanted: &mut Wanted) -> (bool, Option<u32>) {
+        let Self { graph, before, now, look, began, .. } = *self;
         if before == now {
             return (true, None);
         }
-        let depends = |node: u32| depends_on_all(self.graph.any().of(node), before);
+        wanted.set(before);
+        let mut depends = |node: u32| wanted.are_among(before, sources(graph.seen().of(node)));
         // What no look saw before the step began is new to the stream.
         let is_fresh = |node: u32| self.first_seen[node as usize] > began;
-        let kept = || before.iter().all(|node| now.contains(node));
-        if self.graph.is_whole() {
-            let launch = now.iter().copied().find(|&node| is_fresh(node) && depends(node));
-            let launch = launch.or_else(|| self.find(now, walk, is_fresh, depends));
-            if launch.is_some() || kept() {
-                return (true, launch);
-            }
+        let launch = now.iter().copied().find(|&node| is_fresh(node) && depends(node));
+        let launch = launch.or_else(|| self.find(now, walk, is_fresh, depends));
+        if launch.is_some() || wanted.are_among(before, now.iter().copied()) {
+            return (true, launch);
         }
-        let seen_here = self.seen_here.get_or_init(|| first_looks(self.graph, self.stream));
+        let seen_here = self.seen_here.get_or_init(|| first_looks(graph, self.stream));
         let is_new = |node: u32| seen_here[node as usize] == look as u32;
         let gains = now.iter().any(|&node| is_new(node));
+        let depends = |node: u32| wanted.are_among(before, sources(graph.any().of(node)));
         let launch = self.find(now, walk, is_new, depends);
-        // The launch lies behind the new terminals, and what it depended on when it was seen does, too.
-        let seen = |node: u32| depends_on_all(self.graph.seen().of(node), before);
-        let goes_on = !gains || launch.is_some();
-        let whole =
-            kept() || launch.is_some_and(seen) || goes_on && self.lies_behind(before, now, walk);
-        (whole, launch)
+        ((!gains || launch.is_some()) && self.lies_behind(before, now, walk), launch)
     }
 
     /// Looks for a node behind `now`, by a walk over those that are `open`.
@@ -144,7 +170,7 @@ impl Source<'_> {
         now: &[u32],
         walk: &mut Walk,
         open: impl Fn(u32) -> bool,
-        is: impl Fn(u32) -> bool,
+        mut is: impl FnMut(u32) -> bool,
     ) -> Option<u32> {
         walk.marks.clear();
         // The first of what a node depends on most likely is its own stream's: that is looked at first.
@@ -173,9 +199,6 @@ impl Source<'_> {
     }
 }
 
-fn depends_on_all(edges: &[Edge], before: &[u32]) -> bool {
-    // Mostly they come in the same order.
-    let mut same = before.iter().zip(edges);
-    edges.len() >= before.len() && same.all(|(&node, edge)| edge.from() == node)
-        || before.iter().all(|&node| edges.iter().any(|edge| edge.from() == node))
+fn sources(edges: &[Edge]) -> impl Iterator<Item = u32> + Clone + '_ {
+    edges.iter().map(|edge| edge.from())
 }

@@ -32,7 +32,7 @@ pub use foresight::Foresight;
 use dag::Dag;
 use foresight::Course;
 use order::Order;
-use reach::{Reach, Rules, Step, Terminals};
+use reach::{Found, Reach, Rules, Step, Terminals};
 use regraph_driver::{Dependency, Driver, NodeHandle, StreamHandle};
 use regraph_record::index::{define_index, new_map, Map};
 use regraph_record::journal::{Entry, Journal};
@@ -88,6 +88,7 @@ pub struct Capture {
     recent: Recent<StreamIndex, 64>,
     /// The terminals of a look, by index; kept for its capacity.
     indices: Terminals,
+    found: Found,
     now: Moment,
     heed_set_back: bool,
     /// Of streams of captures before; cleared, and kept for what they have allocated.
@@ -147,6 +148,7 @@ impl Capture {
             by_handle: new_map(),
             recent: Recent::default(),
             indices: Terminals::new(),
+            found: Found::default(),
             now: Moment::default(),
             spare: Vec::new(),
         }
@@ -162,6 +164,7 @@ impl Capture {
             by_handle,
             recent,
             indices,
+            found: _,
             now,
             heed_set_back: _,
             spare,
@@ -276,7 +279,7 @@ impl Capture {
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
         let (next, foreseen) = self.next_edge(stream);
-        let Self { dag, streams, indices, .. } = self;
+        let Self { dag, streams, indices, found, .. } = self;
         let mut mirror = |terminal: &Dependency| {
             let node = dag.insert(driver, terminal.node, journal.as_deref_mut());
             (node, dag.order(terminal.edge))
@@ -304,7 +307,7 @@ impl Capture {
             heed_set_back: self.heed_set_back,
         };
         let stepped = reach.step(dag, rules, terminals, indices);
-        let step = stepped.unwrap_or_else(|| reach.advance(dag, rules, terminals, indices));
+        let step = stepped.unwrap_or_else(|| reach.advance(dag, found, rules, terminals, indices));
         *changed = now;
         if step == Step::Broken {
             *broken = Some(now);

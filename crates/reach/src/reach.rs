@@ -23,6 +23,7 @@ use super::dag::{Dag, NodeIndex};
 use super::order::Order;
 use super::windows::{Window, WORD};
 use regraph_driver::Dependency;
+use regraph_record::effort::spend;
 
 /// A stream's terminals by index, with what the edge to the next node would prove.
 pub(crate) type Terminals = Vec<(NodeIndex, Order)>;
@@ -69,39 +70,57 @@ pub(crate) struct Reach {
     complete: usize,
     /// Nodes to expand; empty between calls.
     stack: Vec<NodeIndex>,
-    /// Old terminals to be met; kept for its capacity.
-    missing: Vec<NodeIndex>,
 }
 
-/// What a traversal comes upon besides new nodes.
-#[derive(Debug)]
-struct Found {
+/// What a traversal comes upon besides new nodes; empty between looks, and kept for its capacity.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
     /// The old terminals that were not met again yet.
-    missing: Vec<NodeIndex>,
-    /// What lies below need not be compared with them.
-    lowest: NodeIndex,
+    missing: FixedBitSet,
+    /// How many those are.
+    count: usize,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
 }
 
 impl Found {
+    /// Begins to look for terminals, of so many nodes.
     #[inline]
-    fn new(old: &[(NodeIndex, Order)], mut missing: Vec<NodeIndex>) -> Self {
-        missing.clear();
-        let mut lowest = NodeIndex::from_raw(u32::MAX);
-        for &(node, _) in old {
-            missing.push(node);
-            lowest = lowest.min(node);
+    fn begin(&mut self, old: &[(NodeIndex, Order)], nodes: usize) {
+        if self.missing.len() < nodes {
+            self.missing.grow(roomy(nodes));
         }
-        Self { missing, lowest, loose: SmallVec::new() }
+        for &(node, _) in old {
+            self.count += usize::from(!put(self.missing.as_mut_slice(), node));
+        }
+    }
+
+    /// Looks for them no longer.
+    fn end(&mut self, old: &[(NodeIndex, Order)]) {
+        if self.count > 0 {
+            old.iter().for_each(|&(node, _)| self.meet(node));
+        }
+        self.loose.clear();
     }
 
     #[inline]
     fn meet(&mut self, node: NodeIndex) {
-        if node >= self.lowest {
-            self.missing.retain(|missing| *missing != node);
-        }
+        spend(1);
+        self.meet_word(node.index() / WORD, 1 << (node.index() % WORD));
     }
+
+    /// Meets the nodes of a word of a set.
+    #[inline]
+    fn meet_word(&mut self, word: usize, nodes: Block) {
+        let missing = &mut self.missing.as_mut_slice()[word];
+        self.count -= (*missing & nodes).count_ones() as usize;
+        *missing &= !nodes;
+    }
+}
+
+/// How large a set is made for so many nodes: doubling keeps the cost of growing constant per node.
+fn roomy(nodes: usize) -> usize {
+    nodes.next_power_of_two().max(256)
 }
 
 /// Enters a node into a set that is large enough. Whether it was there.
@@ -121,7 +140,6 @@ impl Reach {
         self.replace_terminals(&[], &[]);
         self.old.clear();
         self.stack.clear();
-        self.missing.clear();
     }
 
     /// The terminals, as the driver gave them last.
@@ -155,6 +173,7 @@ impl Reach {
     pub(crate) fn advance(
         &mut self,
         dag: &Dag,
+        found: &mut Found,
         rules: Rules,
         raw: &[Dependency],
         terminals: &[(NodeIndex, Order)],
@@ -175,14 +194,14 @@ impl Reach {
         }
         self.grow(dag.len());
 
-        let mut found = Found::new(&self.old, std::mem::take(&mut self.missing));
-        self.traverse(dag, rules.next, &mut found);
+        found.begin(&self.old, dag.len());
+        self.traverse(dag, rules.next, found);
         let mut step = Step::Forward;
         if rules.heed_set_back {
-            if !found.missing.is_empty() {
+            if found.count > 0 {
                 self.forget();
-                found = Found::new(&[], found.missing);
-                self.traverse(dag, rules.next, &mut found);
+                found.end(&self.old);
+                self.traverse(dag, rules.next, found);
                 if self.old.iter().any(|&(node, _)| !self.is_reached(node)) {
                     step = Step::Broken;
                 }
@@ -191,7 +210,7 @@ impl Reach {
                 step = Step::Broken;
             }
         }
-        self.missing = found.missing;
+        found.end(&self.old);
         step
     }
 
@@ -312,8 +331,7 @@ impl Reach {
 
     #[cold]
     fn double(&mut self, nodes: usize) {
-        // Doubling keeps the cost of growing constant per node.
-        let bits = nodes.next_power_of_two().max(256);
+        let bits = roomy(nodes);
         self.proven.grow(bits);
         if self.two_sets {
             self.reached.grow(bits);
@@ -368,16 +386,15 @@ impl Reach {
     /// behind is left to the traversal that follows.
     #[inline]
     fn take_window(&mut self, dag: &Dag, window: Window<'_>, found: &mut Found) {
-        match found.missing[..] {
-            [missing] if window.contains(missing) => found.missing.clear(),
-            [] | [_] => {}
-            _ => found.missing.retain(|&missing| !window.contains(missing)),
-        }
         let first = window.first();
+        if found.count > 0 {
+            let words = (first..).zip(window.since(first));
+            words.for_each(|(word, &near)| found.meet_word(word, near));
+        }
         self.skip_complete();
         let words = self.proven.as_mut_slice();
         // Nothing further behind is new, nor has to be met.
-        let ends = self.complete >= first && found.missing.is_empty();
+        let ends = self.complete >= first && found.count == 0;
         for (word, &near) in (first..).zip(window.since(first)) {
             let new = near & !words[word];
             words[word] |= new;

@@ -1,6 +1,7 @@
 //! The checker against hand-made captures, and against its own definition spelt out naively.
 
 mod compaction;
+mod effort;
 mod random_memory;
 mod scenes;
 

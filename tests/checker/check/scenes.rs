@@ -214,6 +214,12 @@ const ROWS: &[(&str, &str, &str)] = &[
         "legal 1",
     ),
     (
+        "an edge twice is no two edges",
+        "0; 1; 4; 5; 6; 2<{0 1 4 5 6|0|0 0 0 0 0}; 3<0 1 4 5 6; s at 0 1 4 5 6; s: a; s at 2; free a; s at 0 1 4 5 6;
+         s: b; s at 3; free b",
+        "2 not before 3 | 2 not before 3 | 2 not before 3",
+    ),
+    (
         "nodes may come in any order",
         "2<0 {1|}; 1<0; 0; s at 0; t at 0; s: a; s at 1; free a; t at 0 {1|}; t: b; t at 2; free b",
         "legal 1 | 1 not before 2",

@@ -7,7 +7,7 @@ use fixedbitset::FixedBitSet;
 use super::late::{LateUse, Marker};
 use super::touches::{stays, Touch, Touches};
 use super::MOST;
-use crate::reading::{BlockHistory, Graph, History, Order, NEVER};
+use crate::reading::{BlockHistory, Graph, History, Marks, Order, NEVER};
 use regraph_driver::{Driver, NodeHandle};
 
 /// Blocks that the addresses of one round may have had, all together: what bounds its memory.
@@ -238,11 +238,14 @@ impl<'a> Judge<'a> {
         // One row for each terminal that a stream lost.
         let mut rows: Vec<(u32, u32)> = Vec::new();
         let mut questions = Vec::new();
+        let mut kept = Marks::new(self.graph.len());
         for (number, stream) in self.history.streams.iter().enumerate() {
             for look in 1..stream.looks() {
                 let new = stream.terminals(look);
-                for earlier in stream.terminals(look - 1).iter().filter(|node| !new.contains(node))
-                {
+                kept.clear();
+                new.iter().for_each(|&node| _ = kept.insert(node));
+                let before = stream.terminals(look - 1).iter();
+                for earlier in before.filter(|&&node| !kept.contains(node)) {
                     let row = rows.len() as u32;
                     rows.push((number as u32, stream.entry(look)));
                     let ask = |&later: &u32| Question { row, earlier: *earlier, later };
