@@ -5,7 +5,9 @@
 //!   one's stream would launch next when it was handed out;
 //! - no step of those streams is broken in the time of the uses: the users of the earlier block come before the
 //!   former, and those of the later one after the latter;
-//! - edges are as they were seen, and all prove something.
+//! - the edges in between are as they were seen, and all prove something. What is in between is known by numbers: a
+//!   user of a block has a larger one than what its stream waited for when the block was handed out, and none
+//!   larger than all that looks saw until its uses ended.
 //!
 //! The nodes are cut into chains, in each of which every node comes after the one before it. A node's clock holds, for
 //! each chain, up to which position of it the chain comes before the node. So one number answers whether a node
@@ -214,6 +216,17 @@ fn raise(clock: &mut [Lanes], by: &[Lanes]) {
     }
 }
 
+/// The highest node that looks had seen by each, which is told by its entry.
+fn highest_seen(history: &History) -> Vec<(u32, u32)> {
+    let mut highest = 0;
+    let looks = history.looks().map(|(stream, look)| {
+        let of = &history.streams[stream as usize];
+        highest = of.terminals(look).iter().copied().fold(highest, u32::max);
+        (of.entry(look), highest)
+    });
+    looks.collect()
+}
+
 /// The pairs that looks alone do not settle, in order. `pairs` go by their later blocks. Takes time for each pair, and
 /// where streams have to be compared, for each node, edge, and terminal of a look, times the number of streams.
 pub(super) fn doubtful(
@@ -222,15 +235,28 @@ pub(super) fn doubtful(
     users: &Users<'_>,
     pairs: &[Pair],
 ) -> Vec<usize> {
-    if !graph.is_whole() {
+    if !graph.any_ordered {
         return (0..pairs.len()).collect();
     }
+    let whole = graph.is_whole();
+    let highest = if whole { Vec::new() } else { highest_seen(history) };
+    // Where the users of both blocks lie, and all that is between them.
+    let between = |pair: &Pair| {
+        let later = &history.blocks[pair.later as usize];
+        let waited = history.allocation_point(pair.earlier).iter().max();
+        let ends = history.uses(later).map(|used| later.until(used)).max().unwrap_or(NEVER);
+        let seen = highest[..highest.partition_point(|look| look.0 < ends)].last();
+        let last = seen.filter(|_| ends != NEVER).map_or(NEVER, |&(_, node)| node);
+        waited.map_or(0, |&node| node + 1)..=last
+    };
+    let is_whole = |pair: &Pair| whole || graph.is_whole_in(&between(pair));
     // Whatever a stream waited for completes before what it launches behind a later look, if no step in between is
     // broken: that takes no clocks.
     let goes_on = |pair: &Pair| {
         let [earlier, later] = pair.blocks(history);
         earlier.own.stream == later.own.stream
             && !graph.has_starts()
+            && is_whole(pair)
             && users.begins_whole(later)
             && users.ends_whole(earlier, |stream, look| users.goes_on(stream, look, later))
     };
@@ -259,7 +285,8 @@ pub(super) fn doubtful(
             let begins = users.begins_whole(later);
             while let Some(&pair) = rest.first().filter(|&&pair| pairs[pair].later == number) {
                 let earlier = &history.blocks[pairs[pair].earlier as usize];
-                if !begins || !users.ends_whole(earlier, is_done) {
+                let is_sure = begins && is_whole(&pairs[pair]);
+                if !is_sure || !users.ends_whole(earlier, is_done) {
                     doubtful.push(pair);
                 }
                 rest = &rest[1..];

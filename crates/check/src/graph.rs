@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::ops::RangeInclusive;
 
 use super::finished::FinishedGraph;
 use super::lists::{sort, Lists};
@@ -53,9 +54,13 @@ impl Edge {
 /// The finished graph beside the remembered edges.
 pub(crate) struct Graph<'a> {
     handles: Cow<'a, [NodeHandle]>,
-    proofs: Lists<Edge>,
-    /// Nothing where all edges prove something and none was edited: then they are the proofs.
-    others: Option<Others>,
+    any: Lists<Edge>,
+    /// Nothing where all edges prove something and none was edited: then they are all edges.
+    proofs: Option<Lists<Edge>>,
+    /// Nothing where none was edited.
+    seen: Option<Lists<Edge>>,
+    /// The nodes with an edge that proves nothing, or with edges that were edited, in order.
+    loose: Vec<u32>,
     /// Whether some of the proofs are about starts only.
     starts: bool,
     /// Whether the edges of any kind go from smaller to larger numbers only. Edits can undo that:
@@ -65,11 +70,6 @@ pub(crate) struct Graph<'a> {
 
 /// What lists of edges are made of.
 pub(crate) type EdgeLists = (Vec<u32>, Vec<Edge>);
-
-struct Others {
-    seen: Lists<Edge>,
-    any: Lists<Edge>,
-}
 
 /// Among so many nodes one is looked for where it is expected.
 const NEAR: usize = 32;
@@ -216,8 +216,10 @@ impl<'a> Draft<'a> {
     pub fn finish(self) -> Result<(Graph<'a>, Option<Vec<u32>>), Violation> {
         let mut graph = Graph {
             handles: Cow::Borrowed(self.graph.nodes()),
-            proofs: Lists::ready(Vec::new(), Vec::new()),
-            others: None,
+            any: Lists::ready(Vec::new(), Vec::new()),
+            proofs: None,
+            seen: None,
+            loose: Vec::new(),
             starts: self.proofs & Edge::START != 0,
             any_ordered: true,
         };
@@ -260,33 +262,38 @@ impl<'a> Draft<'a> {
     fn fill(self, graph: &mut Graph<'a>, rank: Option<&[u32]>) {
         let count = graph.len();
         let number = |node: u32| rank.map_or(node, |rank| rank[node as usize]);
-        let renumber = |edge: Edge| Edge(number(edge.from()) | edge.0 & !Edge::FROM);
         let Edits { edited, remembered, added } = &self.edits;
         // A node whose edges are all gone is edited, too, and so is one that had none.
-        let whole = edited.is_empty() && self.proofs & Edge::NOTHING == 0;
-        if whole && rank.is_none() {
-            graph.proofs = self.edges;
-            return;
-        }
-        let proofs = self.edges().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
-        graph.proofs = Lists::new(count, proofs.map(|(to, edge)| (number(to), renumber(edge))));
-        if whole {
-            return;
-        }
-        let untyped = |(from, to): (u32, u32)| (number(to), Edge(number(from)));
         let is_edited = |to: u32| edited.get(to as usize).is_some_and(|&edited| edited);
-        let edges = self.edges().map(|(to, edge)| (edge.from(), to));
-        let kept = edges.clone().filter(|&(_, to)| !is_edited(to));
-        let seen = kept.chain(remembered.iter().copied()).map(untyped);
-        let any = edges.chain(added.iter().copied()).map(untyped);
-        graph.others = Some(Others { seen: Lists::new(count, seen), any: Lists::new(count, any) });
+        let renumber = |(to, edge): (u32, Edge)| {
+            (number(to), Edge(number(edge.from()) | edge.0 & !Edge::FROM))
+        };
+        let renumber_ends = |&(from, to): &(u32, u32)| (number(to), Edge(number(from)));
+        if !edited.is_empty() || self.proofs & Edge::NOTHING != 0 {
+            let proves = |edge: &Edge| edge.0 & Edge::NOTHING == 0;
+            let is_loose = |&to: &u32| is_edited(to) || !self.edges.of(to).iter().all(proves);
+            graph.loose = (0..count as u32).filter(is_loose).map(number).collect();
+            graph.loose.sort_unstable();
+            let proofs = self.edges().filter(|(_, edge)| edge.0 & Edge::NOTHING == 0);
+            graph.proofs = Some(Lists::new(count, proofs.map(renumber)));
+        }
+        if edited.is_empty() && rank.is_none() {
+            graph.any = self.edges;
+            return;
+        }
+        let any = self.edges().map(renumber).chain(added.iter().map(renumber_ends));
+        graph.any = Lists::new(count, any);
+        if !edited.is_empty() {
+            let kept = self.edges().filter(|&(to, _)| !is_edited(to)).map(renumber);
+            graph.seen = Some(Lists::new(count, kept.chain(remembered.iter().map(renumber_ends))));
+        }
     }
 }
 
 impl Graph<'_> {
     /// What it has allocated for its edges, for another graph.
     pub fn into_edges(self) -> EdgeLists {
-        self.proofs.into_parts()
+        self.any.into_parts()
     }
 
     pub fn len(&self) -> usize {
@@ -300,24 +307,30 @@ impl Graph<'_> {
 
     /// The finished graph's edges that prove something under the policy.
     pub fn proofs(&self) -> &Lists<Edge> {
-        &self.proofs
+        self.proofs.as_ref().unwrap_or(&self.any)
     }
 
     /// Each node's predecessors when it was first seen, by edges of any kind; those it has now
     /// where no look was taken. An edge that the user added since is not among them, so a node that
     /// such an edge put before an older one is not mistaken for an old one.
     pub fn seen(&self) -> &Lists<Edge> {
-        self.others.as_ref().map_or(&self.proofs, |others| &others.seen)
+        self.seen.as_ref().unwrap_or(&self.any)
     }
 
     /// Predecessors by edges of any kind, of the finished graph and remembered ones.
     pub fn any(&self) -> &Lists<Edge> {
-        self.others.as_ref().map_or(&self.proofs, |others| &others.any)
+        &self.any
     }
 
     /// Whether the three are the same edges: all prove something, and none was edited.
     pub fn is_whole(&self) -> bool {
-        self.others.is_none()
+        self.proofs.is_none()
+    }
+
+    /// Whether the three are the same edges for each of these nodes.
+    pub fn is_whole_in(&self, nodes: &RangeInclusive<u32>) -> bool {
+        let next = self.loose.partition_point(|it| it < nodes.start());
+        self.loose.get(next).is_none_or(|it| it > nodes.end())
     }
 
     /// Whether some of the proofs are about starts only.

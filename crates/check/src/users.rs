@@ -24,6 +24,7 @@ use super::order::Order;
 use super::sights::first_looks;
 use super::steps::Steps;
 use regraph_driver::StreamHandle;
+use regraph_record::effort::spend;
 
 /// What is known of every stream and block.
 pub(super) struct Users<'a> {
@@ -239,6 +240,7 @@ impl<'a> Users<'a> {
         for look in first..looks.min(end) {
             stack.extend_from_slice(stream.terminals(look as usize));
             while let Some(node) = stack.pop() {
+                spend(1);
                 let step = seen_here[node as usize];
                 if step >= first && marks.insert(node) {
                     if add(node, step) {
@@ -324,6 +326,7 @@ impl<'a> Users<'a> {
         let mut open = vec![node];
         while let Some(node) = open.pop() {
             for edge in self.graph.any().of(node) {
+                spend(1);
                 if marks.insert(edge.from()) {
                     if met(edge.from()) {
                         return;

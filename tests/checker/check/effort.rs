@@ -33,3 +33,26 @@ fn joins_take_steps_for_each_terminal() {
     let effort = effort(&scene, true);
     assert!(effort <= 8 * told, "{effort} steps for {told} terminals");
 }
+
+/// A stream whose blocks another one takes over and gives back, and a third on which one launch comes behind an edge.
+fn handed_over(edge: EdgeData) -> Scene {
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).look(0, &[0]).look(1, &[0]).look(2, &[1]);
+    let mut last = 0;
+    for block in 1..1000 {
+        let (stream, node) = (block % 2, 1 + block + usize::from(block > 500));
+        scene.look(stream, &[last]).allocate(block as u64, stream).node(node, &[last]);
+        scene.look(stream, &[node]).free(block as u64);
+        last = node;
+        if block == 500 {
+            scene.edges(502, &[(1, edge)]).look(2, &[502]);
+        }
+    }
+    scene
+}
+
+#[test]
+fn an_edge_that_proves_nothing_takes_steps_for_what_is_there_at_the_time() {
+    let [full, late] = [FULL, LATE].map(|edge| effort(&handed_over(edge), true));
+    assert!(late <= full + 100, "{late} steps, {full} without such an edge");
+}

@@ -984,6 +984,8 @@ struct Player {
     numbers: u64,
     /// Where blocks may begin: from zero to here.
     reach: u64,
+    /// One in how many launches is programmatic, of those that may be.
+    seldom: u8,
 }
 
 impl Player {
@@ -1029,7 +1031,7 @@ impl Player {
         let count = self.scene.finished.nodes.len();
         match u.int_in_range(0..=if tidy { 21 } else { 28 })? {
             0..=5 => {
-                let late = terminals.len() == 1 && u.ratio(1, 4)?;
+                let late = terminals.len() == 1 && u.ratio(1, self.seldom)?;
                 let edge = if late { LATE } else { FULL };
                 let edges: Vec<_> = terminals.iter().map(|&from| (from, edge)).collect();
                 self.scene.edges(count, &edges);
@@ -1141,6 +1143,7 @@ fn play(u: &mut Unstructured<'_>, reach: u64) -> Drawn<Scene> {
         standing: Vec::new(),
         numbers: 0,
         reach,
+        seldom: *u.choose(&[4, 40])?,
     };
     let tidy = u.arbitrary()?;
     for address in (0..=reach).step_by(2) {

@@ -213,6 +213,29 @@ const ROWS: &[(&str, &str, &str)] = &[
         "0; 1<0; 2<0 1; s at 0; t at 0; s: a; s at 1; free a; t at 0; t: b; t at 2; free b; saw 1<0; saw 2<0",
         "legal 1",
     ),
+    // Node 2 lies between the two, and so may node 3, which no path leads past.
+    (
+        "an edge that proves nothing counts where blocks lie before and behind it",
+        "{deny|deny|deny|lag|lag}; 0; 1<0; 2<{1|~1|1|~1|1}; 3<{2|2|~2|2|~2}; s at 0; s: a; s at 1; free a; s at 2; s: b;
+         s at 3; free b",
+        "legal 1 | 1 not before 3 | 1 not before 3 | legal 1 | legal 1",
+    ),
+    (
+        "an edge that proves nothing counts for users on other streams",
+        "0; 1<0; 2<{0|~0}; 3<1 2; s at 0; t at 0; s: a; t: use a; s at 1; t at 2; free a; s at 1 2; s: b; s at 3; free b",
+        "legal 1 | legal 1",
+    ),
+    (
+        "an edge that proves nothing counts for uses of other streams to their end",
+        "0; 1<0; 2<1; 3<{2|~2}; s at 0; t at 0; s: a; s at 1; free a; s: b; t: use b; s at 2; s: last b; t at 2;
+         t at 3; free b",
+        "legal 1 | 1 not before 3",
+    ),
+    (
+        "an edge that proves nothing counts for users behind last looks",
+        "0; 1<0; 2<1; 3<{2|~2}; s at 0; s: a; s at 1; free a; s: b; s at 2",
+        "legal 1 | 1 not before 3",
+    ),
     (
         "an edge twice is no two edges",
         "0; 1; 4; 5; 6; 2<{0 1 4 5 6|0|0 0 0 0 0}; 3<0 1 4 5 6; s at 0 1 4 5 6; s: a; s at 2; free a; s at 0 1 4 5 6;
