@@ -266,20 +266,48 @@ impl<'a> Users<'a> {
         if !self.history.looked {
             return self.unexplained();
         }
+        let any = self.graph.any();
+        let ends = self.graph.any_ordered.then(|| self.seen_ends());
         let mut marks = Marks::new(self.graph.len());
-        let mut comes_last = |node: u32| {
-            let mut before = 0;
-            self.walk_back(node, &mut marks, |node| {
-                before += usize::from(is_seen(node));
-                false
-            });
-            before == seen
+        // All that comes before a first one was seen, so what nothing seen comes after lies directly before it.
+        let mut comes_last = |node: u32| match &ends {
+            Some((is_end, count)) => {
+                marks.clear();
+                spend(any.of(node).len());
+                let before = any.of(node).iter().map(|edge| edge.from());
+                before.filter(|&it| is_end[it as usize] && marks.insert(it)).count() == *count
+            }
+            // Where edits left no order of the nodes, a walk for each.
+            None => {
+                let mut before = 0;
+                self.walk_back(node, &mut marks, |node| {
+                    before += usize::from(is_seen(node));
+                    false
+                });
+                before == seen
+            }
         };
         // What follows another such node comes last if that does.
-        let is_first =
-            |node: u32| self.graph.any().of(node).iter().all(|edge| is_seen(edge.from()));
+        let is_first = |node: u32| any.of(node).iter().all(|edge| is_seen(edge.from()));
         let mut nodes = 0..self.graph.len() as u32;
         nodes.find(|&node| !is_seen(node) && is_first(node) && !comes_last(node))
+    }
+
+    /// Which nodes that looks saw come before no other such node, and how many those are. Edges go from smaller to
+    /// larger numbers.
+    fn seen_ends(&self) -> (Vec<bool>, usize) {
+        let mut is_end: Vec<bool> = self.first_seen.iter().map(|&entry| entry != NEVER).collect();
+        let mut leads = vec![false; is_end.len()];
+        for node in (0..is_end.len()).rev() {
+            is_end[node] &= !leads[node];
+            if leads[node] || is_end[node] {
+                let before = self.graph.any().of(node as u32);
+                spend(before.len());
+                before.iter().for_each(|edge| leads[edge.from() as usize] = true);
+            }
+        }
+        let count = is_end.iter().filter(|&&is| is).count();
+        (is_end, count)
     }
 
     /// Where last looks are missing: a node that follows from no stream's last terminals, and so is no launch behind the
