@@ -113,8 +113,11 @@ impl Found {
     #[inline]
     fn meet_word(&mut self, word: usize, nodes: Block) {
         let missing = &mut self.missing.as_mut_slice()[word];
-        self.count -= (*missing & nodes).count_ones() as usize;
-        *missing &= !nodes;
+        let met = *missing & nodes;
+        if met != 0 {
+            *missing ^= met;
+            self.count -= met.count_ones() as usize;
+        }
     }
 }
 
