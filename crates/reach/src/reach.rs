@@ -28,7 +28,7 @@ use regraph_record::effort::spend;
 /// A stream's terminals by index, with what the edge to the next node would prove.
 pub(crate) type Terminals = Vec<(NodeIndex, Order)>;
 
-/// Of how many terminals at most [`Reach::step`] takes over the windows.
+/// So many terminals at most are looked at one by one.
 const STEPPED: usize = 4;
 
 /// What a look at a stream found.
@@ -390,7 +390,10 @@ impl Reach {
     #[inline]
     fn take_window(&mut self, dag: &Dag, window: Window<'_>, found: &mut Found) {
         let first = window.first();
-        if found.count > 0 {
+        if found.count > 0 && self.old.len() <= STEPPED {
+            let met = self.old.iter().filter(|&&(node, _)| window.contains(node));
+            met.for_each(|&(node, _)| found.meet(node));
+        } else if found.count > 0 {
             let words = (first..).zip(window.since(first));
             words.for_each(|(word, &near)| found.meet_word(word, near));
         }
