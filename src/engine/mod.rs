@@ -34,7 +34,6 @@ mod suspend;
 mod verify;
 mod waits;
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use checkpoints::{Checkpoint, Restored};
@@ -65,6 +64,7 @@ use crate::capture::Foresight;
 use crate::driver::{Dependency, Driver, StreamHandle};
 use crate::logging::{Level, Messages, Range, Teller};
 use crate::processes::{LoanTable, OtherProcesses};
+use crate::shown::shown;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Rank};
 use captures::Captures;
 use config::{SharedRounding, Tuning};
@@ -163,11 +163,7 @@ pub struct Engine<D: Driver> {
     dumped: AtomicBool,
 }
 
-impl<D: Driver> fmt::Debug for Engine<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+shown!([D: Driver] Engine<D>: |it| config = it.config);
 
 /// The calls for hosts that launch graphs by themselves, or that know memory by its address as plug-ins do, and for
 /// tools and tests: [`Engine::host`].
@@ -197,7 +193,7 @@ impl<D: Driver> Engine<D> {
             captures: Captures::default(),
             blocks: Blocks::new(number),
             waiting: WaitTable::default(),
-            timelines: Timelines::new(),
+            timelines: Timelines::default(),
             accounts: Accounts::default(),
             history: None,
             segment_origins: SegmentOrigins::new(),

@@ -21,7 +21,7 @@ use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{
     is_small, Heap, Holding, Mark, Plan, PlannedHeap, Presence, RangeId, Requester, Supply,
 };
-use crate::index::{new_map, Map};
+use crate::index::Map;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Numbers of heaps of a pool, and which is which. The fourth stands for no heap: so a heap's pool is found by a shift.
@@ -252,15 +252,6 @@ impl PoolRow {
         self.lending.unfollowed = false;
     }
 
-    /// The launch that [`PoolRow::set_followed`] was called for is submitted.
-    fn forget_borrowers(&mut self) {
-        // Else a block has been freed since then: the next launch comes after all of them once more.
-        if !self.lending.unfollowed {
-            self.lending.behind.clear();
-            self.lending.passed = true;
-        }
-    }
-
     /// Whether a launch has come after all that was lent and freed, since this was last asked.
     pub(super) fn take_passed(&mut self) -> bool {
         std::mem::take(&mut self.lending.passed)
@@ -276,7 +267,7 @@ fn raise(marks: &mut SmallVec<[Mark; 2]>, mark: Mark) {
 }
 
 /// The pools of an engine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pools {
     engine: u32,
     /// How many there were so far.
@@ -300,19 +291,7 @@ pub(super) struct Pools {
 
 impl Pools {
     pub(super) fn new(engine: u32) -> Self {
-        Self {
-            engine,
-            made: 0,
-            rows: Vec::new(),
-            vacant: Vec::new(),
-            graphs: new_map(),
-            graphs_made: 0,
-            heaps: Vec::new(),
-            offering: Vec::new(),
-            leaving: Vec::new(),
-            changed: Default::default(),
-            asleep: BTreeMap::new(),
-        }
+        Self { engine, ..Self::default() }
     }
 
     /// The row of a heap's pool.
@@ -736,7 +715,11 @@ impl Pools {
 
     /// The launch of a pool's graph that [`PoolRow::set_followed`] was called for is submitted.
     pub(super) fn forget_borrowers(&mut self, id: PoolId) {
-        self.get_mut(id).into_iter().for_each(PoolRow::forget_borrowers);
+        // Else a block has been freed since then: the next launch comes after all of them once more.
+        if let Some(row) = self.get_mut(id).filter(|row| !row.lending.unfollowed) {
+            row.lending.behind.clear();
+            row.lending.passed = true;
+        }
         self.note_asks(id);
     }
 

@@ -17,11 +17,12 @@ use super::oom::OutOfMemory;
 use super::pools::with_heap;
 use super::report::{BlockReport, FreeRange, Refusal, WaitReason};
 use super::stream_cache::StreamCache;
+use super::waits::Wait;
 use super::{one_stream, Engine, Error, HostCalls, Level, Locked, State};
 use crate::capture::NodeIndex;
 use crate::driver::{AsStream, Driver};
 use crate::heap::{Heap, RangeId, RangeState, Requester, Users};
-use crate::index::{new_map, Map};
+use crate::index::Map;
 use crate::policy::Reuse;
 use crate::settings::Settings;
 use crate::snapshot::{
@@ -247,11 +248,8 @@ impl State {
     }
 
     fn wait_reasons(&self) -> Map<Range, WaitReason> {
-        let mut reasons = new_map();
-        let waiting = self.waiting.iter();
-        reasons
-            .extend(waiting.map(|it| ((it.site.heap, it.site.range), it.reason(&self.timelines))));
-        reasons
+        let reason = |it: &Wait| ((it.site.heap, it.site.range), it.reason(&self.timelines));
+        self.waiting.iter().map(reason).collect()
     }
 
     /// What keeps a range that is in no block from streams that prove nothing; `reasons` are those of what waits.
@@ -444,8 +442,7 @@ impl<D: Driver> Locked<'_, D> {
 impl Rows {
     fn format(self) -> Snapshot {
         let mut stacks = Stacks::default();
-        let mut occupants = new_map();
-        occupants.extend(self.occupants);
+        let occupants = self.occupants.into_iter().collect();
         let mut segments = Vec::new();
         for heap in self.heaps {
             heap.format(self.device, (&occupants, &self.origins), &mut stacks, &mut segments);

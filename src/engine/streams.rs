@@ -14,7 +14,7 @@ use crate::driver::{
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{Mark, TimelineId};
-use crate::index::{new_map, Map};
+use crate::index::Map;
 use crate::recent::{stream_key, Recent};
 use crate::sync::thread_local;
 
@@ -132,7 +132,7 @@ pub(super) fn this_thread() -> usize {
 }
 
 /// All timelines of an engine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Timelines {
     rows: Vec<Timeline>,
     by_stream: Map<StreamHandle, TimelineId>,
@@ -152,19 +152,6 @@ impl Timelines {
     /// A mark that is reached at any position of its timeline. There is one wherever a block has been.
     pub(super) fn passed() -> Mark {
         Mark { timeline: TimelineId::new(0), position: 0 }
-    }
-
-    pub(super) fn new() -> Self {
-        Self {
-            rows: Vec::new(),
-            by_stream: new_map(),
-            recent: Recent::default(),
-            vacant: Vec::new(),
-            busy: VecDeque::new(),
-            spare: BTreeMap::new(),
-            changes: 0,
-            streams: 0,
-        }
     }
 
     /// The timeline of a stream, new at its first sight.

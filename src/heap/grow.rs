@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, RangeState, SegmentId, Users};
-use super::segment::{unit, HeapSegment};
+use super::segment::{create, unit, HeapSegment};
 use super::{enter_row, Heap, MemoryMove, Plan, Supply};
 use crate::capture::Proof;
 use crate::driver::{Driver, DriverError, ErrorKind, MemoryHandle, Source, StreamHandle};
@@ -464,15 +464,15 @@ impl Heap {
         driver: &impl Driver,
         mut limit: u64,
     ) -> Replacements {
-        let create = |segment: &Option<HeapSegment>| {
-            let segment = segment.as_ref()?;
-            let (_, _, used) = segment.premapped_piece().filter(|it| it.2 > 0 && it.2 <= limit)?;
-            let memory = segment.create(driver, used).ok()?;
+        let replacement = |segment: &Option<HeapSegment>| {
+            let piece = segment.as_ref()?.premapped_piece();
+            let (_, _, used) = piece.filter(|it| it.2 > 0 && it.2 <= limit)?;
+            let memory = create(driver, self.plan.exportable, used).ok()?;
             limit -= used;
             self.holding.came(used, 0);
             Some((used, memory))
         };
-        self.segments.iter().map(create).collect()
+        self.segments.iter().map(replacement).collect()
     }
 
     /// Gives premapped memory back to the driver. What it does not take is idle memory from now on. No work may have

@@ -223,8 +223,8 @@ impl HeapSegment {
             }
             (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
-                let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, SegmentKind::Fixed);
-                if let Err(error) = fixed.extend(driver, bytes) {
+                let mut fixed = segment(driver.reserve(bytes)?, bytes, bytes, SegmentKind::Fixed);
+                if let Err(error) = fixed.map(driver, fixed.address, bytes) {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
                     let _ = fixed.close(driver);
                     return Err(error);
@@ -278,22 +278,6 @@ impl HeapSegment {
         open.map(|(&address, piece)| (address, piece.bytes))
     }
 
-    /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing has changed.
-    pub(crate) fn extend(&mut self, driver: &impl Driver, bytes: u64) -> Result<(), DriverError> {
-        self.map(driver, self.address + self.mapped, bytes)?;
-        self.mapped += bytes;
-        Ok(())
-    }
-
-    /// Gets memory for a piece.
-    pub(super) fn create(
-        &self,
-        driver: &impl Driver,
-        bytes: u64,
-    ) -> Result<MemoryHandle, DriverError> {
-        create(driver, self.exportable, bytes)
-    }
-
     /// Whether pieces may come and go.
     pub(super) fn is_growable(&self) -> bool {
         matches!(self.kind, SegmentKind::Growable)
@@ -317,7 +301,7 @@ impl HeapSegment {
         if let Some(error) = refused.filter(|_| stuck) {
             return Err(error);
         }
-        let memory = self.create(driver, bytes)?;
+        let memory = create(driver, self.exportable, bytes)?;
         self.attach(driver, address, bytes, memory)
     }
 

@@ -114,7 +114,7 @@ impl<D: Transfer> Device<D> {
             strays_open: AtomicBool::new(false),
             under_way,
             begins_captures: Mutex::numbered(Rank::BeginsCaptures, u64::from(number), ()),
-            pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::new()),
+            pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::default()),
         }
     }
 

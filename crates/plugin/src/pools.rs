@@ -9,7 +9,7 @@ use super::lending::Launches;
 use super::Error;
 use regraph::driver::{CaptureId, StreamHandle};
 use regraph::engine::{Figure, GraphId, PoolConfig, PoolId, Spare};
-use regraph_record::index::{new_map, Map};
+use regraph_record::index::Map;
 
 /// A pool's name, as its host gives it.
 pub type PoolKey = (u64, u64);
@@ -101,7 +101,7 @@ pub(super) struct Announced {
 }
 
 /// What is known of a device's pools. One lock holds it all.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// Whether some may be unused: else none needs to be looked for.
@@ -122,18 +122,6 @@ pub(super) struct Pools {
 const GONE: usize = 256;
 
 impl Pools {
-    pub(super) fn new() -> Self {
-        Self {
-            private: new_map(),
-            may_be_unused: false,
-            limits: BTreeMap::new(),
-            executables: BTreeMap::new(),
-            announced: new_map(),
-            strays: BTreeMap::new(),
-            gone: VecDeque::new(),
-        }
-    }
-
     /// The pool of a name.
     pub(super) fn named(&self, key: PoolKey, call: &'static str) -> Result<PoolId, Error> {
         let private = self.private.get(&key).ok_or(Error::UnknownPool { call, key })?;

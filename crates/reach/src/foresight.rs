@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::Outlook;
 use regraph_driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph_record::index::{new_map, Map};
+use regraph_record::index::Map;
 use regraph_record::journal::{Entry, Journal};
 
 /// An allocation of an earlier attempt.
@@ -71,7 +71,7 @@ impl Foresight {
     /// Costs a few operations for each fact of the journal.
     #[must_use]
     pub fn learn(&self, journal: &Journal) -> Self {
-        let mut sources: Map<NodeHandle, ()> = new_map();
+        let mut sources: Map<NodeHandle, ()> = Map::default();
         for (_, dependencies) in journal.nodes() {
             let early = dependencies.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
             sources.extend(early.map(|dependency| (dependency.node, ())));
@@ -80,7 +80,7 @@ impl Foresight {
             terminal.edge == EdgeData::PROGRAMMATIC || sources.contains_key(&terminal.node)
         };
         let mut next = Self { rows: Vec::new(), early: self.early.clone(), any: self.any };
-        let mut streams: Map<StreamHandle, Reading> = new_map();
+        let mut streams: Map<StreamHandle, Reading> = Map::default();
         let mut learned = false;
         for entry in journal.iter() {
             match entry {

@@ -34,7 +34,7 @@ use foresight::Course;
 use order::Order;
 use reach::{Found, Reach, Rules, Step, Terminals};
 use regraph_driver::{Dependency, Driver, NodeHandle, StreamHandle};
-use regraph_record::index::{define_index, new_map, Map};
+use regraph_record::index::{define_index, Map};
 use regraph_record::journal::{Entry, Journal};
 use regraph_record::policy::Programmatic;
 use regraph_record::recent::{stream_key, Recent};
@@ -145,7 +145,7 @@ impl Capture {
             heed_set_back,
             dag: Dag::new(programmatic),
             streams: Vec::new(),
-            by_handle: new_map(),
+            by_handle: Map::default(),
             recent: Recent::default(),
             indices: Terminals::new(),
             found: Found::default(),

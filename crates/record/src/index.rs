@@ -1,5 +1,7 @@
 //! Typed indices: a position in one table cannot be used in another.
 
+use std::hash::BuildHasher;
+
 /// Defines a `u32` index type.
 #[macro_export]
 macro_rules! define_index {
@@ -36,10 +38,24 @@ macro_rules! define_index {
 
 pub use define_index;
 
-/// Seeded the same in every run: no decision may hang on hash order, and a run can be repeated.
-pub type Map<K, V> = std::collections::HashMap<K, V, ahash::RandomState>;
+/// A hash map that is seeded the same in every run: no decision may hang on hash order, and a run can be repeated.
+pub type Map<K, V> = std::collections::HashMap<K, V, SameSeeds>;
 
-/// An empty [`Map`].
-pub fn new_map<K, V>() -> Map<K, V> {
-    Map::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4))
+/// The seeds of each [`Map`].
+#[derive(Clone, Debug)]
+pub struct SameSeeds(ahash::RandomState);
+
+impl Default for SameSeeds {
+    fn default() -> Self {
+        Self(ahash::RandomState::with_seeds(1, 2, 3, 4))
+    }
+}
+
+impl BuildHasher for SameSeeds {
+    type Hasher = ahash::AHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> ahash::AHasher {
+        self.0.build_hasher()
+    }
 }

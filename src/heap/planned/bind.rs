@@ -21,8 +21,6 @@ pub(crate) struct Prepared {
     plan: Plan,
     /// Of each piece of the plan: its row, unless the piece is new, and its number.
     pieces: Vec<(Option<usize>, u64)>,
-    /// How many plans the heap has had, this one included.
-    moment: u64,
 }
 
 impl Prepared {
@@ -79,7 +77,7 @@ impl PlannedHeap {
         };
         let pieces = plan.pieces.iter().map(|it| it.held).map(piece).collect();
         self.moment += 1;
-        Prepared { plan, pieces, moment: self.moment }
+        Prepared { plan, pieces }
     }
 
     /// What a capture's record is to say: where the plan puts what, and what other captures and graphs have in the
@@ -90,7 +88,7 @@ impl PlannedHeap {
         prepared: &Prepared,
         heap: u32,
     ) -> Vec<Entry<'static>> {
-        let Prepared { plan, pieces, .. } = prepared;
+        let Prepared { plan, pieces } = prepared;
         let memory = |number: u64| u64::from(heap) << 40 | number;
         let bound = |address: u64, bytes: u64, number: u64| Entry::Bound {
             address,
@@ -141,20 +139,22 @@ impl PlannedHeap {
         prepared: &Prepared,
         beside: bool,
     ) -> Result<(), DriverError> {
-        self.clear_scratch(driver, capture)?;
-        let Prepared { plan, pieces, moment } = prepared;
+        let Some(row) = self.row(capture) else { return Ok(()) };
+        self.clear_scratch(driver, row)?;
+        let Prepared { plan, pieces } = prepared;
         let rows = plan.pieces.iter().zip(pieces).map(|(piece, &(row, _))| match row {
             Some(row) => Ok(row),
             None => Ok(self.enter_piece(piece.bytes, driver.create(piece.bytes)?, None)),
         });
         let rows: Result<Vec<usize>, DriverError> = rows.collect();
-        let done = rows.and_then(|rows| self.map_all(driver, capture, plan, &rows));
+        let done = rows.and_then(|rows| self.map_all(driver, row, plan, &rows));
         if done.is_err() {
-            self.unbind(driver, capture);
+            self.unbind(driver, row);
             self.release_pieces(driver);
-        } else if let Some(planned) = self.capture_mut(capture) {
+        } else {
+            let planned = &mut self.captures[row];
             planned.owned_by(Owner::Graph);
-            planned.moment = *moment;
+            planned.moment = self.moment;
             planned.beside = beside;
         }
         done
@@ -163,18 +163,17 @@ impl PlannedHeap {
     fn map_all(
         &mut self,
         driver: &impl Driver,
-        capture: CaptureId,
+        row: usize,
         plan: &Plan,
         pieces: &[usize],
     ) -> Result<(), DriverError> {
         let mut places = Vec::with_capacity(plan.mappings.len());
         for mapping in &plan.mappings {
-            let (address, row) = (mapping.address, pieces[mapping.piece as usize]);
-            let &mut Physical { bytes, memory, .. } = self.piece(row);
+            let (address, piece) = (mapping.address, pieces[mapping.piece as usize]);
+            let &mut Physical { bytes, memory, .. } = self.piece(piece);
             driver.map(address, bytes, memory.expect("captures end in pools that are awake"))?;
-            if let Some(planned) = self.capture_mut(capture) {
-                planned.bound.push(Bound { address, bytes, piece: row, access: Access::Open });
-            }
+            let bound = Bound { address, bytes, piece, access: Access::Open };
+            self.captures[row].bound.push(bound);
             places.push((address, bytes));
         }
         // Neighbours in one call.
@@ -200,11 +199,11 @@ impl PlannedHeap {
     /// next time.
     pub(crate) fn release_unused(&mut self, driver: &impl Driver, addresses: bool) {
         self.holding.release_orphans(driver);
-        let over = self.captures.iter().filter(|planned| planned.owner == Owner::Over);
-        let over: Vec<CaptureId> = over.map(|planned| planned.capture).collect();
-        for capture in over {
-            self.unbind(driver, capture);
-            let _ = self.clear_scratch(driver, capture);
+        for row in 0..self.captures.len() {
+            if self.captures[row].owner == Owner::Over {
+                self.unbind(driver, row);
+                let _ = self.clear_scratch(driver, row);
+            }
         }
         self.release_pieces(driver);
         let is_done = |planned: &mut PlannedCapture| {
@@ -219,19 +218,17 @@ impl PlannedHeap {
 
     /// Unmaps what a capture has mapped. What holds live blocks of a capture that is over stays, and what is fixed of
     /// one that is not.
-    fn unbind(&mut self, driver: &impl Driver, capture: CaptureId) {
-        let Some(row) = self.row(capture) else { return };
+    fn unbind(&mut self, driver: &impl Driver, row: usize) {
         let planned = &mut self.captures[row];
         let is_over = planned.owner == Owner::Over;
-        let all = std::mem::take(&mut planned.bound);
-        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, access }| {
+        let mut bound = std::mem::take(&mut planned.bound);
+        bound.retain(|&Bound { address, bytes, piece, access }| {
             let fixed = self.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
             kept || (access != Access::Unmapped && driver.unmap(address, bytes).is_err())
         });
-        let kept: Vec<Bound> = kept.collect();
-        planned.bound = kept;
+        planned.bound = bound;
     }
 
     /// Releases pieces that lie at no addresses. Costs a look at each address that a piece lies at.

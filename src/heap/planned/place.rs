@@ -31,11 +31,10 @@ impl PlannedHeap {
         bytes: u64,
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
-        let unit = unit(driver.memory_support());
-        let stream = asker.stream;
-        let before = self.reserved();
+        let row = self.enter_capture(capture, unit(driver.memory_support()));
+        let (stream, before) = (asker.stream, self.reserved());
         let (address, new) = loop {
-            let planned = self.enter_capture(capture, unit);
+            let planned = &mut self.captures[row];
             let &mut (at, end) = planned.run(stream);
             let spot = planned.space.find(&asker, bytes, at);
             if spot.1 <= end - at {
@@ -43,17 +42,16 @@ impl PlannedHeap {
             }
             // What is missing may come elsewhere: then other places may be better.
             let limit = limit.saturating_sub(self.reserved() - before);
-            if !self.lengthen(driver, capture, stream, spot.1, limit)? {
+            if !self.lengthen(driver, row, stream, spot.1, limit)? {
                 return Ok(None);
             }
         };
-        let planned = self.enter_capture(capture, unit);
-        let (at, _) = planned.run(stream);
-        *at += new;
+        let planned = &mut self.captures[row];
+        planned.run(stream).0 += new;
         let place = (address, bytes);
         let beneath = planned.space.take(stream, place);
         planned.space.forget(&asker, new);
-        Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
+        Ok(Some(self.enter_block(row, place, Some((stream, beneath)))))
     }
 
     /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
@@ -71,9 +69,9 @@ impl PlannedHeap {
         if size > limit {
             return Ok(None);
         }
-        self.enter_capture(capture, unit);
-        let address = self.next_address(driver, capture, size)?;
-        self.capture_of(capture).take(size);
+        let row = self.enter_capture(capture, unit);
+        let address = self.next_address(driver, row, size)?;
+        self.captures[row].take(size);
         let memory = create(driver, self.exportable, size)?;
         if let Err(error) = driver.map(address, size, memory) {
             self.holding.release(driver, memory);
@@ -85,31 +83,24 @@ impl PlannedHeap {
                 Ok(()) => self.holding.release(driver, memory),
                 Err(_) => {
                     self.holding.came(size, 1);
-                    let planned = self.capture_of(capture);
-                    planned.scratch.push((size, memory));
-                    planned.scratch_at.push((address, size));
+                    self.captures[row].scratch.push((size, memory));
+                    self.captures[row].scratch_at.push((address, size));
                 }
             }
             return Err(error);
         }
         let piece = self.enter_piece(size, memory, Some(false));
         let bound = Bound { address, bytes: size, piece, access: Access::Open };
-        self.capture_of(capture).bound.push(bound);
-        Ok(Some(self.enter_block(capture, (address, bytes), None)))
+        self.captures[row].bound.push(bound);
+        Ok(Some(self.enter_block(row, (address, bytes), None)))
     }
 
-    /// What is known of a capture under way, new at its first block.
-    pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
-        let row = self.row(capture).unwrap_or_else(|| {
+    /// The row of a capture under way, new at its first block.
+    fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> usize {
+        self.row(capture).unwrap_or_else(|| {
             self.captures.push(PlannedCapture::new(capture, unit));
             self.captures.len() - 1
-        });
-        &mut self.captures[row]
-    }
-
-    /// What is known of a capture under way that has a block.
-    fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
-        self.capture_mut(capture).expect("entered before")
+        })
     }
 
     /// Has the memory at a place stay behind its addresses, where it is fixed. False where it is not: then it is
@@ -146,15 +137,15 @@ impl PlannedHeap {
         enter_row(&mut self.pieces, piece)
     }
 
-    /// Enters a block, with its stream and what had to be proven for it unless it is fixed.
-    pub(super) fn enter_block(
+    /// Enters a block of a capture, with its stream and what had to be proven for it unless it is fixed.
+    fn enter_block(
         &mut self,
-        capture: CaptureId,
+        row: usize,
         place: (u64, u64),
         owner: Option<(StreamIndex, Markers)>,
     ) -> Placed {
         let (address, bytes) = place;
-        let planned = self.capture_of(capture);
+        let planned = &mut self.captures[row];
         planned.blocks.insert(address, PlannedBlock { bytes, owner, life: BlockLife::Live });
         planned.held += bytes;
         planned.peak = planned.peak.max(planned.held);
@@ -168,44 +159,43 @@ impl PlannedHeap {
     fn lengthen(
         &mut self,
         driver: &impl Driver,
-        capture: CaptureId,
+        row: usize,
         stream: StreamIndex,
         bytes: u64,
         limit: u64,
     ) -> Result<bool, DriverError> {
-        let planned = self.capture_of(capture);
+        let planned = &mut self.captures[row];
         let &mut (at, end) = planned.run(stream);
         let missing = bytes - (end - at);
         let (next, room) = planned.next_place();
         if next != end || room < missing {
-            let address = self.next_address(driver, capture, bytes)?;
-            *self.capture_of(capture).run(stream) = (address, address);
+            let address = self.next_address(driver, row, bytes)?;
+            *self.captures[row].run(stream) = (address, address);
         }
-        let planned = self.capture_of(capture);
+        let planned = &mut self.captures[row];
         let place = (planned.run(stream).1, planned.next_place().1);
-        let laid = self.lay(driver, capture, place, bytes, limit)?;
-        let planned = self.capture_of(capture);
+        let laid = self.lay(driver, row, place, bytes, limit)?;
+        let planned = &mut self.captures[row];
         planned.take(laid);
-        let (_, end) = planned.run(stream);
-        *end += laid;
+        planned.run(stream).1 += laid;
         Ok(laid > 0)
     }
 
     /// Where the next addresses begin, so many that `bytes` of them are reserved.
-    pub(super) fn next_address(
+    fn next_address(
         &mut self,
         driver: &impl Driver,
-        capture: CaptureId,
+        row: usize,
         bytes: u64,
     ) -> Result<u64, DriverError> {
-        if self.capture_of(capture).next_place().1 < bytes {
+        if self.captures[row].next_place().1 < bytes {
             let open =
                 |reserve| HeapSegment::open(driver, bytes, Supply::Growing { reserve }, false);
             // Where so many fail, addresses are scarce.
             let segment = open(RESERVE).or_else(|_| open(bytes))?;
-            self.capture_of(capture).segments.push(segment);
+            self.captures[row].segments.push(segment);
         }
-        Ok(self.capture_of(capture).next_place().0)
+        Ok(self.captures[row].next_place().0)
     }
 
     /// A block of `bytes` at the addresses that a layout has for it: `offset` bytes behind the layout's first address,
@@ -222,36 +212,36 @@ impl PlannedHeap {
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
-        if self.enter_capture(capture, unit).laid.is_none() {
-            let start = self.next_address(driver, capture, span)?;
-            let planned = self.enter_capture(capture, unit);
-            planned.take(span);
-            let space = Space::new(unit);
-            planned.laid = Some(Laid { start, mapped: start, end: start + span, space });
+        let row = self.enter_capture(capture, unit);
+        if self.captures[row].laid.is_none() {
+            let start = self.next_address(driver, row, span)?;
+            self.captures[row].take(span);
+            let (end, space) = (start + span, Space::new(unit));
+            self.captures[row].laid = Some(Laid { start, mapped: start, end, space });
         }
         let before = self.reserved();
         let place = loop {
-            let Some(laid) = &self.enter_capture(capture, unit).laid else { return Ok(None) };
+            let Some(laid) = &self.captures[row].laid else { return Ok(None) };
             let &Laid { start, mapped, end, .. } = laid;
             if start + offset + bytes <= mapped {
                 break (start + offset, bytes);
             }
             let limit = limit.saturating_sub(self.reserved() - before);
-            let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
+            let more = self.lay(driver, row, (mapped, end - mapped), bytes, limit)?;
             if more == 0 {
                 return Ok(None);
             }
-            if let Some(laid) = &mut self.enter_capture(capture, unit).laid {
+            if let Some(laid) = &mut self.captures[row].laid {
                 laid.space.open(mapped, more);
                 laid.mapped += more;
             }
         };
-        let Some(laid) = &mut self.enter_capture(capture, unit).laid else { return Ok(None) };
+        let Some(laid) = &mut self.captures[row].laid else { return Ok(None) };
         if !laid.space.is_for(&asker, place) {
             return Ok(None);
         }
         let beneath = laid.space.take(asker.stream, place);
-        Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
+        Ok(Some(self.enter_block(row, place, Some((asker.stream, beneath)))))
     }
 }
 

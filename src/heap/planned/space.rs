@@ -25,7 +25,7 @@ use super::{PlannedCapture, PlannedHeap};
 use crate::capture::{Capture, Markers, Moment, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::segment::unit;
-use crate::index::{new_map, Map};
+use crate::index::Map;
 
 /// So many gaps in pages in use of each stream that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
@@ -61,7 +61,7 @@ impl<'a> Asker<'a> {
 }
 
 /// Addresses of a capture with nothing live on some of their bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Space {
     /// The device's granularity, in bytes.
     unit: u64,
@@ -154,17 +154,7 @@ impl Idle {
 
 impl Space {
     pub(super) fn new(unit: u64) -> Self {
-        Self {
-            unit,
-            used: new_map(),
-            idle: Vec::new(),
-            gaps: Gaps::default(),
-            seams: BTreeSet::new(),
-            alone: 0,
-            most_used: 0,
-            learners: Learners::default(),
-            seen: Moment::default(),
-        }
+        Self { unit, ..Self::default() }
     }
 
     /// Nothing more is to be had.
@@ -532,13 +522,12 @@ impl PlannedHeap {
     pub(super) fn lay(
         &mut self,
         driver: &impl Driver,
-        capture: CaptureId,
+        row: usize,
         (address, bytes): (u64, u64),
         asked: u64,
         limit: u64,
     ) -> Result<u64, DriverError> {
         let unit = unit(driver.memory_support());
-        let Some(row) = self.row(capture) else { return Ok(0) };
         let planned = &mut self.captures[row];
         let most = planned.peak.max(planned.held + asked);
         let PlannedCapture { scratch: pieces, scratch_at: mapped, .. } = planned;
@@ -597,9 +586,8 @@ impl PlannedHeap {
     pub(super) fn clear_scratch(
         &mut self,
         driver: &impl Driver,
-        capture: CaptureId,
+        row: usize,
     ) -> Result<(), DriverError> {
-        let Some(row) = self.row(capture) else { return Ok(()) };
         let planned = &mut self.captures[row];
         while let Some(&(address, bytes)) = planned.scratch_at.last() {
             driver.unmap(address, bytes)?;

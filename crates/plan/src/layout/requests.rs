@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::Outline;
 use crate::lifetimes::{Lifetime, Lifetimes};
 use regraph_driver::StreamHandle;
-use regraph_record::index::{new_map, Map};
+use regraph_record::index::Map;
 use regraph_record::journal::BlockNumber;
 use regraph_record::policy::Reuse;
 
@@ -159,7 +159,7 @@ impl Requests {
         let mut next = self.blocks_before(part.start);
         let mut run = Self::default();
         // By the names that they have here.
-        let mut blocks: Map<usize, usize> = new_map();
+        let mut blocks: Map<usize, usize> = Map::default();
         let mut streams: Vec<Option<usize>> = vec![None; self.streams];
         for request in &self.requests[part] {
             let block = match *request {
@@ -284,7 +284,7 @@ impl Requests {
 }
 
 /// Requests as they are heard, with the names that the host has for blocks and streams.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Heard {
     requests: Requests,
     streams: Map<StreamHandle, usize>,
@@ -292,13 +292,6 @@ pub struct Heard {
     live: Map<BlockNumber, usize>,
     /// How many of the blocks were asked for before the latest capture for which a run was searched.
     captured: usize,
-}
-
-impl Default for Heard {
-    fn default() -> Self {
-        let (streams, live) = (new_map(), new_map());
-        Self { requests: Requests::default(), streams, live, captured: 0 }
-    }
 }
 
 impl Heard {

@@ -2,7 +2,7 @@
 
 use super::clocks::{Clocks, Proof};
 use regraph_driver::{Dependency, EdgeData, NodeHandle};
-use regraph_record::index::{define_index, new_map, Map};
+use regraph_record::index::{define_index, Map};
 use regraph_record::journal;
 use regraph_record::policy::Programmatic;
 
@@ -48,7 +48,7 @@ impl<'a> Nodes<'a> {
             Programmatic::Lag => true,
             Programmatic::Deny | Programmatic::Trust => false,
         };
-        let mut known = new_map();
+        let mut known = Map::default();
         known.reserve(nodes);
         Self {
             clocks: Clocks::new(lag, nodes, blocks),

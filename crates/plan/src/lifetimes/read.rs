@@ -9,7 +9,7 @@ use super::nodes::Nodes;
 use super::streams::{Moment, Rows, Stream};
 use super::{Lifetime, Lifetimes};
 use regraph_driver::{EdgeData, StreamHandle};
-use regraph_record::index::{new_map, Map};
+use regraph_record::index::Map;
 use regraph_record::journal::{BlockNumber, Entry, Journal};
 use regraph_record::policy::Programmatic;
 
@@ -64,7 +64,7 @@ impl Lifetimes {
     /// of 4 bytes a chain is held for each node meanwhile. At most 4096 chains are told apart, and no
     /// more than make 1 GiB of clocks (but 64 in any case): beyond, [`Lifetimes::is_exact`] is false.
     pub fn read(journal: &Journal, policy: Programmatic) -> Self {
-        let (mut nodes, mut blocks, mut early) = (0, 0, new_map());
+        let (mut nodes, mut blocks, mut early) = (0, 0, Map::default());
         for entry in journal.iter() {
             match entry {
                 Entry::Node { .. } => nodes += 1,
@@ -105,12 +105,12 @@ impl<'a> Reader<'a> {
     fn new(nodes: Nodes<'a>, blocks: usize) -> Self {
         Self {
             nodes,
-            numbers: new_map(),
+            numbers: Map::default(),
             recent: None,
             streams: Vec::new(),
             sights: 0,
             sight: Vec::new(),
-            live: new_map(),
+            live: Map::default(),
             told: Vec::with_capacity(blocks),
             bounds: Vec::new(),
         }

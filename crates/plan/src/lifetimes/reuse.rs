@@ -2,7 +2,7 @@
 
 use super::Lifetimes;
 use regraph_driver::StreamHandle;
-use regraph_record::index::{new_map, Map};
+use regraph_record::index::Map;
 use regraph_record::journal::{BlockNumber, Entry, Journal};
 use regraph_record::policy::Reuse;
 
@@ -34,8 +34,8 @@ impl Lifetimes {
 
 /// The blocks that a stream beside their own used.
 fn shared(journal: &Journal) -> Map<BlockNumber, ()> {
-    let mut own: Map<BlockNumber, StreamHandle> = new_map();
-    let mut shared = new_map();
+    let mut own: Map<BlockNumber, StreamHandle> = Map::default();
+    let mut shared = Map::default();
     for entry in journal.iter() {
         match entry {
             Entry::Allocate { block, stream, .. } => drop(own.insert(block, stream)),

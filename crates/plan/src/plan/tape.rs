@@ -6,7 +6,7 @@
 //! of memory. Splitting a part costs nothing until the glue breaks, and then a mapping for every
 //! address that the pages have been used at.
 
-use regraph_record::index::{define_index, new_map, Map};
+use regraph_record::index::{define_index, Map};
 use smallvec::SmallVec;
 
 /// Physical pages, one behind the other.
@@ -69,7 +69,7 @@ pub(super) struct Tape {
 impl Tape {
     /// Without any pages, and with room for so many parts.
     pub fn new(parts: usize) -> Self {
-        let mut rows = new_map();
+        let mut rows = Map::default();
         rows.reserve(parts);
         Self { parts: Vec::with_capacity(parts), rows, last: None }
     }
