@@ -144,20 +144,20 @@ impl State {
         checkpoint: &Checkpoint,
         call: &'static str,
     ) -> Result<(), Error> {
-        if checkpoint.pool != pool {
-            let why = CheckpointRefusal::OtherPool { of: checkpoint.pool };
-            return Err(self.no_checkpoint(pool, call, why));
-        }
         let heaps = self.pools.heaps_of(Some(pool)).into_iter();
         let mut gone = heaps.filter_map(|heap| {
             self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
         });
-        match gone.next().or_else(|| self.first_offered(pool, checkpoint)) {
-            Some((address, bytes)) => {
-                Err(self.no_checkpoint(pool, call, CheckpointRefusal::Gone { address, bytes }))
-            }
-            None => Ok(()),
-        }
+        let why = if checkpoint.pool != pool {
+            CheckpointRefusal::OtherPool { of: checkpoint.pool }
+        } else if let Some((address, bytes)) =
+            gone.next().or_else(|| self.first_offered(pool, checkpoint))
+        {
+            CheckpointRefusal::Gone { address, bytes }
+        } else {
+            return Ok(());
+        };
+        Err(self.no_checkpoint(pool, call, why))
     }
 
     /// The first place of a checkpoint where a block lies that was offered to another pool.
@@ -257,17 +257,16 @@ impl<D: Driver> Locked<'_, D> {
         self.state.must_be_awake(pool, call)?;
         let row = self.state.pool(pool, call)?;
         let (captures, planned, small) = (row.captures(), row.planned(), row.small());
-        if planned.is_some() || self.state.pools.heap(small).is_uncached() {
-            return Err(self.state.no_checkpoint(pool, call, CheckpointRefusal::NoWayBack));
-        }
-        if captures > 0 {
-            let why = CheckpointRefusal::Captures { captures };
-            return Err(self.state.no_checkpoint(pool, call, why));
-        }
-        if self.has_loan(pool) {
-            return Err(self.state.no_checkpoint(pool, call, CheckpointRefusal::OnLoan));
-        }
-        Ok(())
+        let why = if planned.is_some() || self.state.pools.heap(small).is_uncached() {
+            CheckpointRefusal::NoWayBack
+        } else if captures > 0 {
+            CheckpointRefusal::Captures { captures }
+        } else if self.has_loan(pool) {
+            CheckpointRefusal::OnLoan
+        } else {
+            return Ok(());
+        };
+        Err(self.state.no_checkpoint(pool, call, why))
     }
 
     /// Refuses a pool of which a live block may be in use in a capture under way, into any pool: it is launched later.
@@ -321,7 +320,7 @@ impl<D: Driver> Locked<'_, D> {
             let (live, within) = cache.give_up_live(pool);
             leases.extend(live);
             self.state.accounts.keep_within(self.caches, &mut cache, (pool.row(), within));
-            cache.drain(Some(pool), |_, _| true, &mut cached);
+            cached.extend(cache.drain(Some(pool), |_, _| true));
         }
         for (id, lease) in leases {
             let Some(mut block) = self.state.blocks.take(lease.row) else { continue };

@@ -19,7 +19,7 @@ use super::heard;
 use super::history::Asked;
 use super::names::PoolId;
 use super::oom::Work;
-use super::planned::can_plan;
+use super::pools::PoolRow;
 use super::{Engine, Error, Level, Locked, Plans, State};
 use crate::capture::StreamIndex;
 use crate::check::{self, FinishedGraph, Violation};
@@ -171,8 +171,7 @@ pub(super) struct Following {
     beyond: u64,
     /// Sizes of workspaces that libraries may still ask for in the capture, in bytes.
     workspaces: Vec<u64>,
-    /// Heap and address.
-    arena: Option<(u32, u64)>,
+    arena: Option<Arena>,
     /// The capture's streams that have a part in it, each with its number there.
     streams: Vec<(StreamIndex, u32)>,
     /// Places that a request was for.
@@ -399,16 +398,14 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a layout's blocks are to have their memory by pages, at the capture's end: where the host asks
     /// for memory then, less of it is new than the arena takes, and the mappings are within its bounds.
     fn prefers_pages(&self, slot: CaptureSlot, pool: PoolId, layout: &Layout) -> bool {
-        let Some(row) = self.state.pools.get(pool) else { return false };
-        let possible = can_plan(self.driver, self.config)
-            && row.config().is_mapped()
-            && self.config.settings.reuse == Reuse::CrossStream;
+        let possible = self.can_plan_in(pool) && self.config.settings.reuse == Reuse::CrossStream;
         let Some(pages) = layout.pages().filter(|_| possible) else { return false };
         let Some(options) = self.asked_plan(slot, pool) else { return false };
         // How long the capture will take is not known yet.
         let fits = options.max_share_percent.is_none()
             && options.max_mappings.is_none_or(|most| pages.mappings() <= most);
-        let held = row.planned_heap().map(|heap| heap.sharable().1).unwrap_or_default();
+        let planned = self.state.pools.get(pool).and_then(PoolRow::planned_heap);
+        let held = planned.map(|heap| heap.sharable().1).unwrap_or_default();
         let shared: u64 = held.iter().map(|held| held.bytes).sum();
         let other = self.new_bytes(pool, layout).min(self.new_as_asked(pool, layout));
         fits && pages.bytes().saturating_sub(shared) < other
@@ -426,10 +423,9 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Where an earlier capture's layout lies, if there is room for so many bytes, and how many of them have no memory.
-    fn earlier_arena(&self, pool: PoolId, bytes: u64) -> Option<((u32, u64), u64)> {
+    fn earlier_arena(&self, pool: PoolId, bytes: u64) -> Option<(Arena, u64)> {
         let arena = self.state.pools.get(pool)?.arena().filter(|arena| arena.bytes >= bytes)?;
-        let missing = self.state.pools.heap(arena.heap).missing(arena.address, bytes)?;
-        Some(((arena.heap, arena.address), missing))
+        Some((arena, self.state.pools.heap(arena.heap).missing(arena.address, bytes)?))
     }
 
     /// What its blocks would take that is new to the pool as they are asked for, in bytes, if all that is free there is
@@ -455,7 +451,7 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         (until, kept): (Option<u32>, bool),
     ) -> Option<(u32, Placed)> {
-        let (heap, base) = following.arena?;
+        let Arena { heap, address: base, .. } = following.arena?;
         let wanted = following.wanted(until, base);
         let all = [(base, base + following.layout.bytes())];
         let placed = self.with_proof(requester, |pools, proof| {
@@ -487,7 +483,7 @@ impl<D: Driver> Locked<'_, D> {
         let found = following.place_of(request.bytes, stream);
         let (_, Place { offset, until, .. }) = found.map_err(alone)?;
         let all = following.layout.bytes();
-        let (heap, base) = match following.arena {
+        let Arena { heap, address: base, .. } = match following.arena {
             Some(arena) => arena,
             None => {
                 let found = self.arena(following, request, requester);
@@ -545,7 +541,7 @@ impl<D: Driver> Locked<'_, D> {
         following: &Following,
         request: &Request,
         requester: Requester,
-    ) -> Result<(u32, u64), Why> {
+    ) -> Result<Arena, Why> {
         let Requester::Capture { capture: slot, stream, .. } = requester else {
             return Err(Why::Taken);
         };
@@ -602,9 +598,9 @@ impl<D: Driver> Locked<'_, D> {
         Ok(self.set_arena(pool, Arena { heap, address, bytes }))
     }
 
-    fn set_arena(&mut self, pool: PoolId, arena: Arena) -> (u32, u64) {
+    fn set_arena(&mut self, pool: PoolId, arena: Arena) -> Arena {
         self.state.pools.get_mut(pool).into_iter().for_each(|pool| pool.set_arena(arena));
-        (arena.heap, arena.address)
+        arena
     }
 
     /// What was learned for a capture that asks for its first block.

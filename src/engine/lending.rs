@@ -124,12 +124,10 @@ impl<D: Driver> HostCalls<'_, D> {
     pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
         let stream = one_stream(stream.as_stream(), CALL)?;
         self.0.change(|locked| {
-            locked.state.pool(pool, CALL)?;
-            if let Some(timeline) = locked.state.timelines.known(stream) {
-                let row = locked.state.pool(pool, CALL)?;
-                if row.borrowers().iter().any(|mark| mark.timeline == timeline) {
-                    locked.state.timelines.fence(locked.driver, timeline);
-                }
+            let known = locked.state.timelines.known(stream);
+            let mut behind = locked.state.pool(pool, CALL)?.borrowers().iter();
+            if let Some(&mark) = behind.find(|mark| known == Some(mark.timeline)) {
+                locked.state.timelines.fence(locked.driver, mark.timeline);
             }
             Ok(())
         })
@@ -141,9 +139,8 @@ impl<D: Driver> HostCalls<'_, D> {
         self.0.change(|locked| {
             locked.state.pool(pool, "set_spare")?;
             locked.state.pools.set_spare(pool, spare);
-            locked
-                .state
-                .say_of(pool, Level::Debug, |pool| format!("free memory of {pool} is {spare}"));
+            let text = |pool| format!("free memory of {pool} is {spare}");
+            locked.state.say_of(pool, Level::Debug, text);
             Ok(())
         })
     }

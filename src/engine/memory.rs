@@ -14,7 +14,7 @@ use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
-use super::stream_cache::Leases;
+use super::stream_cache::{Leases, StreamCache};
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Heap, RangeId, TimelineId};
@@ -486,18 +486,14 @@ impl<D: Driver> Locked<'_, D> {
         pool: Option<PoolId>,
         wanted: impl Fn(StreamHandle) -> bool,
     ) -> bool {
-        let mut leases = Leases::new();
-        for mut cache in self.caches.used() {
-            cache.drain(pool, |stream, _| wanted(stream), &mut leases);
-        }
-        self.end_leases(leases)
+        let drain =
+            |mut cache: MutexGuard<'_, StreamCache>| cache.drain(pool, |stream, _| wanted(stream));
+        self.end_leases(self.caches.used().flat_map(drain).collect())
     }
 
     /// Takes back what stream caches have cached of a pool. They hand out nothing of it again.
     pub(super) fn bar(&mut self, pool: PoolId) {
-        let mut leases = Leases::new();
-        self.caches.used().for_each(|mut cache| cache.bar(pool, &mut leases));
-        self.end_leases(leases);
+        self.end_leases(self.caches.used().flat_map(|mut cache| cache.bar(pool)).collect());
     }
 
     /// Takes back what a stream's own cache has cached of a pool's small or large blocks; says whether any was.
@@ -506,9 +502,8 @@ impl<D: Driver> Locked<'_, D> {
         (pool, stream): (PoolId, StreamHandle),
         small: bool,
     ) -> bool {
-        let mut leases = Leases::new();
         let wanted = |of, is_small| of == stream && is_small == small;
-        self.caches.of(stream).drain(Some(pool), wanted, &mut leases);
+        let leases = self.caches.of(stream).drain(Some(pool), wanted);
         self.end_leases(leases)
     }
 
@@ -580,9 +575,7 @@ impl<D: Driver> Locked<'_, D> {
             surplus.extend(found.into_iter().map(|(age, address, id)| (age, heap, address, id)));
         }
         // Of equals what lies highest: what is low is taken first again.
-        surplus.sort_by_key(|&(age, heap, address, _)| {
-            (std::cmp::Reverse(age), heap, std::cmp::Reverse(address))
-        });
+        surplus.sort_by_key(|&(age, heap, address, _)| (Reverse(age), heap, Reverse(address)));
         for (_, heap, _, id) in surplus {
             if gone >= most {
                 break;
@@ -630,20 +623,20 @@ impl<D: Driver> Locked<'_, D> {
 
     /// See [`Engine::destroy_pool`].
     pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
-        self.state.pool(id, "destroy_pool")?;
+        const CALL: &str = "destroy_pool";
+        let heaps = self.state.pool(id, CALL)?.heaps();
         self.free_completed(Some(id));
-        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
         let ordered = heaps.map(|heap| self.state.pools.heap(heap).stream_ordered_ranges());
         let waiting = self.state.waiting.iter().filter(|waiting| waiting.site.is_in(id)).count()
             + ordered.iter().sum::<usize>()
             + usize::from(self.state.is_settling(id))
             + usize::from(self.state.pools.is_moving(id));
         let blocks = self.state.blocks.count_of(id);
-        let pool = self.state.pool(id, "destroy_pool")?;
+        let pool = self.state.pool(id, CALL)?;
         let (captures, graphs) = (pool.captures(), pool.graphs());
         if blocks + captures + graphs + waiting > 0 {
             let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
-            return Err(self.state.pools.refuse(id, "destroy_pool", why));
+            return Err(self.state.pools.refuse(id, CALL, why));
         }
         for heap in heaps {
             self.state.pools.heap_mut(heap).note_close();

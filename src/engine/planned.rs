@@ -40,7 +40,7 @@ pub(super) struct Ready {
 }
 
 /// Whether memory can come at the end of a capture at all.
-pub(super) fn can_plan(driver: &impl Driver, config: &Config) -> bool {
+fn can_plan(driver: &impl Driver, config: &Config) -> bool {
     driver.memory_support().granularity().is_some() && config.settings.caching
 }
 
@@ -236,10 +236,8 @@ impl<D: Driver> Locked<'_, D> {
     fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
         let capture_state = self.state.capture(slot);
         let (capture, pools) = (capture_state.id, capture_state.pools.clone());
-        let live = |pool: &PoolId| {
-            let heap = self.state.pools.get(*pool)?.planned()?;
-            Some(self.state.pools.planned(heap).live_bytes(capture))
-        };
+        let live =
+            |pool: &PoolId| Some(self.state.pools.get(*pool)?.planned_heap()?.live_bytes(capture));
         let own = live(&pool).unwrap_or(0);
         let all: u64 = pools.iter().filter_map(live).sum();
         own + bytes <= self.capacity(pool) && all + bytes <= self.capacity_of_all()

@@ -13,6 +13,7 @@ use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::Programmatic;
+use crate::shown::shown;
 use crate::size::Size;
 use crate::uses::{EarlyRead, LateUse};
 
@@ -127,12 +128,8 @@ impl fmt::Display for CaptureReport {
     }
 }
 
-impl fmt::Debug for Record {
-    /// A journal has an entry for each node and block: too much to be read.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record").finish_non_exhaustive()
-    }
-}
+// A journal has an entry for each node and block: too much to be read.
+shown!([] Record: |it| programmatic = it.programmatic);
 
 impl Record {
     pub(super) fn new(journal: Journal, programmatic: Programmatic) -> Self {

@@ -24,7 +24,7 @@ use crate::driver::{Driver, StreamHandle};
 #[cfg(debug_assertions)]
 use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{enter_vacant, is_small};
-use crate::index::{new_map, Map};
+use crate::index::Map;
 use crate::layout::Demand;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
@@ -152,7 +152,7 @@ impl StreamCache {
             vacant: Vec::new(),
             buckets: Vec::new(),
             vacant_buckets: Vec::new(),
-            by_key: new_map(),
+            by_key: Map::default(),
             most_sizes: KEPT_SIZES,
             by_pool: Vec::new(),
             latest: 0,
@@ -343,13 +343,13 @@ impl StreamCache {
     }
 
     /// Hands nothing of a pool out again, and gives up what is cached: the pool is about to be suspended.
-    pub(super) fn bar(&mut self, pool: PoolId, leases: &mut Leases) {
+    pub(super) fn bar(&mut self, pool: PoolId) -> Leases {
         for row in self.rows.iter_mut().filter(|row| row.state == RowState::Live) {
             if self.buckets[row.bucket as usize].key.pool == pool {
                 row.state = RowState::Barred;
             }
         }
-        self.drain(Some(pool), |_, _| true, leases);
+        self.drain(Some(pool), |_, _| true)
     }
 
     /// Gives up a live block that is freed now. Says whether it still counts no more than it is allowed.
@@ -394,17 +394,16 @@ impl StreamCache {
         &mut self,
         pool: Option<PoolId>,
         wanted: impl Fn(StreamHandle, bool) -> bool,
-        leases: &mut Leases,
-    ) {
-        match pool {
-            Some(pool) => self.drain_pool(pool.row(), &wanted, leases),
-            None => (0..self.by_pool.len()).for_each(|row| self.drain_pool(row, &wanted, leases)),
-        }
+    ) -> Leases {
+        let mut leases = Leases::new();
+        let rows = pool.map_or(0..self.by_pool.len(), |pool| pool.row()..pool.row() + 1);
+        rows.for_each(|row| self.drain_pool(row, &wanted, &mut leases));
         if self.by_key.len() > self.most_sizes {
             self.drop_empty(|_| true);
             // As many come before the next search as this one has met: it costs each of them a constant.
             self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
         }
+        leases
     }
 
     fn drain_pool(

@@ -326,8 +326,7 @@ impl<D: Driver> HostCalls<'_, D> {
             locked.state.must_be_awake(pool, EXCESS)?;
             locked.free_completed(Some(pool));
             let unit = unit(locked.driver.memory_support());
-            let planned = locked.state.pool(pool, EXCESS)?.planned();
-            let planned = planned.map(|heap| locked.state.pools.planned(heap));
+            let planned = locked.state.pool(pool, EXCESS)?.planned_heap();
             Ok(planned.map_or(0, |heap| heap.exchange(unit).excess()))
         })
     }
@@ -480,18 +479,12 @@ impl<D: Driver> Locked<'_, D> {
             self.count_changes(heap);
         }
         // To the history the blocks are new.
-        self.record_occupants(&heaps, |state| match state {
-            BlockState::ActivePendingFree => &[EventKind::Allocate, EventKind::Free],
-            _ => &[EventKind::Allocate],
-        });
+        let came = [EventKind::Allocate, EventKind::Free];
+        self.record_occupants(&heaps, &came[..1], &came);
     }
 
-    /// Enters into the history what becomes of all blocks in heaps.
-    fn record_occupants(
-        &mut self,
-        heaps: &[u32],
-        actions: impl Fn(BlockState) -> &'static [EventKind],
-    ) {
+    /// Enters into the history what becomes of the live blocks in heaps, and of those that wait there.
+    fn record_occupants(&mut self, heaps: &[u32], live: &[EventKind], waiting: &[EventKind]) {
         if self.state.history.is_none() {
             return;
         }
@@ -505,7 +498,11 @@ impl<D: Driver> Locked<'_, D> {
                 .map(|((_, range), occupant)| (self.state.pools.extent(heap, *range), occupant))
                 .collect();
             for (place, (state, asked)) in occupants {
-                let actions = if state.is_active() { actions(*state) } else { &[] };
+                let actions = match state {
+                    BlockState::ActiveAllocated => live,
+                    BlockState::ActivePendingFree => waiting,
+                    BlockState::Inactive => &[],
+                };
                 for &action in actions {
                     self.state.record_block(action, (heap, place), asked.clone());
                 }
@@ -692,10 +689,8 @@ impl<D: Driver> Locked<'_, D> {
         self.bar(pool);
         if !self.state.pools.is_shut(pool) {
             // To the history the blocks are gone, with all that they held.
-            self.record_occupants(&heaps, |state| match state {
-                BlockState::ActivePendingFree => &[EventKind::Completed],
-                _ => &[EventKind::FreeCompleted],
-            });
+            let (live, waiting) = ([EventKind::FreeCompleted], [EventKind::Completed]);
+            self.record_occupants(&heaps, &live, &waiting);
         }
         self.state.pools.set_presence(pool, Presence::shut);
     }

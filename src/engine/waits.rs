@@ -256,11 +256,6 @@ impl WaitTable {
         self.rows.get_mut(number as usize)?.take()
     }
 
-    /// Puts back what [`WaitTable::take`] took out.
-    fn put_back(&mut self, number: u32, wait: Wait) {
-        self.rows[number as usize] = Some(wait);
-    }
-
     fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
         let is_it = |wait: &Wait| wait.site.heap == heap && wait.site.range == range;
         let row = self.rows.iter().position(|row| row.as_ref().is_some_and(is_it))?;
@@ -345,7 +340,7 @@ impl State {
             self.waiting.add(Wait { site, ..waiting.clone() });
         }
         let site = BlockSite { range, ..waiting.site };
-        self.waiting.put_back(number, Wait { site, ..waiting });
+        self.waiting.rows[number as usize] = Some(Wait { site, ..waiting });
         users
     }
 }
@@ -418,7 +413,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(mark) => self.state.timelines.park(mark, number),
             None => self.state.waiting.polled.push_back(number),
         }
-        self.state.waiting.put_back(number, waiting);
+        self.state.waiting.rows[number as usize] = Some(waiting);
         false
     }
 

@@ -263,9 +263,9 @@ impl SentPieces {
     /// Them, or why they can be had by neither way.
     #[cfg(all(feature = "processes", target_os = "linux"))]
     fn descriptors(&self) -> Result<Vec<Descriptor>, [String; 2]> {
-        let fetch = |way: fetch::FetchWay| way.fetch(&self.sender, &self.pieces);
-        fetch(fetch::FetchWay::Process).or_else(|by_number| {
-            let by_socket = fetch(fetch::FetchWay::Socket);
+        let Self { sender, pieces } = self;
+        fetch::by_number(sender, pieces).or_else(|by_number| {
+            let by_socket = fetch::by_socket(sender, pieces).map_err(super::connection::in_words);
             by_socket.map_err(|by_socket| [by_number.to_string(), by_socket.to_string()])
         })
     }
@@ -301,32 +301,11 @@ mod fetch {
     use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
     use super::{Sender, SentPiece};
-    use crate::processes::connection::{connected, in_words, send_all};
+    use crate::processes::connection::{connected, send_all};
     use crate::processes::offer::{entry, is_trusted, HERE, IN_ONE, PATIENCE};
 
-    /// How descriptors come.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(super) enum FetchWay {
-        /// By their numbers, out of the sender's process.
-        Process,
-        /// From the sender's socket.
-        Socket,
-    }
-
-    impl FetchWay {
-        pub(super) fn fetch(
-            self,
-            sender: &Sender,
-            pieces: &[SentPiece],
-        ) -> io::Result<Vec<OwnedFd>> {
-            match self {
-                Self::Process => from_process(sender, pieces),
-                Self::Socket => from_socket(sender, pieces).map_err(in_words),
-            }
-        }
-    }
-
-    fn from_process(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
+    /// Descriptors by their numbers, out of the sender's process.
+    pub(super) fn by_number(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
         let process = i32::try_from(sender.process).ok().and_then(Pid::from_raw);
         let process = process.filter(|_| sender.board >= 0);
         let process = process.ok_or_else(|| io::Error::other("the sender does not offer it"))?;
@@ -352,7 +331,8 @@ mod fetch {
         Ok(copy)
     }
 
-    fn from_socket(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
+    /// Descriptors from the sender's socket.
+    pub(super) fn by_socket(sender: &Sender, pieces: &[SentPiece]) -> io::Result<Vec<OwnedFd>> {
         let deadline = Instant::now() + PATIENCE;
         let stream = connected(sender)?;
         if !is_trusted(&stream) {

@@ -4,12 +4,12 @@
 //! loan is back. The borrower maps the memory that the block lies on, once it has the loan (`connection`).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{LoanTaker, TakenEnd};
-use crate::sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Rank};
+use crate::shown::shown;
+use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, Rank};
 
 /// The name of a block as numbers.
 type BlockBits = [u64; 3];
@@ -65,21 +65,13 @@ pub(crate) struct LoanTable {
     back: AtomicUsize,
 }
 
-impl fmt::Debug for LoanTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoanTable").field("back", &self.back).finish_non_exhaustive()
-    }
-}
+shown!([] LoanTable: |it| back = it.back);
 
 impl LoanTable {
     pub(super) fn new() -> Self {
         let table = Mutex::new(Rank::Loans, LoanRows::default());
         let process = std::process::id();
         Self { process, table, changed: Condvar::new(), back: AtomicUsize::new(0) }
-    }
-
-    fn table(&self) -> MutexGuard<'_, LoanRows> {
-        self.table.lock()
     }
 
     /// Whether this is the process that they were made in.
@@ -89,7 +81,7 @@ impl LoanTable {
 
     /// A new loan, which a process may take from now on.
     pub(crate) fn make(&self, block: BlockBits) -> u64 {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         table.rows.insert(number, LoanRow { block, place: LoanPlace::Offered });
@@ -99,7 +91,7 @@ impl LoanTable {
     /// Gives a loan to a process if none has had it, and tells the process. Under one lock: what the lender says to it
     /// next comes behind that. Says whether the process has it.
     pub(crate) fn give(&self, number: u64, borrower: Option<LoanTaker>) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let row = table.rows.get_mut(&number);
         let row = row.filter(|row| matches!(row.place, LoanPlace::Offered));
         let has = row.is_some();
@@ -119,7 +111,7 @@ impl LoanTable {
             LoanPlace::Taken(Some(borrower)) => Some((*number, Arc::clone(borrower))),
             LoanPlace::Offered | LoanPlace::Taken(None) | LoanPlace::Back => None,
         };
-        self.table().rows.iter().filter_map(taken).collect()
+        self.table.lock().rows.iter().filter_map(taken).collect()
     }
 
     /// Takes in what has come from a borrower: a word, its end, or both.
@@ -132,7 +124,7 @@ impl LoanTable {
 
     /// The borrower of a loan has said that its work is done, or has ended.
     pub(crate) fn end(&self, number: u64) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let row = table.rows.get_mut(&number);
         row.into_iter().for_each(|row| self.note_back(row));
     }
@@ -150,7 +142,7 @@ impl LoanTable {
     /// was never such a loan.
     pub(crate) fn recall(&self, number: u64, patience: Duration) -> Option<bool> {
         let deadline = Instant::now().checked_add(patience);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if number >= table.next || table.borrowed.contains_key(&number) {
             return None;
         }
@@ -176,11 +168,11 @@ impl LoanTable {
 
     /// The blocks of all that are not over.
     pub(crate) fn blocks(&self) -> Vec<BlockBits> {
-        self.table().rows.values().map(|row| row.block).collect()
+        self.table.lock().rows.values().map(|row| row.block).collect()
     }
 
     pub(crate) fn state(&self, number: u64) -> Option<LoanState> {
-        let table = self.table();
+        let table = self.table.lock();
         let known = number < table.next && !table.borrowed.contains_key(&number);
         known.then(|| match table.rows.get(&number).map(|row| &row.place) {
             Some(LoanPlace::Offered) => LoanState::Offered,
@@ -194,7 +186,7 @@ impl LoanTable {
         if self.back.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let rows = &mut self.table().rows;
+        let rows = &mut self.table.lock().rows;
         let is_back = |(number, row): (&u64, &LoanRow)| row.is_back().then_some(*number);
         let numbers: Vec<u64> = rows.iter().filter_map(is_back).collect();
         let back: Vec<_> = numbers.iter().filter_map(|it| Some(rows.remove(it)?.block)).collect();
@@ -204,7 +196,7 @@ impl LoanTable {
 
     /// Notes a loan of another process, with the number of what is mapped for it.
     pub(crate) fn add_borrowed(&self, end: TakenEnd, import: u64) -> u64 {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         table.borrowed.insert(number, Arc::new(Borrowed { end, import }));
@@ -213,12 +205,12 @@ impl LoanTable {
 
     /// A loan of another process that this one has taken and not given back.
     pub(crate) fn borrowed(&self, number: u64) -> Option<Arc<Borrowed>> {
-        self.table().borrowed.get(&number).filter(|it| it.end.is_own()).cloned()
+        self.table.lock().borrowed.get(&number).filter(|it| it.end.is_own()).cloned()
     }
 
     /// It is given back.
     pub(crate) fn remove_borrowed(&self, number: u64) -> Option<Arc<Borrowed>> {
-        self.table().borrowed.remove(&number)
+        self.table.lock().borrowed.remove(&number)
     }
 }
 

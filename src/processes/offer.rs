@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::heap::{Export, SharedPiece};
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use crate::sync::{AtomicBool, Mutex, Ordering, Rank};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -67,10 +67,6 @@ struct Offered {
 }
 
 impl Offered {
-    fn exports(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Export>>> {
-        self.exports.lock()
-    }
-
     fn post(&self, number: i32, serial: u64) -> io::Result<()> {
         let Some(board) = &self.board else { return Ok(()) };
         board.write_all_at(&serial.to_ne_bytes(), entry(number))
@@ -82,13 +78,13 @@ impl Offered {
         if self.process == std::process::id() {
             // A page that was written before can be written again.
             let _ = self.post(number, 0);
-            self.exports().remove(&serial);
+            self.exports.lock().remove(&serial);
         }
     }
 
     /// The exports with these serial numbers that are not gone.
     fn find(&self, serials: &[u8]) -> Vec<Arc<Export>> {
-        let known = self.exports();
+        let known = self.exports.lock();
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte));
         let find = |bytes| known.get(&number(bytes)).and_then(Weak::upgrade);
         // All that are found leave the lock: dropping the last holder of one takes it.
@@ -253,7 +249,7 @@ impl Offers {
         let SharedPiece { bytes, export } = piece;
         let (number, serial) = (export.descriptor().as_raw_fd(), export.serial());
         if let std::collections::btree_map::Entry::Vacant(vacant) =
-            self.offered.exports().entry(serial)
+            self.offered.exports.lock().entry(serial)
         {
             let offered = Arc::clone(&self.offered);
             // Else other offers would not be taken back.
