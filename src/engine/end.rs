@@ -158,8 +158,7 @@ impl<D: Driver> Locked<'_, D> {
         graph: Option<GraphHandle>,
     ) -> EndingCapture {
         self.learn_from(slot);
-        for row in 0..self.state.capture(slot).pools.len() {
-            let pool = self.state.capture(slot).pools[row];
+        for pool in self.state.capture(slot).pools.clone() {
             self.state.journal_count(slot, pool);
         }
         let unbound = self.state.is_unbound(slot);
@@ -592,10 +591,9 @@ impl Verdicts {
     fn add(&self, report: Box<CaptureReport>, end: BlockNumber, evidence: Option<Box<Evidence>>) {
         let (closed, capture) = (Arc::clone(&self.0), report.capture);
         let judge = move || {
-            let found = |closed: &mut Vec<Closed>| {
-                closed.iter_mut().find(|it| it.report.capture == capture)?.evidence.take()
-            };
-            let evidence = found(&mut closed.lock());
+            let mut all = closed.lock();
+            let evidence = all.iter_mut().find(|it| it.report.capture == capture)?.evidence.take();
+            drop(all);
             evidence.map(|evidence| evidence.judge())
         };
         let mut all = self.0.lock();

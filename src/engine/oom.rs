@@ -556,10 +556,14 @@ impl<D: Driver> Locked<'_, D> {
         holders.sort_by_key(|holder| (Reverse(holder.reserved), holder.pool.id));
         holders.truncate(NAMED);
         for holder in &mut holders {
-            let figures = self.statistics(Some(holder.pool.id)).all;
-            holder.allocated = figures.allocated_bytes.current;
+            holder.allocated = self.allocated_in(Some(holder.pool.id));
         }
         holders
+    }
+
+    /// In blocks that have not been freed, of a pool or of all, in bytes.
+    fn allocated_in(&mut self, pool: Option<PoolId>) -> u64 {
+        self.statistics(pool).all.allocated_bytes.current
     }
 
     /// The report of a request that failed, of a stream's where there is one.
@@ -587,11 +591,9 @@ impl<D: Driver> Locked<'_, D> {
         self.account();
         let of_pool = self.statistics(Some(pool)).all;
         let of_all = self.statistics(None).all;
-        let suspended =
-            self.state.pools.ids().into_iter().filter(|&pool| self.state.pools.is_suspended(pool));
-        let suspended: Vec<PoolId> = suspended.collect();
-        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
-        let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
+        let mut suspended = self.state.pools.ids();
+        suspended.retain(|&pool| self.state.pools.is_suspended(pool));
+        let asleep: u64 = suspended.into_iter().map(|pool| self.allocated_in(Some(pool))).sum();
         let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
         let in_graphs = graphs.map(|pool| self.state.pools.reserved(pool.label().id)).sum();
         Box::new(OutOfMemory {

@@ -739,12 +739,8 @@ impl Pools {
         let vacant = times(self.vacant.iter().copied(), self.rows.len())?;
         let rows = self.rows.iter().zip(self.heaps.chunks(HEAPS));
         for (row, ((pool, heaps), vacant)) in rows.zip(vacant).enumerate() {
-            let there = heaps.iter().map(Option::is_some).eq([
-                pool.is_some(),
-                pool.is_some(),
-                false,
-                false,
-            ]);
+            let there = [pool.is_some(), pool.is_some(), false, false];
+            let there = heaps.iter().map(Option::is_some).eq(there);
             let named = pool.as_ref().is_none_or(|pool| pool.id.row() == row);
             let right = there && named && vacant == usize::from(pool.is_none());
             holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");

@@ -19,7 +19,7 @@ use super::stream_cache::{StreamCache, StreamCaches};
 use super::{Engine, State};
 use crate::driver::Driver;
 use crate::heap::verify::{holds, Verdict};
-use crate::heap::{Presence, RangeId, RangeState, Users};
+use crate::heap::{Holding, Presence, RangeId, RangeState, Users};
 use crate::sync::{MutexGuard, Ordering};
 
 /// The state with every lock held.
@@ -262,11 +262,8 @@ impl Page<'_> {
             let label = pool.label();
             let users = pools.each_graph().flat_map(|(uses, _)| uses);
             let counted = users.filter(|&&it| it == label.id).count();
-            holds!(
-                counted == pool.graphs(),
-                "{label} counts {} graphs of {counted}",
-                pool.graphs()
-            );
+            let graphs = pool.graphs();
+            holds!(counted == graphs, "{label} counts {graphs} graphs of {counted}");
             if !pool.is_without_graphs() {
                 continue;
             }
@@ -335,11 +332,7 @@ impl Page<'_> {
         let pools = &self.state.pools;
         for pool in pools.iter() {
             let label = pool.label();
-            let presence: Vec<Presence> = pool
-                .all_heaps()
-                .into_iter()
-                .map(|heap| with_heap!(pools, heap, |row| row.holding().presence()))
-                .collect();
+            let presence: Vec<Presence> = pools.holdings(label.id).map(Holding::presence).collect();
             let shut = presence[0].is_shut();
             let together = presence.iter().all(|it| it.is_shut() == shut);
             holds!(together, "heaps of {label} are there and away: {presence:?}");
