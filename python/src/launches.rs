@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use regraph::driver::cuda::CudaDriver;
-use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::sync::{Mutex, Rank};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
@@ -39,20 +39,14 @@ impl Launch {
             launch = py.detach(move || launch.follow(stream).map(|()| launch)).map_err(raised)?;
         }
         // One that was begun before and not ended ends now.
-        let before = self.begun().replace(launch);
+        let before = self.0.lock().replace(launch);
         py.detach(|| drop(before));
         Ok(())
     }
 
     /// It has been, or cannot be. Does nothing where none has begun.
     fn end(&self, py: Python<'_>) {
-        let begun = self.begun().take();
+        let begun = self.0.lock().take();
         py.detach(|| drop(begun));
-    }
-}
-
-impl Launch {
-    fn begun(&self) -> MutexGuard<'_, Begun> {
-        self.0.lock()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
 use regraph::engine::Lent;
-use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::sync::{Mutex, Rank};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -99,20 +99,14 @@ impl Borrowing {
     fn begin(&self, py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
         let begin = || allocator()?.begin_borrowing(device, pool, Lent::Temporary).map_err(raised);
         let number = py.detach(begin)?;
-        *self.loan() = Some((device, pool, number));
+        *self.0.lock() = Some((device, pool, number));
         Ok(())
     }
 
     /// Ends that, on any thread. Does nothing where it was not begun.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let Some((device, pool, number)) = self.loan().take() else { return Ok(()) };
+        let Some((device, pool, number)) = self.0.lock().take() else { return Ok(()) };
         py.detach(|| allocator()?.end_borrowing(device, pool, number).map_err(raised))
-    }
-}
-
-impl Borrowing {
-    fn loan(&self) -> MutexGuard<'_, Option<Begun>> {
-        self.0.lock()
     }
 }
 

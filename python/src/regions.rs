@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::HostPlace;
 use regraph::regions::{Backup, Moved};
-use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::sync::{Mutex, Rank};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -40,20 +40,14 @@ impl Stay {
     /// This thread is in a region from now on; in none with `None`.
     fn enter(&self, py: Python<'_>, tag: Option<&str>) -> PyResult<()> {
         let number = py.detach(|| Ok::<_, PyErr>(allocator()?.enter_region(tag)))?;
-        *self.number() = Some(number);
+        *self.0.lock() = Some(number);
         Ok(())
     }
 
     /// Ends that, on any thread. Does nothing where it was not entered.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(number) = self.number().take() else { return Ok(()) };
+        let Some(number) = self.0.lock().take() else { return Ok(()) };
         py.detach(|| allocator()?.leave_region(number).map_err(raised))
-    }
-}
-
-impl Stay {
-    fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.0.lock()
     }
 }
 

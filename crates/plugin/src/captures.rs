@@ -51,7 +51,7 @@ impl<D: Transfer> Plugin<D> {
         set_beginning(false);
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
-        let _none_waits = device.begins_captures();
+        let _none_waits = device.begins_captures.lock();
         let mut pools = device.pools();
         let config = device.graph_config();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
@@ -246,9 +246,7 @@ impl<D: Transfer> Plugin<D> {
         record: impl FnOnce(CaptureId, &Journal),
     ) -> Result<(), Error> {
         let found = self.device(device)?;
-        let Some((capture, _)) = found.capture_of(stream)? else {
-            return Err(not_capturing(stream).into());
-        };
+        let capture = found.must_capture(stream)?;
         let is_open = found.pools().strays.get(&capture).is_some_and(|stray| stray.open);
         match is_open {
             true => self.capture_ending(device, stream, record),
@@ -276,16 +274,11 @@ impl<D: Transfer> Plugin<D> {
         show: impl FnOnce(CaptureId, &Journal),
     ) -> Result<(), Error> {
         let device = self.device(device)?;
-        let found = match device.capture_of(stream)? {
-            Some((capture, _)) => {
-                device.engine.host().journal(capture)?.map(|journal| (capture, journal))
-            }
-            None => None,
-        };
-        let (capture, journal) = found.ok_or_else(|| not_capturing(stream))?;
-        show(capture, &journal);
+        let capture = device.must_capture(stream)?;
+        let journal = device.engine.host().journal(capture)?;
+        show(capture, &journal.ok_or_else(|| not_capturing(stream))?);
         // Until then it keeps what its addresses have, also where its pool ends before.
-        device.shown().insert(capture);
+        device.shown.lock().insert(capture);
         if let Some(announced) = device.pools().announced.get_mut(&stream) {
             announced.ending = Some(std::thread::current().id());
         }
@@ -346,7 +339,7 @@ impl<D: Transfer> Plugin<D> {
         let Some(Announced { key, serial, capture, releases, .. }) = announced else {
             return Ok(());
         };
-        device.shown().remove(&capture);
+        device.shown.lock().remove(&capture);
         match device.engine.abandon_capture(capture) {
             // Rolled back when it was refused, or found to be ruined.
             Ok(()) | Err(engine::Error::Unknown { what: engine::Unknown::Capture(_), .. }) => {}
@@ -409,6 +402,12 @@ impl<D: Transfer> Device<D> {
         }
     }
 
+    /// The capture that a stream is in; refuses a stream that is in none.
+    pub(super) fn must_capture(&self, stream: StreamHandle) -> Result<CaptureId, Error> {
+        let (capture, _) = self.capture_of(stream)?.ok_or_else(|| not_capturing(stream))?;
+        Ok(capture)
+    }
+
     /// The capture that a stream is in, and its graph.
     pub(super) fn capture_of(
         &self,
@@ -422,7 +421,7 @@ impl<D: Transfer> Device<D> {
 }
 
 /// What the engine says where a capture is to begin on a stream that does not capture.
-pub(crate) fn not_capturing(stream: StreamHandle) -> engine::Error {
+fn not_capturing(stream: StreamHandle) -> engine::Error {
     let why = engine::StreamRefusal::NotCapturing;
     engine::Error::Stream { call: "begin_capture", stream, why }
 }

@@ -1,13 +1,12 @@
 //! Going back to what lived in a pool at an earlier point, as PyTorch's CUDA graph trees do.
 
 use regraph::driver::Transfer;
-use regraph::engine::{Checkpoint, PoolId};
+use regraph::engine::{Block, Checkpoint, PoolId};
 use regraph::snapshot::Action;
 use regraph::tell_later;
 
 use super::device::Device;
 use super::history::LiveBlock;
-use super::watch::Happening;
 use super::{Error, Plugin, PoolKey};
 
 /// What a restoration has changed, as its host sees it: addresses, in order.
@@ -33,7 +32,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let _told = tell_later();
         // A restoration ends all blocks of the pool: none is lent to another process from now on.
-        let _begins = device.begins_captures();
+        let _begins = device.begins_captures.lock();
         let checkpoint = device.engine.host().checkpoint(pool)?;
         if let Some(private) = device.pools().private.get_mut(&key) {
             private.checkpointed = true;
@@ -66,10 +65,8 @@ impl<D: Transfer> Plugin<D> {
         }
         device.tell(&before, &[Action::FreeRequested, Action::FreeCompleted]);
         device.tell(&device.watched_in(pool)?, &[Action::Alloc]);
-        Ok(Restored {
-            freed: restored.freed.iter().map(|block| block.address).collect(),
-            live: restored.live.iter().map(|block| block.address).collect(),
-        })
+        let [freed, live] = [restored.freed, restored.live].map(addresses);
+        Ok(Restored { freed, live })
     }
 
     /// Where blocks of a pool are live, in order of addresses.
@@ -79,8 +76,7 @@ impl<D: Transfer> Plugin<D> {
     pub fn live_in_pool(&self, device: u32, key: PoolKey) -> Result<Vec<u64>, Error> {
         let device = self.device(device)?;
         let pool = device.pools().named(key, "live_in_pool")?;
-        let live = device.engine.host().live_blocks(pool)?;
-        Ok(live.iter().map(|block| block.address).collect())
+        Ok(addresses(device.engine.host().live_blocks(pool)?))
     }
 
     /// A pool by its name, once captures into it are ended whose end the host has not told.
@@ -104,12 +100,8 @@ impl<D: Transfer> Device<D> {
         let known = live.iter().map(|block| (block.address, self.live_block(block.address)));
         Ok(known.filter_map(|(address, block)| Some((address, block.ok()?))).collect())
     }
+}
 
-    fn tell(&self, blocks: &[(u64, LiveBlock)], actions: &[Action]) {
-        for &(address, LiveBlock { device, requested: bytes, stream, key, .. }) in blocks {
-            for &action in actions {
-                self.watch.tell(&Happening { action, device, address, bytes, stream, key });
-            }
-        }
-    }
+fn addresses(blocks: Vec<Block>) -> Vec<u64> {
+    blocks.into_iter().map(|block| block.address).collect()
 }

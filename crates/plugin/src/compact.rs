@@ -26,7 +26,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         let _none_is_launched = self.under_way.hold(true).ok_or(Error::Launching { call: CALL })?;
-        let _none_begins = device.begins_captures();
+        let _none_begins = device.begins_captures.lock();
         graph_pools(&device.pools(), key, CALL)?;
         device.end_late(&mut device.pools());
         if device.captures() || !device.engine.wait_for_device()? {

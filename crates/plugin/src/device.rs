@@ -1,6 +1,6 @@
 //! One device's engine, blocks, routes and pools.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
@@ -53,12 +53,14 @@ pub(super) struct Device<D: Transfer> {
     /// Of pools with sources of the host's.
     pub(super) returned: Arc<Returned>,
     /// Captures that come to nothing, over in the driver or not: their host says when.
-    shown: Mutex<BTreeSet<CaptureId>>,
+    pub(super) shown: Mutex<BTreeSet<CaptureId>>,
     /// Whether a capture that no route takes may be under way: changed with the pools' lock held.
     strays_open: AtomicBool,
     /// One for all devices.
     pub(super) under_way: Arc<UnderWay>,
-    begins_captures: Mutex<()>,
+    /// Held where a route of a capture is added, and where the device is waited for: no capture begins meanwhile. The
+    /// pools' lock is not held in a wait: work of the device may need a thread that lets go of a pool.
+    pub(super) begins_captures: Mutex<()>,
     pools: Mutex<Pools>,
 }
 
@@ -100,7 +102,7 @@ impl<D: Transfer> Device<D> {
             regions: Regions::new(&engine),
             engine,
             eager,
-            eager_in_regions: EagerPools::new(),
+            eager_in_regions: Mutex::new(Rank::EagerPools, BTreeMap::new()),
             graph_region,
             uncached: OnceLock::new(),
             caches,
@@ -118,28 +120,11 @@ impl<D: Transfer> Device<D> {
         }
     }
 
-    /// Held where a route of a capture is added, and where the device is waited for: no capture begins meanwhile. The pools'
-    /// lock is not held in a wait: work of the device may need a thread that lets go of a pool.
-    pub(super) fn begins_captures(&self) -> MutexGuard<'_, ()> {
-        self.begins_captures.lock()
-    }
-
-    /// Takes [`Device::begins_captures`] without waiting; `None` where another thread waits for the device or begins a
-    /// capture.
-    pub(super) fn try_begins_captures(&self) -> Option<MutexGuard<'_, ()>> {
-        self.begins_captures.try_lock()
-    }
-
     /// Never held while a filter of the host runs.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn pools(&self) -> HeldPools<'_> {
         let told = tell_later();
         HeldPools { pools: self.pools.lock(), _told: told }
-    }
-
-    /// Captures whose host says when they come to nothing.
-    pub(super) fn shown(&self) -> MutexGuard<'_, BTreeSet<CaptureId>> {
-        self.shown.lock()
     }
 
     #[inline]
@@ -414,9 +399,7 @@ impl<D: Transfer> Device<D> {
         if over.is_empty() {
             return Ok(());
         }
-        let shown = self.shown();
-        over.retain(|capture| !shown.contains(capture));
-        drop(shown);
+        over.retain(|capture| !self.shown.lock().contains(capture));
         for capture in over {
             let ended = match ended_graph.and_then(|graph_of| graph_of(capture)) {
                 Some(graph) => self.engine.end_capture(capture, graph),

@@ -5,13 +5,12 @@
 //! pool has lent. The plug-in adds no order among graphs, which is the host's, but that launches of one executable come
 //! one after another, as the driver has it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use regraph::driver::{Driver, EventHandle, GraphHandle, HostApi, StreamHandle, Transfer};
 use regraph::engine::{self, PoolId};
 use regraph::graphs::{ExecutableFigures, ExecutableOptions, Executables, Means, Member};
-use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::sync::{Mutex, Rank};
 
 use super::device::Device;
 use super::pools::PoolKey;
@@ -19,29 +18,16 @@ use super::watch::Watched;
 use super::{Error, Plugin};
 
 /// Executables that are kept together.
-#[derive(Debug)]
-pub(super) struct KeptExecutables(Mutex<State>);
-
-struct State {
+pub(super) struct KeptExecutables {
     executables: Executables,
     /// Behind the last launch on each stream, by the driver's number of it.
     marks: Vec<(u64, EventHandle)>,
 }
 
 impl KeptExecutables {
-    fn new(options: ExecutableOptions) -> Self {
-        let state = State { executables: Executables::new(options), marks: Vec::new() };
-        Self(Mutex::new(Rank::Executables, state))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
-    }
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("marks", &self.marks).finish_non_exhaustive()
+    fn new(options: ExecutableOptions) -> Arc<Mutex<Self>> {
+        let kept = Self { executables: Executables::new(options), marks: Vec::new() };
+        Arc::new(Mutex::new(Rank::Executables, kept))
     }
 }
 
@@ -52,7 +38,7 @@ pub struct Graph<'a, D: Transfer> {
     device: &'a Device<D>,
     key: PoolKey,
     pool: PoolId,
-    kept: Arc<KeptExecutables>,
+    kept: Arc<Mutex<KeptExecutables>>,
     graph: GraphHandle,
     member: Member,
 }
@@ -80,7 +66,7 @@ impl<D: Transfer> Plugin<D> {
             let pool = private.pool;
             let own = pools.executables.get(&Some(key)).cloned();
             let others = || {
-                let made = || Arc::new(KeptExecutables::new(ExecutableOptions::default()));
+                let made = || KeptExecutables::new(ExecutableOptions::default());
                 pools.executables.entry(None).or_insert_with(made).clone()
             };
             (pool, own.unwrap_or_else(others))
@@ -88,7 +74,7 @@ impl<D: Transfer> Plugin<D> {
         let driver = device.engine.driver();
         let moved = driver.move_nodes(graph).inspect_err(|_| device.let_graph_go(key));
         let graph = moved?;
-        let taken = kept.state().executables.take(driver, graph);
+        let taken = kept.lock().executables.take(driver, graph);
         let member = taken.inspect_err(|_| {
             let _ = driver.destroy_graph(graph);
             device.let_graph_go(key);
@@ -122,15 +108,15 @@ impl<D: Transfer> Plugin<D> {
                     return Err(Error::KeptWithOthers { key, graphs: taken });
                 }
                 (None, _) => {
-                    let made = Arc::new(KeptExecutables::new(options));
+                    let made = KeptExecutables::new(options);
                     pools.executables.insert(pool, made.clone());
                     made
                 }
             }
         };
         let of = (device.pool_of(pool), "keep_executables");
-        let mut state = kept.state();
-        Ok(device.change(&mut state, of, |executables, means| executables.keep(options, means))?)
+        let mut kept = kept.lock();
+        Ok(device.change(&mut kept, of, |executables, means| executables.keep(options, means))?)
     }
 
     /// Destroys the executables that are not pinned, after a wait for their launches, of a pool's graphs that are kept by
@@ -144,8 +130,7 @@ impl<D: Transfer> Plugin<D> {
         let mut bytes = 0;
         for (pool, kept) in device.kept(pool, "release_executables")? {
             let of = (device.pool_of(pool), "release_executables");
-            let mut state = kept.state();
-            bytes += device.change(&mut state, of, Executables::evict_all)?;
+            bytes += device.change(&mut kept.lock(), of, Executables::evict_all)?;
         }
         Ok(bytes)
     }
@@ -162,24 +147,24 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<ExecutableFigures, Error> {
         let mut figures = ExecutableFigures::default();
         for (_, kept) in self.device(device)?.kept(pool, "executables")? {
-            figures += kept.state().executables.figures();
+            figures += kept.lock().executables.figures();
         }
         Ok(figures)
     }
 }
 
 /// What is kept together, by the pool whose graphs' executables it is.
-type ByPool = Vec<(Option<PoolKey>, Arc<KeptExecutables>)>;
+type ByPool = Vec<(Option<PoolKey>, Arc<Mutex<KeptExecutables>>)>;
 
 impl<D: Transfer> Device<D> {
     /// Changes executables, for a pool and a call that errors name.
     fn change<R>(
         &self,
-        state: &mut State,
+        kept: &mut KeptExecutables,
         (pool, call): (PoolId, &'static str),
         change: impl FnOnce(&mut Executables, &Means<'_, Watched<D>>) -> R,
     ) -> R {
-        let State { executables, marks } = state;
+        let KeptExecutables { executables, marks } = kept;
         let idle = || {
             let driver = self.engine.driver();
             Ok(marks.iter().try_for_each(|&(_, event)| driver.synchronize_event(event))?)
@@ -188,27 +173,27 @@ impl<D: Transfer> Device<D> {
     }
 
     /// Marks a launch on a stream.
-    fn mark(&self, state: &mut State, stream: StreamHandle) -> Result<(), Error> {
+    fn mark(&self, kept: &mut KeptExecutables, stream: StreamHandle) -> Result<(), Error> {
         let driver = self.engine.driver();
         let number = driver.stream_id(stream)?;
-        if let Some((_, event)) = state.marks.iter().find(|(of, _)| *of == number) {
+        if let Some((_, event)) = kept.marks.iter().find(|(of, _)| *of == number) {
             return Ok(driver.record_event(*event, stream)?);
         }
         // Streams that launch no more may be gone: no marks of theirs are kept but of what runs.
-        state.marks.retain(|&(_, event)| {
+        kept.marks.retain(|&(_, event)| {
             let runs = !matches!(driver.query_event(event), Ok(true));
             if !runs {
                 let _ = driver.destroy_event(event);
             }
             runs
         });
-        state.marks.push(self.event_behind(None, stream)?);
+        kept.marks.push(self.event_behind(None, stream)?);
         Ok(())
     }
 
     /// Lets go of what was known of the launches of executables whose pool is gone. How they are kept stays with its name.
-    pub(super) fn forget_marks(&self, kept: Option<&Arc<KeptExecutables>>) {
-        let marks = kept.map(|kept| std::mem::take(&mut kept.state().marks));
+    pub(super) fn forget_marks(&self, kept: Option<&Arc<Mutex<KeptExecutables>>>) {
+        let marks = kept.map(|kept| std::mem::take(&mut kept.lock().marks));
         for (_, event) in marks.into_iter().flatten() {
             let _ = self.engine.driver().destroy_event(event);
         }
@@ -257,16 +242,16 @@ impl<D: Transfer> Graph<'_, D> {
         }
         launch.follow(stream)?;
         self.must_not_capture(stream)?;
-        let mut state = self.kept.state();
+        let mut kept = self.kept.lock();
         let driver = self.device.engine.driver();
         let launched =
-            self.device.change(&mut state, (self.pool, "replay"), |executables, means| {
+            self.device.change(&mut kept, (self.pool, "replay"), |executables, means| {
                 let (executable, _) = executables.ready(self.member, means)?;
                 Ok::<_, Error>(driver.replay(executable, stream)?)
             });
         // One that cannot be marked is not waited for where its executable has to go, which the driver keeps until it is
         // done: that takes more memory for so long.
-        let _ = self.device.mark(&mut state, stream);
+        let _ = self.device.mark(&mut kept, stream);
         launched
     }
 
@@ -278,9 +263,9 @@ impl<D: Transfer> Graph<'_, D> {
     pub fn prepare(&self, stream: StreamHandle) -> Result<(), Error> {
         let _launch = self.plugin.begin_launch(self.key, "prepare")?;
         self.must_not_capture(stream)?;
-        let mut state = self.kept.state();
+        let mut kept = self.kept.lock();
         let driver = self.device.engine.driver();
-        let made = self.device.change(&mut state, (self.pool, "prepare"), |executables, means| {
+        let made = self.device.change(&mut kept, (self.pool, "prepare"), |executables, means| {
             executables.ready(self.member, means)
         });
         match made? {
@@ -291,7 +276,7 @@ impl<D: Transfer> Graph<'_, D> {
 
     /// Says whether the graph's executable stays where the budget is short. At first it does not.
     pub fn pin(&self, pinned: bool) {
-        self.kept.state().executables.pin(self.member, pinned);
+        self.kept.lock().executables.pin(self.member, pinned);
     }
 
     /// The device memory that the driver is foreseen to take for an executable of the graph, in bytes; 0 where it cannot
@@ -301,7 +286,7 @@ impl<D: Transfer> Graph<'_, D> {
     /// What the driver answers.
     pub fn foreseen_bytes(&self) -> Result<u64, Error> {
         let driver = self.device.engine.driver();
-        Ok(self.kept.state().executables.bytes_of(self.member, driver)?)
+        Ok(self.kept.lock().executables.bytes_of(self.member, driver)?)
     }
 
     /// The graph, for reading.
@@ -321,7 +306,7 @@ impl<D: Transfer> Graph<'_, D> {
 impl<D: Transfer> Drop for Graph<'_, D> {
     fn drop(&mut self) {
         let driver = self.device.engine.driver();
-        let unused = self.kept.state().executables.remove(self.member);
+        let unused = self.kept.lock().executables.remove(self.member);
         // One that runs goes when it is done. A handle that the driver refuses to destroy is lost.
         if let Some(executable) = unused {
             let _ = driver.destroy_executable(executable);

@@ -277,8 +277,8 @@ impl<D: Transfer> Device<D> {
         all.sort_unstable();
         let strays = pools.strays.values().map(|stray| (UNNAMED, stray.pool, 1));
         let uncached = self.uncached.get().map(|&pool| (UNNAMED, pool, 0));
-        let in_regions =
-            self.eager_in_regions.all().into_iter().map(|(_, pool)| (UNNAMED, pool, 0));
+        let in_regions = self.eager_in_regions.lock();
+        let in_regions = in_regions.values().map(|&pool| (UNNAMED, pool, 0));
         let eager = [(UNNAMED, self.eager, 0)].into_iter().chain(in_regions).chain(uncached);
         eager.chain(strays).chain(all).collect()
     }

@@ -125,21 +125,24 @@ impl<D: Transfer> Device<D> {
         let place =
             || Ok::<_, Error>(self.engine.host().allocate_at(pool, bytes, stream, address)?);
         let Some(block) = self.watch.asking(key, stream, place)? else { return Ok(false) };
-        self.blocks.insert(&block);
-        let (device, action) = (self.number, Action::Alloc);
-        self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        self.enter_watched(&block, bytes, stream, key);
         Ok(true)
     }
 
     /// Tells of a block that is about to be freed: another thread may have its address right after.
     #[cold]
     pub(super) fn tell_free(&self, address: u64) {
-        let Ok(LiveBlock { device, requested: bytes, stream, key, .. }) = self.live_block(address)
-        else {
-            return;
-        };
-        for action in [Action::FreeRequested, Action::FreeCompleted] {
-            self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        if let Ok(block) = self.live_block(address) {
+            self.tell(&[(address, block)], &[Action::FreeRequested, Action::FreeCompleted]);
+        }
+    }
+
+    /// Tells what happens to blocks, given with their addresses.
+    pub(super) fn tell(&self, blocks: &[(u64, LiveBlock)], actions: &[Action]) {
+        for &(address, LiveBlock { device, requested: bytes, stream, key, .. }) in blocks {
+            for &action in actions {
+                self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+            }
         }
     }
 

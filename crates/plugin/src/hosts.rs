@@ -7,7 +7,6 @@ use regraph::driver::{CaptureId, StreamHandle, Transfer};
 use regraph::engine::{self, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
-use super::captures::not_capturing;
 use super::device::Device;
 use super::lending::Unseen;
 use super::{Error, Plugin, PoolKey};
@@ -175,11 +174,9 @@ impl<D: Transfer> Plugin<D> {
         alone: bool,
     ) -> Result<CaptureId, Error> {
         let found = self.device(device)?;
-        let Some((capture, _)) = found.capture_of(stream)? else {
-            return Err(not_capturing(stream).into());
-        };
+        let capture = found.must_capture(stream)?;
         let route = {
-            let _none_waits = found.begins_captures();
+            let _none_waits = found.begins_captures.lock();
             let mut pools = found.pools();
             let config = found.graph_config();
             let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;

@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 
 use regraph::driver::{Driver, StreamHandle, Transfer};
 use regraph::engine::{self, PoolId};
-use regraph::sync::{Condvar, Mutex, MutexGuard, Rank};
+use regraph::sync::{Condvar, Mutex, Rank};
 
 use super::device::Device;
 use super::pools::PoolKey;
@@ -42,7 +42,7 @@ impl UnderWay {
     /// Counts a launch of the calling thread's, once no launch is held back.
     fn begin(&self, key: PoolKey) -> Counted {
         let counted = (key, thread::current().id());
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         while now.holds > 0 {
             now = self.changed.wait(now);
         }
@@ -51,7 +51,7 @@ impl UnderWay {
     }
 
     fn end(&self, counted: Counted) {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         if let Some(row) = now.launches.iter().position(|it| *it == counted) {
             now.launches.swap_remove(row);
         }
@@ -62,14 +62,14 @@ impl UnderWay {
 
     /// Whether a graph of a pool is being launched.
     pub(super) fn is_launching(&self, key: PoolKey) -> bool {
-        self.lock().launches.iter().any(|(of, _)| *of == key)
+        self.now.lock().launches.iter().any(|(of, _)| *of == key)
     }
 
     /// Lets no launch begin as long as what is returned lives, once those under way have ended. `None` where one
     /// has not, and is the calling thread's or is not to be waited for.
     pub(super) fn hold(&self, wait: bool) -> Option<Held<'_>> {
         let this = thread::current().id();
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.holds += 1;
         let held = Held { launches: self };
         while !now.launches.is_empty() {
@@ -87,7 +87,7 @@ impl UnderWay {
     /// for a launch, and that is the calling thread's or is not to be waited for.
     pub(super) fn turn(&self, wait: bool) -> Option<Turn<'_>> {
         let this = thread::current().id();
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         while now.moves {
             let own = now.launches.iter().any(|(_, thread)| *thread == this);
             if own || !wait && !now.launches.is_empty() {
@@ -97,10 +97,6 @@ impl UnderWay {
         }
         now.moves = true;
         Some(Turn { launches: self })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        self.now.lock()
     }
 }
 
@@ -113,7 +109,7 @@ pub(super) struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.launches.lock().moves = false;
+        self.launches.now.lock().moves = false;
         self.launches.changed.notify_all();
     }
 }
@@ -126,7 +122,7 @@ pub(super) struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.launches.lock().holds -= 1;
+        self.launches.now.lock().holds -= 1;
         self.launches.changed.notify_all();
     }
 }
@@ -160,7 +156,7 @@ impl<D: Transfer> Plugin<D> {
             let pools = device.pools();
             let Some(private) = pools.private.get(&key) else { continue };
             device.engine.host().require_awake(private.pool, call)?;
-            if private.launches.are_told() || private.launches.have_lent() {
+            if private.launches.may_be_behind() {
                 launch.lends = Some((device, private.pool));
             }
         }

@@ -90,13 +90,13 @@ impl Launches {
     }
 
     /// Whether those that begin now are marked.
-    pub(super) fn are_told(&self) -> bool {
+    fn are_told(&self) -> bool {
         matches!(self.known, Known::Since(_) | Known::All)
     }
 
-    /// Whether blocks may lie in memory that the pool has lent.
-    pub(super) fn have_lent(&self) -> bool {
-        self.lent
+    /// Whether the next may have to come after work on memory that the pool lends or has lent.
+    pub(super) fn may_be_behind(&self) -> bool {
+        self.are_told() || self.lent
     }
 
     /// Has those that begin from now on marked. Gives a number for [`Launches::see_all`] where those before are to be
@@ -214,7 +214,7 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             let mut pools = device.pools();
             let Some(private) = pools.private.get_mut(&key) else { continue };
-            let has_lent = private.launches.are_told() || private.launches.have_lent();
+            let has_lent = private.launches.may_be_behind();
             if has_lent {
                 // Before it is too late to refuse: with the lock held no more is lent.
                 device.engine.host().follow_lent(private.pool, device.idle_stream()?)?;
@@ -289,7 +289,7 @@ impl<D: Transfer> Device<D> {
     /// [`engine::Error::DeviceCaptures`]; the driver's.
     pub(super) fn wait_for_all(&self, call: &'static str) -> Result<(), Error> {
         let _told = tell_later();
-        let _none_begins = self.begins_captures();
+        let _none_begins = self.begins_captures.lock();
         match !self.captures() && self.engine.wait_for_device()? {
             true => Ok(()),
             false => Err(engine::Error::DeviceCaptures { call }.into()),

@@ -99,7 +99,7 @@ pub struct Plugin<D: Transfer> {
     stays: regions::Stays,
     under_way: Arc<launches::UnderWay>,
     watch: Arc<Watch>,
-    sharing: sharing::Sharing,
+    opened: Mutex<sharing::Table>,
 }
 
 impl<D: Transfer> Plugin<D> {
@@ -138,7 +138,7 @@ impl<D: Transfer> Plugin<D> {
             stays: Mutex::new(Rank::Stays, BTreeMap::new()),
             under_way: Arc::new(launches::UnderWay::new()),
             watch: Arc::new(Watch::new()),
-            sharing: sharing::Sharing::new(),
+            opened: Mutex::new(Rank::Opened, sharing::Table::default()),
         }
     }
 

@@ -9,6 +9,7 @@ use super::lending::Launches;
 use super::Error;
 use regraph::driver::{CaptureId, StreamHandle};
 use regraph::engine::{Figure, GraphId, PoolConfig, PoolId, Spare};
+use regraph::sync::Mutex;
 use regraph_record::index::Map;
 
 /// A pool's name, as its host gives it.
@@ -101,7 +102,7 @@ pub(super) struct Announced {
 }
 
 /// What is known of a device's pools. One lock holds it all.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// Whether some may be unused: else none needs to be looked for.
@@ -109,7 +110,7 @@ pub(super) struct Pools {
     /// The most that pools of these names may hold, in bytes, those that are still to be made included.
     pub(super) limits: BTreeMap<PoolKey, u64>,
     /// The executables of graphs that the plug-in launches: of a pool's by themselves, or under no name of all others.
-    pub(super) executables: BTreeMap<Option<PoolKey>, Arc<KeptExecutables>>,
+    pub(super) executables: BTreeMap<Option<PoolKey>, Arc<Mutex<KeptExecutables>>>,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
     /// Captures that no route takes, those that are over included.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
 use regraph::regions::{Backup, Region};
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use regraph::sync::{AtomicBool, Mutex, Ordering};
 use regraph::tell_later;
 
 use super::device::Device;
@@ -21,30 +21,23 @@ use super::pools::PoolKey;
 use super::routes::next;
 use super::{Error, Plugin};
 
-/// A region that a thread is in.
-struct Entered {
-    number: u64,
-    /// None where it has gone out of all.
-    tag: Option<Arc<str>>,
-    /// Whether it has not been left.
-    stands: Arc<AtomicBool>,
-}
-
 /// The regions that threads have entered and not left, by number: any thread may leave them.
-pub(super) type Stays = Mutex<BTreeMap<u64, Stay>>;
+pub(super) type Stays = Mutex<BTreeMap<u64, Arc<Stay>>>;
 
 /// That a thread is in a region.
 pub(super) struct Stay {
+    number: u64,
     /// None where the thread has gone out of all.
     tag: Option<Arc<str>>,
-    stands: Arc<AtomicBool>,
+    /// Whether it has not been left.
+    stands: AtomicBool,
 }
 
 thread_local! {
     /// How many the thread is in.
     static COUNT: Cell<usize> = const { Cell::new(0) };
     /// The latest last.
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<Arc<Stay>>> = const { RefCell::new(Vec::new()) };
     /// Whether the thread begins a capture.
     static BEGINS: Cell<bool> = const { Cell::new(false) };
 }
@@ -58,7 +51,7 @@ pub(super) fn set_beginning(begins: bool) {
 }
 
 /// Changes what the calling thread is in, and forgets what was left.
-fn change_entered(change: impl FnOnce(&mut Vec<Entered>)) {
+fn change_entered(change: impl FnOnce(&mut Vec<Arc<Stay>>)) {
     // A thread that ends is in none.
     let _ = ENTERED.try_with(|all| {
         let mut all = all.borrow_mut();
@@ -70,13 +63,15 @@ fn change_entered(change: impl FnOnce(&mut Vec<Entered>)) {
 
 /// Looks at the region that the calling thread has entered last, if it is in any.
 #[inline]
-fn current<R>(look: impl FnOnce(&Entered) -> R) -> Option<R> {
+fn current<R>(look: impl FnOnce(&Stay) -> R) -> Option<R> {
     // A thread that ends is in none.
     match COUNT.try_with(Cell::get) {
         Ok(0) | Err(_) => None,
         Ok(_) => {
-            let stands = |it: &&Entered| it.stands.load(Ordering::Acquire);
-            ENTERED.try_with(|all| all.borrow().iter().rev().find(stands).map(look)).ok()?
+            let stands = |it: &&Arc<Stay>| it.stands.load(Ordering::Acquire);
+            ENTERED
+                .try_with(|all| all.borrow().iter().rev().find(stands).map(|it| look(it)))
+                .ok()?
         }
     }
 }
@@ -110,23 +105,7 @@ pub(super) struct Said {
 }
 
 /// A device's pools of eager work in regions, by tag.
-#[derive(Debug)]
-pub(super) struct EagerPools(Mutex<BTreeMap<Arc<str>, PoolId>>);
-
-impl EagerPools {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::EagerPools, BTreeMap::new()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PoolId>> {
-        self.0.lock()
-    }
-
-    /// Each with its tag.
-    pub(super) fn all(&self) -> Vec<(Arc<str>, PoolId)> {
-        self.lock().iter().map(|(tag, &pool)| (tag.clone(), pool)).collect()
-    }
-}
+pub(super) type EagerPools = Mutex<BTreeMap<Arc<str>, PoolId>>;
 
 impl<D: Transfer> Plugin<D> {
     /// The calling thread is in the region `tag` from now on, until [`Plugin::leave_region`] with the number
@@ -137,14 +116,14 @@ impl<D: Transfer> Plugin<D> {
     /// Regions can be entered in a region: the one that was entered last counts. With `None` the thread is in
     /// none meanwhile.
     pub fn enter_region(&self, tag: Option<&str>) -> u64 {
-        let (number, stands) = (next(), Arc::new(AtomicBool::new(true)));
+        let (number, stands) = (next(), AtomicBool::new(true));
         // Held until the stay is noted: no other thread forgets the region in between.
         let mut named = self.named.lock();
         let tag = tag.map(|tag| self.name(&mut named, tag));
-        let stay = Stay { tag: tag.clone(), stands: Arc::clone(&stands) };
-        self.stays.lock().insert(number, stay);
+        let stay = Arc::new(Stay { number, tag, stands });
+        self.stays.lock().insert(number, stay.clone());
         drop(named);
-        change_entered(|all| all.push(Entered { number, tag, stands }));
+        change_entered(|all| all.push(stay));
         number
     }
 
@@ -329,10 +308,11 @@ impl<D: Transfer> Plugin<D> {
         let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
         // While a device is waited for.
         let none_begins = devices.iter().map(|device| match wait {
-            true => Ok(device.begins_captures()),
+            true => Ok(device.begins_captures.lock()),
             // Another thread's wait for the device ends with what runs there.
             false => {
-                device.try_begins_captures().ok_or(Error::DeviceRuns { device: device.number })
+                let begins = device.begins_captures.try_lock();
+                begins.ok_or(Error::DeviceRuns { device: device.number })
             }
         });
         let none_begins: Vec<_> = none_begins.collect::<Result<_, Error>>()?;

@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::{Lent, PoolId};
-use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
+use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, Rank};
 
 use super::regions::entered_at;
 use super::PoolKey;
@@ -154,7 +154,7 @@ impl Routes {
         ended_graph: Option<EndedGraph>,
         capture: Option<CaptureId>,
     ) -> Route {
-        let mut routes = self.lock();
+        let mut routes = self.routes.lock();
         let route = Route { key, pool, serial: next(), lent };
         let thread = std::thread::current().id();
         routes.push(Standing { route, takes, thread, ended_graph, capture });
@@ -166,7 +166,7 @@ impl Routes {
     /// any, else of all. One to temporary memory goes by its number alone.
     pub(super) fn remove(&self, key: PoolKey) -> Option<Removed> {
         let this = std::thread::current().id();
-        let mut routes = self.lock();
+        let mut routes = self.routes.lock();
         let leads = |it: &Standing| it.route.key == key && it.route.lent != Some(Lent::Temporary);
         let mine = routes.iter().rposition(|it| leads(it) && it.thread == this);
         let row = mine.or_else(|| routes.iter().rposition(leads));
@@ -175,7 +175,7 @@ impl Routes {
 
     /// Takes one route away, if it still stands.
     pub(super) fn remove_one(&self, serial: u64) -> Option<Removed> {
-        let mut routes = self.lock();
+        let mut routes = self.routes.lock();
         let row = routes.iter().position(|it| it.route.serial == serial)?;
         Some(self.take_out(&mut routes, row))
     }
@@ -200,12 +200,12 @@ impl Routes {
 
     /// Whether a route to a pool stands.
     pub(super) fn lead_to(&self, key: PoolKey) -> bool {
-        self.lock().iter().any(|it| it.route.key == key)
+        self.routes.lock().iter().any(|it| it.route.key == key)
     }
 
     /// A route, if it still stands.
     pub(super) fn by_serial(&self, serial: u64) -> Option<Route> {
-        self.lock().iter().map(|it| it.route).find(|route| route.serial == serial)
+        self.routes.lock().iter().map(|it| it.route).find(|route| route.serial == serial)
     }
 
     /// Notes which capture a route was begun for. What the host gave to tell that and its graph, which may look at a graph
@@ -213,7 +213,7 @@ impl Routes {
     pub(super) fn announce(&self, serial: u64, capture: CaptureId) -> Option<PoolId> {
         // Dropped behind the lock.
         let mut told = None;
-        let mut routes = self.lock();
+        let mut routes = self.routes.lock();
         if let Some(it) = routes.iter_mut().find(|it| it.route.serial == serial) {
             it.capture = Some(capture);
             told = Some((std::mem::replace(&mut it.takes, Takes::Capture), it.ended_graph.take()));
@@ -267,7 +267,7 @@ impl Routes {
     fn of_stream(&self, stream: StreamHandle, capture: Option<CaptureId>) -> Option<Route> {
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
-        let routes = self.lock();
+        let routes = self.routes.lock();
         let takes = |it: &&Standing| match &it.takes {
             Takes::Streams(filter) => filter(stream),
             Takes::Capture => capture.is_some() && it.capture == capture,
@@ -285,9 +285,5 @@ impl Routes {
         });
         let entered = entered_at();
         route.filter(|route| entered.is_none_or(|entered| entered < route.serial))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
-        self.routes.lock()
     }
 }

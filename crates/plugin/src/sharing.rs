@@ -10,13 +10,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use regraph::driver::{AllocationName, Descriptor, StreamHandle, Transfer};
+use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::TakenLoan;
 use regraph::engine::{self, Handle, ImportId, Lent, Loan, LoanId, LoanState, SharingRefusal};
-use regraph::sync::{Mutex, MutexGuard, Rank};
 use regraph::{tell_later, Level};
 
-use super::pools::{PoolKey, Private};
+use super::pools::PoolKey;
 use super::watch::Watched;
 use super::{Device, Error, Plugin};
 
@@ -54,27 +53,18 @@ impl OpenedId {
     }
 }
 
-/// How memory is mapped.
-#[derive(Clone, Copy, Debug)]
-enum Mapped {
-    Import(ImportId),
-    Allocation(u64),
-}
-
-#[derive(Debug)]
 struct Entry {
     id: OpenedId,
     address: u64,
-    mapped: Mapped,
+    /// What pieces were imported as; none of an allocation of the driver's.
+    import: Option<ImportId>,
     /// How often it was opened and not closed; at zero it is unmapped, though later.
     users: usize,
 }
 
 /// What a process has of others.
-pub(super) struct Sharing(Mutex<Table>);
-
 #[derive(Default)]
-struct Table {
+pub(super) struct Table {
     /// By device, and by the handle in one form.
     entries: BTreeMap<(u32, Vec<u8>), Entry>,
     named: u64,
@@ -86,16 +76,6 @@ impl Table {
         let entry = self.entries.get_mut(key)?;
         entry.users += 1;
         Some(Opened { id: entry.id, address: entry.address })
-    }
-}
-
-impl Sharing {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Opened, Table::default()))
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock()
     }
 }
 
@@ -158,7 +138,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         self.unmap_closed();
         let key = (number, handle.write());
-        if let Some(opened) = self.sharing.table().open(&key) {
+        if let Some(opened) = self.opened.lock().open(&key) {
             return Ok(opened);
         }
         // Not under the lock: a sender may take seconds to answer, or never do.
@@ -166,18 +146,22 @@ impl<D: Transfer> Plugin<D> {
             Handle::Pieces(pieces) => pieces.fetch(CALL)?,
             Handle::Allocation(_) => Vec::new(),
         };
-        let mut table = self.sharing.table();
+        let mut table = self.opened.lock();
         // Another thread may have been faster.
         if let Some(opened) = table.open(&key) {
             return Ok(opened);
         }
-        let (mapped, address) = match &handle {
-            Handle::Pieces(_) => import(device, &pieces)?,
-            Handle::Allocation(name) => open_allocation(device, name)?,
+        let (import, address) = match &handle {
+            Handle::Pieces(_) => {
+                let pieces: Vec<_> = pieces.iter().map(|(bytes, piece)| (*bytes, piece)).collect();
+                let (import, address) = device.engine.sharing().import(&pieces)?;
+                (Some(import), address)
+            }
+            Handle::Allocation(name) => (None, device.engine.driver().open_allocation(name)?),
         };
         table.named += 1;
         let id = OpenedId(table.named);
-        table.entries.insert(key, Entry { id, address, mapped, users: 1 });
+        table.entries.insert(key, Entry { id, address, import, users: 1 });
         Ok(Opened { id, address })
     }
 
@@ -187,7 +171,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::NotOpen`].
     pub fn close_shared(&self, id: OpenedId) -> Result<(), Error> {
         {
-            let mut table = self.sharing.table();
+            let mut table = self.opened.lock();
             let mut entries = table.entries.values_mut();
             let entry = entries.find(|entry| entry.id == id && entry.users > 0);
             let entry = entry.ok_or(Error::NotOpen)?;
@@ -213,19 +197,16 @@ impl<D: Transfer> Plugin<D> {
     /// Unmaps what was closed by all its users, once all devices have finished what they were given;
     /// not while something captures.
     pub(super) fn unmap_closed(&self) {
-        let mut table = self.sharing.table();
+        let mut table = self.opened.lock();
         if table.entries.values().all(|entry| entry.users > 0) {
             return;
         }
         let devices: Vec<&Device<D>> = self.devices().collect();
-        let _none_begins: Vec<_> = devices.iter().map(|device| device.begins_captures()).collect();
-        let idle = |device: &&Device<D>| {
-            device.routes.take_no_streams() && !device.engine.host().is_recording()
-        };
-        if !devices.iter().all(idle) {
-            return;
-        }
-        if devices.iter().any(|device| device.engine.driver().synchronize().is_err()) {
+        let begins = devices.iter().map(|device| device.begins_captures.lock());
+        let _none_begins: Vec<_> = begins.collect();
+        if devices.iter().any(|device| device.captures())
+            || devices.iter().any(|device| device.engine.driver().synchronize().is_err())
+        {
             return;
         }
         table.entries.retain(|(number, _), entry| {
@@ -234,33 +215,17 @@ impl<D: Transfer> Plugin<D> {
             }
             if let Ok(device) = self.device(*number) {
                 // What the driver keeps is lost, and not used again.
-                let _ = match entry.mapped {
-                    Mapped::Import(import) => device.engine.sharing().close_import(import),
-                    Mapped::Allocation(address) => {
-                        device.engine.driver().close_allocation(address).map_err(Into::into)
+                let _ = match entry.import {
+                    Some(import) => device.engine.sharing().close_import(import),
+                    None => {
+                        let driver = device.engine.driver();
+                        driver.close_allocation(entry.address).map_err(Into::into)
                     }
                 };
             }
             false
         });
     }
-}
-
-fn import<D: Transfer>(
-    device: &Device<D>,
-    pieces: &[(u64, Descriptor)],
-) -> Result<(Mapped, u64), Error> {
-    let pieces: Vec<_> = pieces.iter().map(|(bytes, piece)| (*bytes, piece)).collect();
-    let (import, address) = device.engine.sharing().import(&pieces)?;
-    Ok((Mapped::Import(import), address))
-}
-
-fn open_allocation<D: Transfer>(
-    device: &Device<D>,
-    name: &AllocationName,
-) -> Result<(Mapped, u64), Error> {
-    let address = device.engine.driver().open_allocation(name)?;
-    Ok((Mapped::Allocation(address), address))
 }
 
 /// Loans from process to process.
@@ -304,9 +269,8 @@ impl<D: Transfer> Plugin<D> {
         let block = {
             let _told = tell_later();
             // A restoration would end the block: no checkpoint is taken until it is there, nor after that.
-            let _begins = device.begins_captures();
-            let checkpointed = |it: &Private| it.checkpointed;
-            let checkpointed = device.pools().private.get(&key).is_some_and(checkpointed);
+            let _begins = device.begins_captures.lock();
+            let checkpointed = device.pools().private.get(&key).is_some_and(|it| it.checkpointed);
             match checkpointed {
                 true => None,
                 false => device.borrow(key, Lent::Temporary, (bytes, stream))?,

@@ -188,36 +188,22 @@ impl<D> Watched<D> {
         self.watch.note_arrival(self.device, address, bytes);
     }
 
-    /// Tells of what can be used from now on.
-    fn comes(&self, address: u64, bytes: u64) {
-        let mut came = Vec::new();
+    /// Tells of what can be used from now on, or else of what is about to go.
+    fn set_usable(&self, address: u64, bytes: u64, usable: bool) {
+        let mut turned = Vec::new();
         for (&at, got) in self.ranges.lock().got.range_mut(address..address + bytes) {
-            if !std::mem::replace(&mut got.usable, true) {
-                came.push((at, *got));
+            if std::mem::replace(&mut got.usable, usable) != usable {
+                turned.push((at, *got));
             }
         }
-        for (at, got) in came {
-            self.tell([Action::SegmentAlloc, Action::SegmentMap], at, got);
-        }
-    }
-
-    /// Tells of what is about to go.
-    fn goes(&self, address: u64, bytes: u64) {
-        let mut going = Vec::new();
-        for (&at, got) in self.ranges.lock().got.range_mut(address..address + bytes) {
-            if std::mem::replace(&mut got.usable, false) {
-                going.push((at, *got));
-            }
-        }
-        for (at, got) in going {
-            self.tell([Action::SegmentFree, Action::SegmentUnmap], at, got);
-        }
-    }
-
-    fn tell(&self, [whole, part]: [Action; 2], address: u64, got: Got) {
-        if self.watch.is_on() {
-            let action = if got.whole { whole } else { part };
-            let (bytes, (key, stream)) = (got.bytes, got.by);
+        for (address, got) in turned.into_iter().filter(|_| self.watch.is_on()) {
+            let action = match (usable, got.whole) {
+                (true, true) => Action::SegmentAlloc,
+                (true, false) => Action::SegmentMap,
+                (false, true) => Action::SegmentFree,
+                (false, false) => Action::SegmentUnmap,
+            };
+            let Got { bytes, by: (key, stream), .. } = got;
             let device = self.device;
             self.watch.tell(&Happening { action, device, address, bytes, stream, key });
         }
@@ -227,7 +213,7 @@ impl<D> Watched<D> {
     /// could not be used before.
     fn take(&self, address: u64, bytes: u64, take: impl FnOnce(&D) -> Result<()>) -> Result<()> {
         let usable = self.ranges.lock().got.get(&address).is_some_and(|got| got.usable);
-        self.goes(address, bytes);
+        self.set_usable(address, bytes, false);
         let taken = take(&self.driver);
         if taken.is_ok() {
             let mut ranges = self.ranges.lock();
@@ -236,7 +222,7 @@ impl<D> Watched<D> {
                 self.watch.forget_arrival(self.device, gone);
             }
         } else if usable {
-            self.comes(address, bytes);
+            self.set_usable(address, bytes, true);
         }
         taken
     }
@@ -276,7 +262,7 @@ impl<D: Driver> Driver for Watched<D> {
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         self.driver.set_access(address, bytes)?;
-        self.comes(address, bytes);
+        self.set_usable(address, bytes, true);
         Ok(())
     }
 
@@ -287,7 +273,7 @@ impl<D: Driver> Driver for Watched<D> {
     fn allocate(&self, bytes: u64) -> Result<u64> {
         let address = self.driver.allocate(bytes)?;
         self.enter(address, bytes, true);
-        self.comes(address, bytes);
+        self.set_usable(address, bytes, true);
         Ok(address)
     }
 
