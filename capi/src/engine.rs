@@ -73,7 +73,7 @@ impl regraph_engine {
     pub(crate) unsafe fn read<'a>(engine: *const Self) -> Fallible<&'a Device> {
         // SAFETY: the words of an engine stay, and it is not destroyed meanwhile, as the caller promised.
         let device = unsafe { shared(engine, "engine")?.device.load(Ordering::Acquire).as_ref() };
-        device.ok_or_else(destroyed)
+        device.ok_or(Failure::Destroyed)
     }
 
     /// Destroys an engine, once.
@@ -180,9 +180,4 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
 pub unsafe extern "C" fn regraph_engine_destroy(engine: *mut regraph_engine) {
     // SAFETY: the contract of all calls.
     or_default(|| unsafe { regraph_engine::destroy(engine) })
-}
-
-#[cold]
-fn destroyed() -> Failure {
-    Failure::Destroyed
 }

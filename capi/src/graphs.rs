@@ -1,6 +1,7 @@
 //! Graphs: the order of their launches, and the least memory that they need.
 
 use regraph::driver::{CaptureMode, ExecutableHandle};
+use regraph::graphs::Graph;
 
 use crate::arguments::{changed, put_if_wanted};
 use crate::captures::regraph_capture_report;
@@ -171,7 +172,8 @@ pub unsafe extern "C" fn regraph_launch_graph(
     graph: regraph_graph_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, engine.launch_graph(graph.into(), named(stream))?)
+    let graph = graph.into();
+    call!(engine, engine.of_library(graph, "launch_graph", |it| it.launch(named(stream)))?)
 }
 
 /// Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
@@ -212,7 +214,8 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
     executable: *mut regraph_executable,
 ) -> regraph_error {
     call!(engine, {
-        let (found, instantiated) = engine.handles(graph.into())?;
+        let handles = |graph: &Graph<_>| Ok((graph.handle(), graph.executable()));
+        let (found, instantiated) = engine.of_library(graph.into(), "handles", handles)?;
         put_if_wanted(handle, raw_graph(found));
         let none = ExecutableHandle(0);
         put_if_wanted(executable, raw_executable(instantiated.unwrap_or(none)));
@@ -252,7 +255,8 @@ pub unsafe extern "C" fn regraph_graph_prepare(
     graph: regraph_graph_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    call!(engine, engine.prepare_graph(graph.into(), named(stream))?)
+    let graph = graph.into();
+    call!(engine, engine.of_library(graph, "prepare_graph", |it| it.prepare(named(stream)))?)
 }
 
 /// Says whether a graph's executable stays where the pool's budget for executables is short. At first it does
@@ -267,7 +271,13 @@ pub unsafe extern "C" fn regraph_graph_pin(
     graph: regraph_graph_id,
     pinned: bool,
 ) -> regraph_error {
-    call!(engine, engine.pin_graph(graph.into(), pinned)?)
+    call!(engine, {
+        let pin = |graph: &Graph<_>| {
+            graph.pin(pinned);
+            Ok(())
+        };
+        engine.of_library(graph.into(), "pin_graph", pin)?
+    })
 }
 
 /// The device memory that the driver is foreseen to take for an executable of a graph, in bytes; 0 where it
@@ -282,7 +292,8 @@ pub unsafe extern "C" fn regraph_graph_foreseen_bytes(
     graph: regraph_graph_id,
     bytes: *mut u64,
 ) -> regraph_error {
-    call!(engine, bytes = engine.foreseen_bytes(graph.into())?)
+    let graph = graph.into();
+    call!(engine, bytes = engine.of_library(graph, "foreseen_bytes", |it| it.foreseen_bytes())?)
 }
 
 /// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds

@@ -218,19 +218,23 @@ impl<D: Transfer> Host<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Fallible<CaptureReport> {
-        if self.captures.lock().contains_key(&capture) {
-            return Err(Failure::Begun(capture));
-        }
+        self.must_be_callers(capture)?;
         self.claim(self.engine.end_capture(capture, graph)?)
     }
 
     /// Ends a capture of the caller with its finished graph; the checker judges it in [`Host::verdict`].
     /// Refuses a capture that the library began.
     pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
-        if self.captures.lock().contains_key(&capture) {
-            return Err(Failure::Begun(capture));
-        }
+        self.must_be_callers(capture)?;
         Ok(self.engine.close_capture(capture, graph)?)
+    }
+
+    /// Refuses a capture that the library began.
+    fn must_be_callers(&self, capture: CaptureId) -> Fallible<()> {
+        match self.captures.lock().contains_key(&capture) {
+            true => Err(Failure::Begun(capture)),
+            false => Ok(()),
+        }
     }
 
     /// The verdict on a capture that was closed.
@@ -280,11 +284,6 @@ impl<D: Transfer> Host<D> {
         read(&held)
     }
 
-    /// Launches a graph that the library instantiated.
-    pub(crate) fn launch_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
-        self.of_library(graph, "launch_graph", |graph| Ok(graph.launch(stream)?))
-    }
-
     /// Takes over a graph that the caller captured.
     pub(crate) fn take_graph(
         &self,
@@ -319,31 +318,15 @@ impl<D: Transfer> Host<D> {
         }
     }
 
-    /// Makes or updates the executable of a graph that the library instantiates.
-    pub(crate) fn prepare_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
-        self.of_library(graph, "prepare_graph", |graph| Ok(graph.prepare(stream)?))
-    }
-
-    pub(crate) fn pin_graph(&self, graph: GraphId, pinned: bool) -> Fallible<()> {
-        self.of_library(graph, "pin_graph", |graph| {
-            graph.pin(pinned);
-            Ok(())
-        })
-    }
-
-    /// What is foreseen for a graph's executable, in bytes.
-    pub(crate) fn foreseen_bytes(&self, graph: GraphId) -> Fallible<u64> {
-        self.of_library(graph, "foreseen_bytes", |graph| Ok(graph.foreseen_bytes()?))
-    }
-
-    fn of_library<R>(
+    /// Makes a call on a graph that the library instantiates.
+    pub(crate) fn of_library<R>(
         &self,
         graph: GraphId,
         call: &'static str,
-        run: impl FnOnce(&Graph<D>) -> Fallible<R>,
+        run: impl FnOnce(&Graph<D>) -> Result<R, Error>,
     ) -> Fallible<R> {
         self.read(graph, call, |held| match held {
-            Held::Graph(graph) => run(graph),
+            Held::Graph(graph) => Ok(run(graph)?),
             Held::Lease(..) => Err(Failure::NotInstantiated),
         })
     }
@@ -362,14 +345,6 @@ impl<D: Transfer> Host<D> {
             }
             Held::Graph(_) => Err(Failure::Instantiated),
         })
-    }
-
-    /// The graph that the library made of a capture, and its executable if no other graph may use that.
-    pub(crate) fn handles(
-        &self,
-        graph: GraphId,
-    ) -> Fallible<(GraphHandle, Option<ExecutableHandle>)> {
-        self.of_library(graph, "handles", |graph| Ok((graph.handle(), graph.executable())))
     }
 
     /// The least memory that a graph's blocks need, in bytes.
