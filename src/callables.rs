@@ -274,15 +274,10 @@ where
         let engine = self.pool.engine().clone();
         let pool = Pool::new(&engine, PoolConfig::default());
         let stage = Stage { pool: &pool, stream, capture: None };
-        let mut result = Ok(());
-        for _ in 0..self.options.warm_ups {
+        let result = (0..self.options.warm_ups).try_for_each(|_| {
             let mut outputs = O::default();
-            let mut parts = self.parts.iter_mut();
-            result = parts.try_for_each(|part| part(&stage, shape, inputs, &mut outputs));
-            if result.is_err() {
-                break;
-            }
-        }
+            self.parts.iter_mut().try_for_each(|part| part(&stage, shape, inputs, &mut outputs))
+        });
         // So that the pool's memory goes back, and that of the inputs is settled.
         Event::behind(&engine, stream)
             .and_then(|event| event.synchronize())

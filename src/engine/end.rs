@@ -32,7 +32,6 @@ use crate::{check, uses};
 
 /// A capture that ends: its streams were looked at for the last time, and its record says what is planned for it.
 struct EndingCapture {
-    id: CaptureId,
     slot: CaptureSlot,
     /// `None` where the graph cannot be named: it may have run already.
     graph: Option<GraphHandle>,
@@ -91,7 +90,7 @@ impl<D: Driver> Locked<'_, D> {
         may_wait: bool,
     ) -> Result<(Box<CaptureReport>, Option<Box<Evidence>>), Error> {
         let slot = self.look_last(id, graph)?;
-        let mut ending = self.prepare(id, slot, graph);
+        let mut ending = self.prepare(slot, graph);
         let evidence = if may_wait { self.evidence(&mut ending) } else { None };
         let report = match evidence {
             Some(_) => self.accept(&ending)?,
@@ -151,12 +150,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Has the record say what is planned for the capture, and copies the graph for the checker.
-    fn prepare(
-        &mut self,
-        id: CaptureId,
-        slot: CaptureSlot,
-        graph: Option<GraphHandle>,
-    ) -> EndingCapture {
+    fn prepare(&mut self, slot: CaptureSlot, graph: Option<GraphHandle>) -> EndingCapture {
         self.learn_from(slot);
         for pool in self.state.capture(slot).pools.clone() {
             self.state.journal_count(slot, pool);
@@ -171,7 +165,7 @@ impl<D: Driver> Locked<'_, D> {
         let checked = has_journal && (self.config.settings.check || unbound);
         let (_, checker) = self.state.captures.get_mut(slot).record();
         let finished = graph.filter(|_| checked).map(|graph| checker.read(self.driver, graph));
-        EndingCapture { id, slot, graph, plans, unbound, finished }
+        EndingCapture { slot, graph, plans, unbound, finished }
     }
 
     /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
@@ -188,19 +182,19 @@ impl<D: Driver> Locked<'_, D> {
                 })
             });
         let graph = finished.take_if(|_| may_wait)?.ok()?;
-        let journal = self.state.capture(*slot).journal.take()?;
-        let foreign = self.config.foreign_nodes;
-        let (capture, teller) = (ending.id, self.state.messages.teller());
+        let capture_state = self.state.capture(*slot);
+        let (capture, journal) = (capture_state.id, capture_state.journal.take()?);
+        let (foreign, teller) = (self.config.foreign_nodes, self.state.messages.teller());
         Some(Box::new(Evidence { capture, journal, graph, programmatic, foreign, teller }))
     }
 
     /// The checker's verdict on the capture, as far as it is to judge it, and what was found in its graph.
     fn judge(&mut self, ending: &mut EndingCapture) -> (Result<(), Error>, Found, u64) {
         let mut took = 0;
-        let &mut EndingCapture { id, slot, graph, unbound, ref mut finished, .. } = ending;
+        let &mut EndingCapture { slot, graph, unbound, ref mut finished, .. } = ending;
+        let &mut CaptureState { id, undone, .. } = self.state.capture(slot);
         let _shown = finished.is_some().then(|| judging(self.state.messages.teller(), id));
         let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
-        let undone = self.state.capture(slot).undone;
         let (journal, checker) = self.state.capture(slot).record();
         let verdict = match (journal.zip(finished.take()), undone) {
             (Some((journal, Ok(graph))), _) => {
@@ -262,7 +256,7 @@ impl<D: Driver> Locked<'_, D> {
         let programmatic = self.config.settings.programmatic;
         let journal = self.state.capture(ending.slot).journal.take();
         let mut report = self.accept(ending)?;
-        let (id, uses) = (ending.id.0, late_uses.len());
+        let (id, uses) = (report.capture.0, late_uses.len());
         if uses > 0 {
             let headline = format!("capture {id}: {uses} uses of blocks later than was recorded:");
             self.state.messages.warn_list(&headline, &late_uses);
@@ -277,13 +271,14 @@ impl<D: Driver> Locked<'_, D> {
         report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
         report.check_ns = if report.verified { took } else { 0 };
         (report.plan, report.late_uses, report.early_reads) = (plan, late_uses, early_reads);
-        self.state.conclude(ending.id, Ok(&report));
+        self.state.conclude(report.capture, Ok(&report));
         Ok(report)
     }
 
     /// Rolls a capture back that is refused, and returns why.
     fn refuse(&mut self, ending: &EndingCapture, why: Error) -> Error {
-        let &EndingCapture { id, slot, graph, .. } = ending;
+        let &EndingCapture { slot, graph, .. } = ending;
+        let id = self.state.capture(slot).id;
         if let Error::CaptureAgain(_) = &why {
             // Its early launches are foreseen from now on.
             if let Some(journal) = self.state.capture(slot).journal.take() {
@@ -305,14 +300,14 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Hands the memory of a capture to a graph.
     fn accept(&mut self, ending: &EndingCapture) -> Result<Box<CaptureReport>, Error> {
-        let &EndingCapture { id, slot, graph, unbound, .. } = ending;
+        let &EndingCapture { slot, graph, unbound, .. } = ending;
         let verified = (self.config.settings.check || unbound) && graph.is_some();
-        let capture_state = self.state.capture(slot);
-        let (nodes, dependency_queries) =
-            (capture_state.proof.nodes(), capture_state.proof.queries());
-        let blocks = capture_state.proof.handed_out();
-        let layout = capture_state.following.as_ref().map(|following| following.followed());
-        let pools = SmallVec::from_slice(&capture_state.pools);
+        let &mut CaptureState { id, ref proof, ref following, ref pools, .. } =
+            self.state.capture(slot);
+        let (nodes, blocks) = (proof.nodes(), proof.handed_out());
+        let dependency_queries = proof.queries();
+        let layout = following.as_ref().map(|following| following.followed());
+        let pools = SmallVec::from_slice(pools);
         self.end(slot, true)?;
         let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
         let graph = self.state.add_graph_to(pools, id);

@@ -804,7 +804,7 @@ impl<D: Driver> Plans<'_, D> {
             locked.state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })
         })?;
         let outline = unread.read(&self.0.config.settings);
-        self.0.compare(&outline, unread.journal())?;
+        self.0.compare(&outline, &unread.journal)?;
         let unit = self.0.driver.memory_support().granularity();
         Ok(outline.layout(unit, self.0.config.settings.plan_search))
     }
@@ -1072,10 +1072,6 @@ pub(super) struct CaptureRecord {
 }
 
 impl CaptureRecord {
-    pub(super) fn journal(&self) -> &Journal {
-        &self.journal
-    }
-
     pub(super) fn read(&self, settings: &Settings) -> Outline {
         let Self { journal, addresses } = self;
         Outline::read(journal, settings.programmatic, settings.reuse, |address| {

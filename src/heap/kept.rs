@@ -175,7 +175,8 @@ impl Heap {
         }
         let seeds = self.free_ids().filter(|&id| self.is_closed(id)).take(LOOKED_AT);
         let sites = seeds.filter_map(|id| self.opening(id, bytes, requester, proof));
-        let site = sites.min_by_key(|site| (site.missing, site.address))?;
+        let address = |site: &Opening| self.ranges[site.first_closed].address;
+        let site = sites.min_by_key(|site| (site.missing, address(site)))?;
         self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
         Some(site)
     }
@@ -188,7 +189,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Opening> {
-        let Range { address, previous, .. } = self.ranges[id];
+        let previous = self.ranges[id].previous;
         if previous.is_some_and(|previous| self.is_closed(previous)) {
             return None;
         }
@@ -202,7 +203,7 @@ impl Heap {
             at = self.ranges[closed].next;
         }
         let first = first.unwrap_or(id);
-        (held >= missing).then_some(Opening { missing, address, first_closed: id, first })
+        (held >= missing).then_some(Opening { missing, first_closed: id, first })
     }
 
     /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment. What is opened is one with
@@ -292,8 +293,6 @@ const LOOKED_AT: usize = 256;
 struct Opening {
     /// How much of them must be opened, in bytes.
     missing: u64,
-    /// Where the first of them begins.
-    address: u64,
     first_closed: RangeId,
     /// The first free range that the block covers.
     first: RangeId,

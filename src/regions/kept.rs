@@ -85,16 +85,6 @@ impl PoolContents {
         parts.try_fold(address, follows) == Some(end)
     }
 
-    /// How much is in memory of the host, and how much in a file, in bytes.
-    fn bytes(&self) -> (u64, u64) {
-        let bytes = self.chunks.iter().map(|chunk| chunk.bytes).sum();
-        if self.file.is_some() {
-            (0, bytes)
-        } else {
-            (bytes, 0)
-        }
-    }
-
     /// Gives up where it is kept.
     fn take_spans(&mut self) -> Vec<Span> {
         self.chunks.clear();
@@ -150,8 +140,9 @@ impl<D: Transfer> HostCopies<D> {
     pub(super) fn bytes(&self) -> BTreeMap<PoolId, (u64, u64)> {
         let mut all: BTreeMap<_, (u64, u64)> = BTreeMap::new();
         for (&pool, contents) in self.kept.iter().chain(&self.retained) {
-            let (sum, more) = (all.entry(pool).or_default(), contents.bytes());
-            *sum = (sum.0 + more.0, sum.1 + more.1);
+            let (host, files) = all.entry(pool).or_default();
+            let sum = if contents.file.is_some() { files } else { host };
+            *sum += contents.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>();
         }
         all
     }
