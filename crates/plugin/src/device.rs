@@ -19,7 +19,7 @@ use super::reports::Reports;
 use super::routes::{EndedGraph, Removed, Route, Routes};
 use super::sources::{asking, Returned};
 use super::watch::{Watch, Watched};
-use super::Error;
+use super::{Error, Plugin};
 
 /// Where a request is served from.
 #[derive(Clone, Copy, Debug)]
@@ -89,10 +89,7 @@ impl<D: Transfer> Device<D> {
     pub(super) fn new(
         number: u32,
         engine: Engine<Watched<D>>,
-        watch: Arc<Watch>,
-        caches: Arc<AtomicBool>,
-        graph_region: GraphRegion,
-        under_way: Arc<UnderWay>,
+        plugin: &Plugin<D>,
         least_oversize: Option<u64>,
     ) -> Self {
         let engine = Arc::new(engine);
@@ -103,18 +100,18 @@ impl<D: Transfer> Device<D> {
             engine,
             eager,
             eager_in_regions: Mutex::new(Rank::EagerPools, BTreeMap::new()),
-            graph_region,
+            graph_region: plugin.graph_region.clone(),
             uncached: OnceLock::new(),
-            caches,
+            caches: plugin.caches.clone(),
             blocks: Addresses::new(least_oversize),
             routes: Routes::new(),
             reports: Reports::new(),
-            watch,
+            watch: plugin.watch.clone(),
             idle: OnceLock::new(),
             returned: Arc::new(Returned::new()),
             shown: Mutex::new(Rank::Shown, BTreeSet::new()),
             strays_open: AtomicBool::new(false),
-            under_way,
+            under_way: plugin.under_way.clone(),
             begins_captures: Mutex::numbered(Rank::BeginsCaptures, u64::from(number), ()),
             pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::default()),
         }

@@ -359,11 +359,8 @@ impl<D: Transfer> Plugin<D> {
         if let Some(options) = &*history {
             engine.keep_history(options)?;
         }
-        let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
         let named = self.named.lock();
-        let graphs = Arc::clone(&self.graph_region);
-        let under_way = Arc::clone(&self.under_way);
-        let device = Device::new(number, engine, watch, caches, graphs, under_way, least);
+        let device = Device::new(number, engine, self, least);
         for (tag, said) in &*named {
             device.regions.set_backup(tag, said.backup.clone());
         }
