@@ -660,6 +660,23 @@ fn a_pool_used_within_a_capture_has_what_is_asked_for_there() {
     assert_eq!(h.reserved(), 24, "the graph's memory is not lent");
 }
 
+/// The pool that the thread uses is not asked in its place.
+#[test]
+fn where_it_is_unknown_whether_a_stream_captures_there_is_an_error() {
+    let h = host("check:True");
+    let s = h.stream();
+    h.make(POOL);
+    h.within(POOL, || {
+        h.capture(s, (1, 0), || {
+            h.driver.fail_nth(Call::CaptureStatus, 0, ErrorKind::NotSupported);
+            let refused = h.plugin.allocate(MIB, 0, s).unwrap_err();
+            assert!(refused.to_string().contains("CaptureInfo"), "{refused}");
+            h.allocate(4, s);
+        });
+    });
+    assert_eq!((h.held_by(POOL), h.held_by((1, 0))), (0, 4));
+}
+
 /// As vLLM and SGLang have collectives' memory from another pool in a capture.
 #[test]
 fn a_capture_that_goes_on_by_its_thread_s_route_takes_that_with_it() {

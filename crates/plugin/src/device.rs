@@ -234,8 +234,13 @@ impl<D: Transfer> Device<D> {
     /// Where a stream's requests are served from now.
     #[inline]
     fn target_of(&self, stream: StreamHandle) -> Result<Target, Error> {
-        let capture = || Some(self.capture_of(stream).ok()??.0);
-        match self.routes.of(stream, capture) {
+        let capture = || match self.capture_of(stream) {
+            // The legacy stream while some blocking stream captures: it does not capture itself.
+            Err(Error::Driver(error)) if error.kind == ErrorKind::CaptureImplicit => Ok(None),
+            // Where it is unknown, memory of another pool would be the capture's.
+            found => Ok(found?.map(|(capture, _)| capture)),
+        };
+        match self.routes.of(stream, capture)? {
             Some(Route { key, pool, lent: Some(lent), .. }) => {
                 let pool = match lent {
                     Lent::AllFree => pool,

@@ -12,7 +12,7 @@ use regraph::engine::{Lent, PoolId};
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, Rank};
 
 use super::regions::entered_at;
-use super::PoolKey;
+use super::{Error, PoolKey};
 
 /// Says whether requests of a stream belong to a route. May be asked from any thread until the host has announced the
 /// capture ([`Plugin::capture_begun`](super::Plugin::capture_begun)) or ended the route; it must not call the plug-in.
@@ -250,17 +250,17 @@ impl Routes {
     pub(super) fn of(
         &self,
         stream: StreamHandle,
-        capture_of: impl FnOnce() -> Option<CaptureId>,
-    ) -> Option<Route> {
+        capture_of: impl FnOnce() -> Result<Option<CaptureId>, Error>,
+    ) -> Result<Option<Route>, Error> {
         let own = if OWN_COUNT.get() == 0 { None } else { self.own() };
         if self.take_no_streams() {
-            return own;
+            return Ok(own);
         }
-        let of_stream = self.of_stream(stream, capture_of());
-        match (own, of_stream) {
+        let of_stream = self.of_stream(stream, capture_of()?);
+        Ok(match (own, of_stream) {
             (Some(own), Some(of_stream)) if own.serial < of_stream.serial => Some(of_stream),
             (own, of_stream) => own.or(of_stream),
-        }
+        })
     }
 
     /// The latest route that takes a stream, which is in `capture`.
