@@ -2,9 +2,9 @@
 
     python ways_to_capture.py WAY ALLOCATOR [TRACE]
 
-ALLOCATOR is `native`, `auto` for regraph as it comes, or settings of it such as `plan:none`. Prints how much more
-memory is reserved in the end than before the captures, in MiB, and for regraph what the pools of graphs hold and the
-least that the first captures need. With regraph all requests, also those outside captures, are written to TRACE (format
+ALLOCATOR is `native`, `auto` for regraph as it comes, or settings of it such as `plan:none`. Prints how much memory is
+reserved in the end, and how much more than before the captures, in MiB, and for regraph what the pools of graphs hold and
+the least that the first captures need. With regraph all requests, also those outside captures, are written to TRACE (format
 v1, with a kernel behind each allocation of a capture): `tests/traces/programs` has such.
 One way a process. Needs a GPU.
 """
@@ -380,7 +380,8 @@ def main(way, allocator, trace=None):
     before, graphs = WAYS[way]()
     if trace:
         write(trace, marks)
-    told = f"{way} {allocator}: {(reserved() - before) / MIB:.0f} MiB reserved"
+    now = reserved()
+    told = f"{way} {allocator}: {now / MIB:.0f} MiB reserved, {(now - before) / MIB:+.0f} by captures"
     if allocator != "native":
         captures = regraph.torch.captures()
         pools = {capture.pool: capture.reserved_bytes for capture in captures}
