@@ -12,7 +12,7 @@ use regraph::Journal;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
-use super::meter::{counted, Meter, Timed, Untimed};
+use super::meter::{counted, Meter, Timed};
 use super::script::{Call, Script};
 
 /// What scripts allocate from.
@@ -167,15 +167,6 @@ impl Host {
             status => unreachable!("{FINE}: {status:?}"),
         }
     }
-}
-
-/// The time of a whole capture, from its begin to its end, with the simulated driver's share.
-pub fn whole(config: Config, script: &Script) -> Duration {
-    let start = Instant::now();
-    let mut host = Host::begin(config, script.streams);
-    host.run(&script.calls, &mut Untimed);
-    host.end();
-    start.elapsed()
 }
 
 /// The times of single calls in a capture.
