@@ -914,7 +914,7 @@ mod cuda {
                 assert_eq!(engine.host().is_device_idle().unwrap(), Some(true));
                 assert!(engine.empty_cache().unwrap().released > 0, "the block is free");
             }
-            if created != null_mut() {
+            if !created.is_null() {
                 engine.retire_stream(StreamHandle::from_raw(created)).unwrap();
             }
             // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
