@@ -899,8 +899,7 @@ mod cuda {
                 make_current(context);
                 let flag = std::ptr::from_ref(&done).cast_mut().cast();
                 // SAFETY: the prototype is that of cuda.h; the flag outlives the work, for which the engine waits below.
-                let code = unsafe { raw::<Later>("cuLaunchHostFunc")(stream, set_later, flag) };
-                assert_eq!(code, 0);
+                assert_eq!(unsafe { raw::<Later>("cuLaunchHostFunc")(stream, set_later, flag) }, 0);
                 if own == home {
                     engine.record_stream(block.id, of_context).unwrap();
                 }
@@ -914,16 +913,11 @@ mod cuda {
                 assert_eq!(engine.host().is_device_idle().unwrap(), Some(true));
                 assert!(engine.empty_cache().unwrap().released > 0, "the block is free");
             }
-            if !created.is_null() {
-                engine.retire_stream(StreamHandle::from_raw(created)).unwrap();
-            }
+            engine.retire_stream(StreamHandle::from_raw(created)).unwrap();
             // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
             assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
             make_current(null_mut());
-            assert!(
-                engine.wait_for_device().unwrap(),
-                "of a context that is gone nothing is asked"
-            );
+            assert!(engine.wait_for_device().unwrap(), "a context that is gone is not asked");
         }
     }
 
