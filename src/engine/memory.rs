@@ -294,8 +294,8 @@ impl<D: Driver> HostCalls<'_, D> {
         })
     }
 
-    /// Whether the device has done all work that the process has given it, its streams unknown here included;
-    /// `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
+    /// Whether the device has done all work that the process has given it, its streams unknown here included, but for those
+    /// of contexts that no known stream is of; `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
     ///
     /// # Errors
     /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].

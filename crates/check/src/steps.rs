@@ -36,17 +36,17 @@ const FEW: usize = 4;
 
 /// More nodes than [`FEW`] that are looked for among others.
 struct Wanted {
-    is: Marks,
+    nodes: Marks,
     met: Marks,
-    /// How many there are, each once.
+    /// How many nodes there are, each once.
     count: usize,
 }
 
 impl Wanted {
     fn set(&mut self, nodes: &[u32]) {
         if nodes.len() > FEW {
-            self.is.clear();
-            self.count = nodes.iter().filter(|&&node| self.is.insert(node)).count();
+            self.nodes.clear();
+            self.count = nodes.iter().filter(|&&node| self.nodes.insert(node)).count();
         }
     }
 
@@ -57,9 +57,9 @@ impl Wanted {
         if nodes.len() <= FEW {
             return nodes.iter().all(|&node| others.clone().any(|other| other == node));
         }
-        let Self { is, met, count } = self;
+        let Self { nodes: wanted, met, count } = self;
         met.clear();
-        let found = others.filter(|&node| is.contains(node) && met.insert(node));
+        let found = others.filter(|&node| wanted.contains(node) && met.insert(node));
         found.take(*count).count() == *count
     }
 }
@@ -86,7 +86,7 @@ impl Steps {
         let mut sights = Sights::new(graph);
         let marks = || Marks::new(graph.len());
         let mut walk = Walk { marks: marks(), open: Vec::new() };
-        let mut wanted = Wanted { is: marks(), met: marks(), count: 0 };
+        let mut wanted = Wanted { nodes: marks(), met: marks(), count: 0 };
         let mut all: Vec<Self> = history.streams.iter().map(|_| Self::default()).collect();
         for (number, look) in history.looks() {
             let stream = &history.streams[number as usize];

@@ -143,8 +143,8 @@ pub trait HostApi: Driver + 'static {
     /// What the driver answers, errors of earlier work included.
     fn synchronize(&self) -> Result<()>;
 
-    /// Whether the device has done all work that this process has given it. No stream of the device may
-    /// be capturing: as [`HostApi::synchronize`] the question would invalidate that.
+    /// Whether the device has done all work that [`HostApi::synchronize`] would wait for. No stream of the device may be
+    /// capturing: as that call the question would invalidate a capture.
     ///
     /// # Errors
     /// What the driver answers; [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction) where it

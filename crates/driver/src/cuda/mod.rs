@@ -4,7 +4,7 @@
 //! - `raw`: numbers and structure layouts;
 //! - `error`: driver codes as [`DriverError`]s;
 //! - `guard`: the calling thread's context and capture mode;
-//! - `devices`: other devices' streams, and access for their kernels;
+//! - `devices`: streams of other devices and of other contexts of this one, and access for other devices' kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
 //! - `sharing`: memory that other processes, devices and network cards can map;
@@ -15,8 +15,8 @@
 //! Calls that need a current context make the driver object's context current to the calling
 //! thread, where it is not, and go back to the one that was, or to none. [`CudaDriver::new`] leaves it
 //! current to a thread that had none. A default stream is refused while another context of the device is
-//! current: its handle means a stream of that one. A wait for the device covers the primary context and its
-//! green ones, and no other.
+//! current: its handle means a stream of that one. A wait for the device covers the primary context with its
+//! green ones, and each other context in which this driver was asked about a stream.
 //! Calls that a capture forbids run with the thread in
 //! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
 //! but for a question about an event that was captured, which its caller must not ask.
