@@ -27,6 +27,11 @@ const LARGE_SEGMENT: u64 = 20 << 20;
 /// From this size on a block has a fixed segment of its own size.
 const OWN_SEGMENT: u64 = 10 << 20;
 
+/// Outside captures memory for a block comes in no more than so many pieces, and in one up to this size: what a small
+/// block keeps from the driver is so much, or that part of a larger one, and large ones cost a fixed number of calls.
+const PIECES: u64 = 8;
+const LARGE_PIECE: u64 = 32 << 20;
+
 /// A block as it is asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -87,6 +92,7 @@ impl Heap {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
+        let most = self.most_of_a_piece(bytes, requester, unit);
         if let Some(site) = self.site(wanted, requester, proof, unit) {
             let end = self.growing.filter(|_| site.hole.is_none());
             let premapped = end.map_or(0, |segment| self.premapped_of(segment));
@@ -96,11 +102,12 @@ impl Heap {
             let first = match (site.first, site.hole, end) {
                 (Some(first), ..) if site.missing == 0 => first,
                 (first, Some(hole), _) => {
-                    let fresh = self.fill_hole(driver, hole, (site.address, site.missing))?;
+                    let place = (site.address, site.missing);
+                    let fresh = self.fill_hole(driver, hole, place, most)?;
                     first.unwrap_or(fresh)
                 }
                 (first, None, Some(end)) => {
-                    let fresh = self.extend(driver, end, site.missing, wanted, unit)?;
+                    let fresh = self.extend(driver, end, (site.missing, most), wanted, unit)?;
                     first.unwrap_or(fresh)
                 }
                 (_, None, None) => return Ok(None),
@@ -135,7 +142,7 @@ impl Heap {
         };
         if opened.is_growable() {
             let segment = SegmentId::new(enter_row(&mut self.segments, opened));
-            let fresh = match self.extend(driver, segment, least, wanted, unit) {
+            let fresh = match self.extend(driver, segment, (least, most), wanted, unit) {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
@@ -159,6 +166,17 @@ impl Heap {
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
         Ok(Some(self.carve(fresh, bytes)))
+    }
+
+    /// How large the pieces are in which memory for a block is mapped, at most: a piece goes back as a whole, and work
+    /// outside captures leaves small blocks that live long where a large one has lain.
+    fn most_of_a_piece(&self, bytes: u64, requester: Requester, unit: u64) -> u64 {
+        match requester {
+            Requester::Capture { .. } => u64::MAX,
+            // Each of its pieces is a file for every process that maps them.
+            _ if self.plan.exportable => u64::MAX,
+            _ => LARGE_PIECE.max(bytes / PIECES).next_multiple_of(unit),
+        }
     }
 
     /// A segment from the host's source, if it lies beside those that there are.
@@ -229,17 +247,19 @@ impl Heap {
         best
     }
 
-    /// Maps a part of a hole as one piece, and returns the idle range that it makes, joined with none beside it.
+    /// Maps a part of a hole in pieces of at most `most` bytes, and returns the idle range that it makes, joined with
+    /// none beside it.
     fn fill_hole(
         &mut self,
         driver: &impl Driver,
         hole: RangeId,
         (address, bytes): (u64, u64),
+        most: u64,
     ) -> Result<RangeId, DriverError> {
         let Range { address: start, segment, .. } = self.ranges[hole];
         let rest = self.ranges[hole].end() - address - bytes;
-        self.segment(segment).map(driver, address, bytes)?;
-        self.note_change(MemoryMove::Map, (address, bytes), 1);
+        let pieces = self.segment(segment).map(driver, (address, bytes), most)?;
+        self.note_change(MemoryMove::Map, (address, bytes), pieces);
         let idle = RangeState::Idle { users: Users::Eager };
         if rest > 0 {
             self.ranges[hole].bytes -= rest;
@@ -350,7 +370,7 @@ impl Heap {
             if end - start > limit {
                 return Ok(came);
             }
-            let filled = self.fill_hole(driver, hole, (start, end - start))?;
+            let filled = self.fill_hole(driver, hole, (start, end - start), u64::MAX)?;
             self.merge(filled);
             (limit, came) = (limit - (end - start), true);
         }
@@ -386,13 +406,13 @@ impl Heap {
         self.segments[segment.index()].as_ref().map_or(0, HeapSegment::premapped)
     }
 
-    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and with a step
-    /// more than that. Returns the range. After an error of the driver's nothing has changed.
+    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones in pieces of at most
+    /// `most`, and with a step more than that, as one. Returns the range. After an error of the driver's nothing has changed.
     fn extend(
         &mut self,
         driver: &impl Driver,
         segment: SegmentId,
-        missing: u64,
+        (missing, most): (u64, u64),
         Wanted { limit, step, usual, .. }: Wanted<'_>,
         unit: u64,
     ) -> Result<RangeId, DriverError> {
@@ -409,22 +429,21 @@ impl Heap {
             let half = limit.saturating_sub(needed) / 2;
             let extra = ahead.min(room.saturating_sub(needed)).min(half) / unit * unit;
             let mut bytes = needed + extra;
-            let result = match row.map(driver, address, bytes) {
+            let pieces = match row.map(driver, (address, bytes), most) {
                 Err(error) if extra > 0 && error.is_out_of_memory() => {
                     bytes = needed;
-                    row.map(driver, address, bytes)
+                    row.map(driver, (address, bytes), most)?
                 }
-                done => done,
+                done => done?,
             };
-            result?;
-            mapped = Some((address, bytes));
+            mapped = Some(((address, bytes), pieces));
         }
         row.mapped += missing;
         let after = row.premapped();
         self.premapped = self.premapped - before + after;
-        if let Some((address, bytes)) = mapped {
-            self.grown = self.grown.map(|grown| grown + if step > 0 { bytes } else { 0 });
-            self.note_change(MemoryMove::Map, (address, bytes), 1);
+        if let Some((place, pieces)) = mapped {
+            self.grown = self.grown.map(|grown| grown + if step > 0 { place.1 } else { 0 });
+            self.note_change(MemoryMove::Map, place, pieces);
         }
         Ok(self.append(segment, missing))
     }

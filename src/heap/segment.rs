@@ -224,7 +224,7 @@ impl HeapSegment {
             (MemorySupport::Mapped { granularity }, Supply::Fixed) => {
                 let bytes = bytes.next_multiple_of(granularity);
                 let mut fixed = segment(driver.reserve(bytes)?, bytes, bytes, SegmentKind::Fixed);
-                if let Err(error) = fixed.map(driver, fixed.address, bytes) {
+                if let Err(error) = fixed.map(driver, (fixed.address, bytes), u64::MAX) {
                     // Its addresses are of no use now; failing to give them back loses nothing else.
                     let _ = fixed.close(driver);
                     return Err(error);
@@ -288,24 +288,35 @@ impl HeapSegment {
         matches!(self.kind, SegmentKind::Allocated | SegmentKind::Given(..))
     }
 
-    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has changed.
+    /// Maps memory at addresses of the segment where nothing is mapped, in pieces of at most `most` bytes, and returns
+    /// how many. On failure nothing has changed.
     pub(crate) fn map(
         &mut self,
         driver: &impl Driver,
-        address: u64,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
+        (address, bytes): (u64, u64),
+        most: u64,
+    ) -> Result<usize, DriverError> {
         let refused = self.free_stuck(driver);
+        let (end, before) = (address + bytes, self.stuck.len());
         let mut stuck = self.stuck.iter();
-        let stuck = stuck.any(|(at, it)| *at < address + bytes && address < at + it.bytes);
+        let stuck = stuck.any(|(at, it)| *at < end && address < at + it.bytes);
         if let Some(error) = refused.filter(|_| stuck) {
             return Err(error);
         }
-        let memory = create(driver, self.exportable, bytes)?;
-        self.attach(driver, address, bytes, memory)
+        let mut at = address;
+        while at < end {
+            let bytes = most.min(end - at);
+            let memory = create(driver, self.exportable, bytes);
+            if let Err(error) = memory.and_then(|memory| self.attach(driver, at, bytes, memory)) {
+                self.free_stuck(driver);
+                return Err(error);
+            }
+            at += bytes;
+        }
+        self.open_attached(driver, before)
     }
 
-    /// Maps memory where nothing is mapped. On failure the memory is released, and nothing else has changed.
+    /// Maps memory where nothing is mapped, without access. On failure it is released, and nothing else has changed.
     pub(super) fn attach(
         &mut self,
         driver: &impl Driver,
@@ -318,13 +329,30 @@ impl HeapSegment {
             let _ = driver.release(memory);
             return Err(error);
         }
+        // Until it is open it counts as mapped in vain.
+        self.stuck.push((address, Piece::new(bytes, Some((memory, Access::Mapped)))));
+        Ok(())
+    }
+
+    /// Opens what was attached, neighbours in order of their addresses, since `before` pieces were stuck, and returns
+    /// how many that are. On failure all of it is unmapped and released.
+    pub(super) fn open_attached(
+        &mut self,
+        driver: &impl Driver,
+        before: usize,
+    ) -> Result<usize, DriverError> {
+        let attached = &self.stuck[before..];
+        let (count, address) = (attached.len(), attached.first().map_or(0, |it| it.0));
+        let bytes = attached.iter().map(|(_, piece)| piece.bytes).sum();
         if let Err(error) = driver.set_access(address, bytes) {
-            self.stuck.push((address, Piece::new(bytes, Some((memory, Access::Mapped)))));
             self.free_stuck(driver);
             return Err(error);
         }
-        self.pieces.insert(address, Piece::new(bytes, Some((memory, Access::Open))));
-        Ok(())
+        for (address, Piece { bytes, held, .. }) in self.stuck.drain(before..) {
+            let held = held.map(|(memory, _)| (memory, Access::Open));
+            self.pieces.insert(address, Piece::new(bytes, held));
+        }
+        Ok(count)
     }
 
     /// Unmaps what was mapped in vain. What the driver does not take is kept for the next time, and why is returned.

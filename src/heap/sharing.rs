@@ -115,6 +115,10 @@ impl HeapSegment {
             }
             segment.mapped += bytes;
         }
+        if let Err(error) = segment.open_attached(driver, 0) {
+            let _ = segment.close(driver);
+            return Err(error);
+        }
         Ok(segment)
     }
 }

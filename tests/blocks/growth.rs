@@ -410,6 +410,64 @@ fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
     judge(&b);
 }
 
+/// A small block that lives long, where a large one has lain, keeps a small part of that from the driver.
+#[test]
+fn a_small_block_in_a_large_one_s_memory_keeps_a_part_of_it() {
+    for (large, left) in [(250 * MIB, 32 * MIB), (800 * MIB, 100 * MIB)] {
+        let b = bench(Config::default());
+        let stream = b.driver.create_stream().unwrap();
+        let block = b.engine.allocate(b.pool, large, stream).unwrap();
+        assert!(b.driver.calls(Call::Map) <= 9, "a large block costs few calls");
+        b.engine.free(block.id).unwrap();
+        let workspace = b.engine.allocate(b.pool, 20 * MIB, stream).unwrap();
+        write(&b, stream, workspace, 1);
+        b.driver.complete(stream).unwrap();
+        assert_eq!(b.engine.empty_cache().unwrap().reserved, left);
+        assert!(holds(&b, workspace, 1));
+        judge(&b);
+        // What went comes again where it was.
+        let again = b.engine.allocate(b.pool, large - left, stream).unwrap();
+        write(&b, stream, again, 2);
+        assert!(holds(&b, workspace, 1) && holds(&b, again, 2));
+        assert!(again.address < block.address + large);
+        assert!(b.driver.used_bytes() <= large);
+        assert_eq!(b.engine.host().verify(), Ok(()));
+    }
+}
+
+/// A block's memory comes in several pieces or not at all.
+#[test]
+fn growth_that_fails_halfway_leaves_nothing() {
+    for call in [Call::Create, Call::Map, Call::SetAccess] {
+        for (n, in_a_hole) in (0..4).flat_map(|n| [(n, false), (n, true)]) {
+            let b = bench(Config::default());
+            let stream = b.driver.create_stream().unwrap();
+            let allocate = |bytes| b.engine.allocate(b.pool, bytes, stream);
+            let (hole, behind) = (allocate(100 * MIB).unwrap(), allocate(2 * MIB).unwrap());
+            if in_a_hole {
+                b.engine.free(hole.id).unwrap();
+                b.driver.complete(stream).unwrap();
+                b.engine.empty_cache().unwrap();
+            }
+            let before = b.driver.used_bytes();
+            b.driver.fail_nth(call, n, ErrorKind::NotPermitted);
+            let refused = allocate(100 * MIB);
+            // All pieces are given access at once.
+            assert_eq!(refused.is_err(), call != Call::SetAccess || n == 0, "{call:?} {n}");
+            if refused.is_err() {
+                assert_eq!(b.driver.used_bytes(), before, "{call:?} {n}");
+            }
+            judge(&b);
+            let block = refused.or_else(|_| allocate(100 * MIB)).unwrap();
+            assert_eq!(block.address == hole.address, in_a_hole);
+            assert!(block.address < behind.address || !in_a_hole);
+            write(&b, stream, block, 1);
+            assert!(holds(&b, block, 1));
+            assert_eq!(b.engine.host().verify(), Ok(()));
+        }
+    }
+}
+
 /// Where the blocks of a capture lie in its pool, and what that holds.
 type Held = (Vec<u64>, u64);
 
