@@ -92,7 +92,12 @@ impl Heap {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
-        let most = self.most_of_a_piece(bytes, requester, unit);
+        // A piece goes back as a whole, and work outside captures leaves small blocks that live long where a large one
+        // has lain.
+        let most = match requester {
+            Requester::Capture { .. } => u64::MAX,
+            _ => LARGE_PIECE.max(bytes / PIECES).next_multiple_of(unit),
+        };
         if let Some(site) = self.site(wanted, requester, proof, unit) {
             let end = self.growing.filter(|_| site.hole.is_none());
             let premapped = end.map_or(0, |segment| self.premapped_of(segment));
@@ -166,17 +171,6 @@ impl Heap {
         let fresh = self.append(segment, mapped);
         let bytes = if self.plan.whole { mapped } else { bytes };
         Ok(Some(self.carve(fresh, bytes)))
-    }
-
-    /// How large the pieces are in which memory for a block is mapped, at most: a piece goes back as a whole, and work
-    /// outside captures leaves small blocks that live long where a large one has lain.
-    fn most_of_a_piece(&self, bytes: u64, requester: Requester, unit: u64) -> u64 {
-        match requester {
-            Requester::Capture { .. } => u64::MAX,
-            // Each of its pieces is a file for every process that maps them.
-            _ if self.plan.exportable => u64::MAX,
-            _ => LARGE_PIECE.max(bytes / PIECES).next_multiple_of(unit),
-        }
     }
 
     /// A segment from the host's source, if it lies beside those that there are.
