@@ -29,18 +29,15 @@ impl World {
             self.driver.complete_all();
         }
         must(self.driver.begin_capture(self.streams[stream], CaptureMode::Relaxed));
-        self.add_capture(stream, None);
+        self.add_capture(stream, None, told);
         if told {
-            self.introduce(self.captures.len() - 1, stream);
             self.set_attempt(self.captures.len() - 1);
-        } else if let Some(capture) = self.captures.last_mut() {
-            // The engine may never look at the stream that the capture began on.
-            capture.traits.unseen = true;
         }
         Ok(())
     }
 
-    fn add_capture(&mut self, stream: usize, family: Option<usize>) {
+    /// Adds a capture that has just begun on a stream, of which the engine may be told.
+    fn add_capture(&mut self, stream: usize, family: Option<usize>, told: bool) {
         let handle = self.streams[stream];
         let CaptureStatus::Active { capture, graph } =
             must(self.driver.capture_status(handle, &mut Vec::new()))
@@ -57,7 +54,8 @@ impl World {
             origin: stream,
             family: family.unwrap_or(self.captures.len()),
             fate: Fate::UnderWay,
-            traits: Traits::default(),
+            // The engine may never look at the stream that a capture began on of which it was not told.
+            traits: Traits { unseen: !told, ..Traits::default() },
             seen: vec![None; self.pools.len()],
             ended: None,
             nodes: NodeTable::new(stream),
@@ -66,6 +64,9 @@ impl World {
             executable: None,
             attempt: Attempt::default(),
         });
+        if told {
+            self.introduce(self.captures.len() - 1, stream);
+        }
     }
 
     /// Tells the engine which pools a capture uses: all.
@@ -112,10 +113,7 @@ impl World {
         let inner = self.streams.len() - 1;
         let handle = self.streams[inner];
         must(self.driver.begin_capture_to_graph(handle, body, CaptureMode::Relaxed));
-        self.add_capture(inner, Some(self.captures[parent].family));
-        if told {
-            self.introduce(self.captures.len() - 1, inner);
-        }
+        self.add_capture(inner, Some(self.captures[parent].family), told);
         Ok(())
     }
 
