@@ -596,8 +596,9 @@ fn workers_that_go_to_sleep_at_once_write_what_they_share_once() {
         let writes: Vec<u64> = benches.iter().map(written).collect();
         assert!(writes.iter().all(|&bytes| bytes == 0 || bytes == live), "{writes:?}");
         let wrote = writes.iter().filter(|&&bytes| bytes > 0).count();
-        // One of each kind has its file named at most; what differs from that is written by each.
-        assert!(if others == 0 { wrote == 1 } else { (2..=5).contains(&wrote) }, "{writes:?}");
+        // A worker that finds the other kind's file puts its own in its place, and one that finds that only after its turn
+        // has come writes for itself: of two kinds each may write.
+        assert!(if others == 0 { wrote == 1 } else { wrote >= 2 }, "{writes:?}");
         assert_eq!(folder.names(), std::slice::from_ref(&path));
         for (at, bench) in benches.iter().enumerate() {
             bench.regions.wake(Tags::All).unwrap();
