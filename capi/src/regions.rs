@@ -100,11 +100,12 @@ pub unsafe extern "C" fn regraph_regions_set_file_backup(
 /// compares what its blocks hold with the file, byte by byte. If all is the same, the process writes nothing. If not,
 /// or if there is no file, the process writes one and puts it in the other's place, which does not concern processes
 /// that keep that. While another process writes, this one waits, for up to a minute and a second for each 128 MiB, and
-/// compares with the new file; if that differs too, this process keeps its contents in a file without a name. A file of
-/// another user, or one that others may write to, counts as none. In a folder of a tmpfs, such as /dev/shm, the file is
-/// memory that processes share. It stays until the caller removes it, as an empty file `.NAME.lock` beside it does, and
-/// nothing else may write to it. Each region of a process needs a file of its own. `tag` and `file` are UTF-8 and are
-/// copied; whether the file can be written is seen when the region goes to sleep.
+/// compares with the new file; if that differs too, this process keeps its contents in a file without a name. Only a
+/// backup of this user's is replaced: what else has the name stays as it is, and the process keeps its contents in a file
+/// without a name and warns. In a folder of a tmpfs, such as /dev/shm, the file is memory that processes share. It stays
+/// until the caller removes it, as an empty file `.NAME.lock` beside it does, and nothing else may write to it. Each
+/// region of a process needs a file of its own. `tag` and `file` are UTF-8 and are copied; whether the file can be
+/// written is seen when the region goes to sleep.
 ///
 /// Threads: any.
 ///

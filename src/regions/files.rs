@@ -6,11 +6,12 @@
 //!
 //! A file that processes share ([`Backup::Shared`]) has its name when all is in it, and from then on none writes to it. A
 //! process that finds one reads it once: where it holds what the process would write, that is what the process keeps. The
-//! file must be this user's, and no other may write to it, or its contents could change behind the comparison.
+//! file must be this user's, and no other may write to it, or its contents could change behind the comparison. It ends with
+//! a [`MARK`]: whatever else has the name stays as it is.
 
 use std::ffi::OsString;
-use std::fs::{remove_file, rename, File};
-use std::io;
+use std::fs::{remove_file, rename, symlink_metadata, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -42,11 +43,13 @@ pub(super) struct Draft {
 }
 
 impl BackupFile {
-    /// The file that processes share, as it is now; none where the backup is no such file, or none of this user's is there.
+    /// The file that processes share, as it is now; none where the backup is no such file, or none that this user alone
+    /// may have written is there.
     pub(super) fn shared(backup: &Backup, region: &Arc<str>) -> Option<Self> {
         let Backup::Shared(path) = backup else { return None };
-        let file = open_own(File::options().read(true), path).ok()?;
-        Some(Self { file, path: path.clone(), region: region.clone() })
+        let file = open_alone(File::options().read(true), path).ok()?;
+        let marked = is_marked(&file).ok()?;
+        marked.then(|| Self { file, path: path.clone(), region: region.clone() })
     }
 
     /// Whether both are one file: neither is written to, so they hold the same.
@@ -92,16 +95,23 @@ impl Draft {
         &self.made
     }
 
-    /// Has the system refuse nothing later of what was written, and others find it who share it: in place of what they
-    /// have found so far.
+    /// Has the system refuse nothing later of what was written, and others find it who share it: in place of the backup
+    /// that they have found so far.
     pub(super) fn finish(
         mut self,
         driver: &impl Transfer,
         call: &'static str,
     ) -> Result<(), Error> {
-        self.made.told(driver.sync_file(&self.made.file), "written", call)?;
+        let mut file = &self.made.file;
+        let marked = match self.name {
+            Some(_) => file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(MARK)),
+            None => Ok(()),
+        };
+        let written = marked.and_then(|()| driver.sync_file(file));
+        self.made.told(written, "written", call)?;
         let Some(name) = self.name.take() else { return Ok(()) };
-        let renamed = rename(&name, &self.made.path);
+        let renamed =
+            must_be_a_backup(&self.made.path).and_then(|()| rename(&name, &self.made.path));
         if renamed.is_err() {
             self.name = Some(name);
         }
@@ -146,8 +156,35 @@ fn create(folder: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Opens a regular file of this user's that no other can write to, made for this user alone where it is new. Whatever else
-/// has the name, a pipe or a link included, is refused without a wait, and so is a file of a system without such rights.
+/// With which a file ends that processes share.
+const MARK: &[u8; 16] = b"regraph: backup\n";
+
+/// Whether a file ends as those do that processes share.
+fn is_marked(mut file: &File) -> io::Result<bool> {
+    let mut end = [0; MARK.len()];
+    let long = file.seek(SeekFrom::End(0))? >= MARK.len() as u64;
+    if long {
+        file.seek(SeekFrom::End(-(MARK.len() as i64)))?;
+        file.read_exact(&mut end)?;
+    }
+    Ok(end == *MARK)
+}
+
+/// Fails where a name is taken by anything but a file of this user's that processes share: that is not replaced.
+fn must_be_a_backup(path: &Path) -> io::Result<()> {
+    let is_file = match symlink_metadata(path) {
+        Ok(there) => there.is_file(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match is_file && is_marked(&open_own(File::options().read(true), path)?)? {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no backup; remove it, or name another file")),
+    }
+}
+
+/// Opens a regular file of this user's, made for this user alone where it is new. Whatever else has the name, a pipe or a
+/// link included, is refused without a wait, and so is a file of a system without such rights.
 #[cfg(unix)]
 fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
     use rustix::fs::OFlags;
@@ -156,15 +193,29 @@ fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File>
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = options.mode(0o600).custom_flags(flags.bits() as i32).open(path)?;
     let it = file.metadata()?;
-    let own = it.is_file() && it.uid() == rustix::process::geteuid().as_raw();
-    match own && it.mode() & 0o022 == 0 {
+    match it.is_file() && it.uid() == rustix::process::geteuid().as_raw() {
         true => Ok(file),
-        false => Err(io::Error::other("it is another user's, or others may write to it")),
+        false => Err(io::Error::other("it is no file of this user's; name another one")),
+    }
+}
+
+/// Opens such a file that no other user can write to.
+#[cfg(unix)]
+fn open_alone(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
+    let file = open_own(options, path)?;
+    match std::os::unix::fs::MetadataExt::mode(&file.metadata()?) & 0o022 {
+        0 => Ok(file),
+        _ => Err(io::Error::other("others may write to it")),
     }
 }
 
 #[cfg(not(unix))]
 fn open_own(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
+    options.open(path)
+}
+
+#[cfg(not(unix))]
+fn open_alone(options: &mut std::fs::OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
@@ -195,10 +246,11 @@ pub(super) struct Turn(#[allow(dead_code, reason = "it is unlocked when it is cl
 
 impl Turn {
     /// Waits until no other process writes there, as long as that may take for so many bytes. Fails where it takes longer,
-    /// or no lock can be had there: then what is written is shared with none.
+    /// no lock can be had there, or the name is something else's: then what is written is shared with none.
     pub(super) fn wait(path: &Path, bytes: u64) -> io::Result<Self> {
+        must_be_a_backup(path)?;
         // A lock on the folder, or on a file of another user's, could be held by that one for ever.
-        let file = open_own(File::options().write(true).create(true), &lock_of(path)?)?;
+        let file = open_alone(File::options().write(true).create(true), &lock_of(path)?)?;
         let patience = PATIENCE + Duration::from_secs(bytes / SLOWEST);
         let begun = Instant::now();
         loop {
@@ -218,7 +270,7 @@ impl Turn {
 
 /// `.NAME.lock` beside a file.
 fn lock_of(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
     let mut lock = OsString::from(".");
     lock.push(name);
     lock.push(".lock");

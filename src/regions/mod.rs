@@ -74,8 +74,10 @@ pub enum Backup {
     /// second for each 128 MiB, and then compares with the new file; if that differs too, this process keeps its contents in
     /// a file without a name, as with [`Backup::File`].
     ///
-    /// Each region of a process needs a file of its own, and its processes act as one user: a file of another user, or one
-    /// that others may write to, counts as none. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
+    /// Only a backup of this user's is replaced, which ends with a mark: what else has the name, as another file, a link or a
+    /// pipe, stays as it is, and the process keeps its contents in a file without a name and says so by a warning.
+    ///
+    /// Each region of a process needs a file of its own, and its processes act as one user. In a folder of a tmpfs, such as `/dev/shm`, the file is memory that
     /// processes share. It stays until the host removes it, which does not concern processes that keep it open. **The host
     /// promises** that nothing else writes to it. Beside it stays an empty file `.NAME.lock`, by which processes take turns.
     /// A process that is killed while it writes may leave a file named `regraph-PROCESS-NUMBER` in the folder. Needs Unix.

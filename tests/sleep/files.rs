@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{chown, symlink, PermissionsExt};
+use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -481,40 +481,63 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A file by the name counts as none that another user could change after the comparison, or that is no file.
+/// What has the name and is no backup stays as it is, and nothing is shared then.
 #[test]
-fn only_a_file_that_is_ours_alone_is_shared() {
+fn what_is_no_backup_is_not_replaced() {
     let (folder, path, [first, second]) = workers(1);
-    first.regions.sleep(&["weights"]).unwrap();
-    let (live, held) = (written(&first), fs::read(&path).unwrap());
     let elsewhere = folder.0.join("elsewhere");
-    let others: [(&str, &dyn Fn()); 4] = [
-        ("others may write to it", &|| set_mode(&path, 0o602)),
-        ("it is a link", &|| {
-            fs::rename(&path, &elsewhere).unwrap();
-            symlink(&elsewhere, &path).unwrap();
+    first.regions.set_backup("weights", Backup::Shared(elsewhere.as_path().into()));
+    first.regions.sleep(&["weights"]).unwrap();
+    let (live, held) = (written(&first), fs::read(&elsewhere).unwrap());
+    let others: [(&str, &dyn Fn()); 7] = [
+        ("it is a host's", &|| fs::write(&path, "my only copy").unwrap()),
+        ("it is empty", &|| fs::write(&path, "").unwrap()),
+        ("it is a backup of which a part is gone", &|| {
+            fs::write(&path, &held[..held.len() - 8]).unwrap();
         }),
+        ("it is a link to one", &|| symlink(&elsewhere, &path).unwrap()),
+        ("it is a folder", &|| fs::create_dir(&path).unwrap()),
         ("it is a pipe", &|| {
-            fs::remove_file(&path).unwrap();
             assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         }),
         // Where this process may do that.
         ("it is another user's", &|| {
+            fs::copy(&elsewhere, &path).unwrap();
             if chown(&path, Some(1), None).is_err() {
-                fs::remove_file(&path).unwrap();
+                fs::write(&path, "").unwrap();
             }
         }),
     ];
+    let look = || {
+        let it = fs::symlink_metadata(&path).unwrap();
+        (it.file_type(), it.ino(), it.len(), it.mtime_nsec())
+    };
     for (what, put) in others {
         put();
-        second.regions.sleep(&["weights"]).unwrap();
+        let there = look();
+        let messages = messages_of(|| {
+            second.regions.sleep(&["weights"]).unwrap();
+        });
+        let told = messages.iter().find(|(level, _)| *level == Level::Warn);
+        assert!(
+            told.is_some_and(|(_, text)| text.contains("region weights shares no file")),
+            "{what}"
+        );
         assert_eq!(written(&second), live, "{what}");
-        let it = fs::symlink_metadata(&path).unwrap();
-        assert!(it.is_file() && it.permissions().mode() & 0o777 == 0o600, "{what}");
-        assert!(fs::read(&path).unwrap() == held, "{what}");
+        assert!(look() == there && !folder.0.join(".weights.lock").exists(), "{what}");
         second.regions.wake(Tags::All).unwrap();
         second.is_whole();
+        fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
     }
+    second.regions.sleep(&["weights"]).unwrap();
+    second.regions.wake(Tags::All).unwrap();
+    assert_eq!(written(&second), live, "nothing is there");
+    // Others could change it behind the comparison, so it is written anew.
+    set_mode(&path, 0o602);
+    second.regions.sleep(&["weights"]).unwrap();
+    assert_eq!(written(&second), live, "others may write to it");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    second.regions.wake(Tags::All).unwrap();
     second.regions.sleep(&["weights"]).unwrap();
     assert_eq!(written(&second), 0, "it is its own");
 }
@@ -627,13 +650,6 @@ fn a_shared_file_that_cannot_be_read_or_written_harms_nothing() {
     second.fail(Fault::None);
     second.regions.wake(Tags::All).unwrap();
     second.is_whole();
-    // A file of which a part is gone is none.
-    let held = fs::read(&path).unwrap();
-    fs::write(&path, &held[..held.len() - 8]).unwrap();
-    second.regions.sleep(&["weights"]).unwrap();
-    assert_eq!((written(&second), fs::read(&path).unwrap() == held), (live, true));
-    second.regions.wake(Tags::All).unwrap();
-    second.is_whole();
     for fault in [Fault::Full(1), Fault::Late] {
         fs::remove_file(&path).unwrap();
         second.fail(fault);
@@ -644,11 +660,6 @@ fn a_shared_file_that_cannot_be_read_or_written_harms_nothing() {
         fs::write(&path, "").unwrap();
     }
     fs::remove_file(&path).unwrap();
-    fs::create_dir(&path).unwrap();
-    fs::write(path.join("in it"), "").unwrap();
-    let (_, act) = told(second.regions.sleep(Tags::All), &path);
-    assert_eq!((act, folder.names().len()), ("named", 1));
-    second.is_whole();
     first.regions.wake(Tags::All).unwrap();
     first.is_whole();
     let gone: PathBuf = folder.0.join("no such folder").join("weights");

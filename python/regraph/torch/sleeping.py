@@ -92,9 +92,9 @@ def region(
             /dev/shm, contents are kept in memory that is not locked.
         file: With "shared", and with no other, the file. Workers that hold the same weights keep them once: the first
             that goes to sleep writes them, and the others compare theirs with it, byte for byte. One that holds
-            something else puts its own in the file's place, or has one of its own if another has just written it. The
-            file stays until the program removes it; nothing else may write to it. For each region, and for each
-            device of a process, another name.
+            something else puts its own in the file's place, or has one of its own if another has just written it, or
+            if what is there is no backup of this user's, which stays as it is. The file stays until the program
+            removes it; nothing else may write to it. For each region, and for each device of a process, another name.
 
     Raises:
         Error: regraph is not enabled, or the region has memory with another backup: see `set_backup`.
