@@ -823,6 +823,9 @@ impl<D: Driver> Locked<'_, D> {
         let (timeline, changed) = self.state.timelines.assign(stream);
         if changed {
             self.caches.of(stream).assign(stream);
+            // A wait for the device covers the contexts of streams that the driver was asked this of: also of one that
+            // only captures and launches.
+            self.state.timelines.device(self.driver, timeline);
         }
         timeline
     }

@@ -388,7 +388,7 @@ impl Timelines {
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.
-    fn device(&mut self, driver: &impl Driver, timeline: TimelineId) -> Option<u32> {
+    pub(super) fn device(&mut self, driver: &impl Driver, timeline: TimelineId) -> Option<u32> {
         let row = &mut self.rows[timeline.index()];
         if row.device.is_none() {
             row.device = driver.device_of_stream(row.stream).ok();
