@@ -695,7 +695,9 @@ typedef struct regraph_executable_figures {
 } regraph_executable_figures;
 
 /**
- * A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream.
+ * A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream, also in a program that is
+ * built for per-thread default streams, in which 0 is the calling thread's own: give these functions 2 for that, which
+ * they refuse, as regraph.hpp does.
  */
 typedef struct CUstream_st *regraph_stream;
 

@@ -13,7 +13,8 @@
  * do not throw. Without exceptions (-fno-exceptions) a failure writes its message to standard error
  * and aborts.
  *
- * Units. Sizes are bytes. Streams are CUstream, the same type as cudaStream_t.
+ * Units. Sizes are bytes. Streams are CUstream, the same type as cudaStream_t. In a program that is built for per-thread
+ * default streams 0 is the calling thread's own, on which calls fail with REGRAPH_ERROR_PER_THREAD_STREAM.
  *
  * Threads. As in regraph.h: all calls on engines, pools and blocks may come from any thread, those
  * on a capture from the thread that captures.
@@ -39,6 +40,12 @@
 #include <regraph.h>
 
 namespace regraph {
+
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) || defined(__CUDA_API_PER_THREAD_DEFAULT_STREAM)
+#define REGRAPH_PER_THREAD
+/* Parts of a program that mean other streams by 0 have other types. */
+inline namespace per_thread {
+#endif
 
 /// A call that failed.
 class error : public std::runtime_error {
@@ -67,6 +74,16 @@ public:
 };
 
 namespace detail {
+
+/// What a handle means to the C library: 0 is the legacy default stream there, and the calling thread's own (2), which the
+/// library refuses, in a program that is built for these (`--default-stream per-thread`).
+inline regraph_stream named(regraph_stream stream) noexcept {
+#if defined(REGRAPH_PER_THREAD)
+    return stream != nullptr ? stream : reinterpret_cast<regraph_stream>(std::uintptr_t{2});
+#else
+    return stream;
+#endif
+}
 
 /// Throws where a call failed.
 inline void check(regraph_error code) {
@@ -361,7 +378,7 @@ public:
 
     /// Tells the engine that a stream is about to be destroyed. Throws REGRAPH_ERROR_STREAM_IN_USE:
     /// the stream must live on.
-    void retire_stream(regraph_stream stream) const { detail::check(regraph_retire_stream(raw(), stream)); }
+    void retire_stream(regraph_stream stream) const { detail::check(regraph_retire_stream(raw(), detail::named(stream))); }
 
     /// Calls `observer` for every request that fails for lack of memory, on the thread of the
     /// request. Several threads may call it at once. The engine keeps the observer, which must not
@@ -427,18 +444,18 @@ public:
 
     /// Records that a stream other than the block's own uses the block before it is freed.
     void record_stream(regraph_stream stream) const {
-        detail::check(regraph_record_stream(pool_->engine->raw, raw_.id, stream));
+        detail::check(regraph_record_stream(pool_->engine->raw, raw_.id, detail::named(stream)));
     }
 
     /// Marks the stream's current position as its last use of the block.
     void record_use(regraph_stream stream) const {
-        detail::check(regraph_record_use(pool_->engine->raw, raw_.id, stream));
+        detail::check(regraph_record_use(pool_->engine->raw, raw_.id, detail::named(stream)));
     }
 
     /// Frees the block after what `stream` holds, which need not be its own stream. Leaves the
     /// object as if moved from.
     void free_from(regraph_stream stream) {
-        detail::check(regraph_free_from(pool_->engine->raw, raw_.id, stream));
+        detail::check(regraph_free_from(pool_->engine->raw, raw_.id, detail::named(stream)));
         pool_.reset();
     }
 
@@ -483,13 +500,13 @@ public:
     /// of the same pools. Throws REGRAPH_ERROR_CAPTURING, REGRAPH_ERROR_POOL_SUSPENDED,
     /// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_NO_EXECUTABLE, REGRAPH_ERROR_DRIVER.
     void launch(regraph_stream stream) const {
-        detail::check(regraph_launch_graph(pool_->engine->raw, report_.graph, stream));
+        detail::check(regraph_launch_graph(pool_->engine->raw, report_.graph, detail::named(stream)));
     }
 
     /// Does what the next launch would have to do first: makes the graph's executable, or updates the one that it
     /// shares. Throws as launch().
     void prepare(regraph_stream stream) const {
-        detail::check(regraph_graph_prepare(pool_->engine->raw, report_.graph, stream));
+        detail::check(regraph_graph_prepare(pool_->engine->raw, report_.graph, detail::named(stream)));
     }
 
     /// Says whether the graph's executable stays where the pool's budget for executables is short.
@@ -557,14 +574,14 @@ public:
     /// REGRAPH_ERROR_NOT_CAPTURING for another stream, and the errors of pool::allocate().
     block allocate(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_capture_allocate(pool_->engine->raw, id_, bytes, stream, &made));
+        detail::check(regraph_capture_allocate(pool_->engine->raw, id_, bytes, detail::named(stream), &made));
         return {pool_, made};
     }
 
     /// A block whose memory is mapped at once, and not shared or moved while the graph lives.
     block allocate_fixed(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_capture_allocate_fixed(pool_->engine->raw, id_, bytes, stream, &made));
+        detail::check(regraph_capture_allocate_fixed(pool_->engine->raw, id_, bytes, detail::named(stream), &made));
         return {pool_, made};
     }
 
@@ -613,7 +630,7 @@ private:
 
     capture(std::shared_ptr<detail::pool_state> pool, regraph_stream stream, std::int32_t mode)
         : pool_(std::move(pool)), id_(0) {
-        detail::check(regraph_begin_stream_capture(pool_->engine->raw, pool_->raw, stream, mode, &id_));
+        detail::check(regraph_begin_stream_capture(pool_->engine->raw, pool_->raw, detail::named(stream), mode, &id_));
     }
 
     void show() {
@@ -760,14 +777,14 @@ public:
     /// REGRAPH_ERROR_DRIVER.
     block allocate(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_allocate(state_->engine->raw, state_->raw, bytes, stream, &made));
+        detail::check(regraph_allocate(state_->engine->raw, state_->raw, bytes, detail::named(stream), &made));
         return {state_, made};
     }
 
     /// The same without exceptions: `code` gets the result, and the optional is empty on failure.
     std::optional<block> try_allocate(std::uint64_t bytes, regraph_stream stream, regraph_error &code) const noexcept {
         regraph_block made{};
-        code = regraph_allocate(state_->engine->raw, state_->raw, bytes, stream, &made);
+        code = regraph_allocate(state_->engine->raw, state_->raw, bytes, detail::named(stream), &made);
         if (code != REGRAPH_OK) return std::nullopt;
         return block(state_, made);
     }
@@ -812,7 +829,7 @@ public:
 
     /// Makes later work on `stream` wait for every launch so far of the pool's graphs.
     void follow(regraph_stream stream) const {
-        detail::check(regraph_pool_follow(state_->engine->raw, state_->raw, stream));
+        detail::check(regraph_pool_follow(state_->engine->raw, state_->raw, detail::named(stream)));
     }
 
     /// Waits until no graph of the pool runs.
@@ -845,7 +862,7 @@ public:
     /// regraph_pool_borrow(). While it lives, launches throw REGRAPH_ERROR_BLOCKS_LENT.
     block borrow(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_pool_borrow(state_->engine->raw, state_->raw, bytes, stream, &made));
+        detail::check(regraph_pool_borrow(state_->engine->raw, state_->raw, bytes, detail::named(stream), &made));
         return {state_, made};
     }
 
@@ -853,7 +870,7 @@ public:
     /// is back, launches throw REGRAPH_ERROR_BLOCKS_LENT.
     loan lend(std::uint64_t bytes, regraph_stream stream) const {
         regraph_loan made{};
-        detail::check(regraph_pool_lend(state_->engine->raw, state_->raw, bytes, stream, &made));
+        detail::check(regraph_pool_lend(state_->engine->raw, state_->raw, bytes, detail::named(stream), &made));
         return {state_, made};
     }
 
@@ -967,6 +984,10 @@ public:
 private:
     std::shared_ptr<detail::pool_state> state_;
 };
+
+#if defined(REGRAPH_PER_THREAD)
+}  // namespace per_thread
+#endif
 
 }  // namespace regraph
 

@@ -41,6 +41,11 @@
 #include <regraph.hpp>
 
 namespace regraph {
+
+#if defined(REGRAPH_PER_THREAD)
+inline namespace per_thread {
+#endif
+
 namespace detail {
 
 /// The handle of a cuda::stream_ref.
@@ -127,6 +132,10 @@ inline rmm::mr::callback_memory_resource rmm_resource(pool from) {
             blocks->free(address, detail::stream_handle(stream, 0));
         });
 }
+
+#if defined(REGRAPH_PER_THREAD)
+}  // namespace per_thread
+#endif
 
 }  // namespace regraph
 

@@ -30,7 +30,9 @@ pub struct CUgraphExec_st {
     _private: [u8; 0],
 }
 
-/// A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream.
+/// A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream, also in a program that is
+/// built for per-thread default streams, in which 0 is the calling thread's own: give these functions 2 for that, which
+/// they refuse, as regraph.hpp does.
 pub type regraph_stream = *mut CUstream_st;
 
 /// A graph: the same type as CUgraph and cudaGraph_t.

@@ -15,6 +15,7 @@ use super::oom::OutOfMemory;
 use super::pools::PoolRow;
 use super::report::{Emptied, PoolStatistics};
 use super::stream_cache::{Leases, StreamCache};
+use super::streams::Timelines;
 use super::{one_stream, Engine, Error, HostCalls, Locked, PoolRefusal, State, StreamRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::{Heap, RangeId, TimelineId};
@@ -462,6 +463,9 @@ impl<D: Driver> Locked<'_, D> {
         let mine = |block: &LiveBlock| block.asked.stream == stream && block.gone.is_none();
         let gone = match self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whichever stream has its handle then.
+            true if Timelines::is_gone(self.driver, stream) => {
+                Some(self.state.timelines.mark_elsewhere(stream))
+            }
             true => Some(self.state.timelines.mark(self.driver, stream).ok_or_else(in_use)?),
             false => None,
         };

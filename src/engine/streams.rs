@@ -27,7 +27,8 @@ pub(super) enum StreamStatus {
     Barred,
     /// Perhaps in a capture: it is unknown in which.
     Unclear,
-    /// Its handle means a default stream of another context ([`ErrorKind::OtherContext`]), which does not capture.
+    /// It does not capture, and a wait for the device alone tells of its work: its handle means a default stream of
+    /// another context ([`ErrorKind::OtherContext`]), or its context is destroyed ([`ErrorKind::ContextDestroyed`]).
     Elsewhere,
 }
 
@@ -229,9 +230,16 @@ impl Timelines {
             // not capture itself. Neither can be marked now.
             Ok(CaptureStatus::Invalidated) => StreamStatus::Barred,
             Err(error) if error.kind == ErrorKind::CaptureImplicit => StreamStatus::Barred,
-            Err(error) if error.kind == ErrorKind::OtherContext => StreamStatus::Elsewhere,
-            Err(_) => StreamStatus::Unclear,
+            Err(error) => match error.kind {
+                ErrorKind::OtherContext | ErrorKind::ContextDestroyed => StreamStatus::Elsewhere,
+                _ => StreamStatus::Unclear,
+            },
         }
+    }
+
+    /// Whether a stream's context is destroyed, such as a green one: the handle is no stream's any more.
+    pub(super) fn is_gone(driver: &impl Driver, stream: StreamHandle) -> bool {
+        matches!(driver.is_capturing(stream), Err(error) if error.kind == ErrorKind::ContextDestroyed)
     }
 
     #[inline]
@@ -498,6 +506,11 @@ impl Timelines {
                 Ok(false) if row.owes > Owed::Nothing => owing.push(timeline),
                 Ok(true) => return None,
                 Err(error) if error.kind == ErrorKind::CaptureImplicit => return None,
+                Err(error)
+                    if error.kind == ErrorKind::ContextDestroyed && row.owes > Owed::Nothing =>
+                {
+                    owing.push(timeline);
+                }
                 Ok(false) | Err(_) => {}
             }
         }
@@ -552,13 +565,18 @@ impl Timelines {
         }
     }
 
-    /// Forgets a stream that is about to go. False where no event can be recorded on it, which could tell of its work.
+    /// Forgets a stream that is about to go, or whose context is gone. False where no event can be recorded on it, which
+    /// could tell of its work.
     pub(super) fn retire(&mut self, driver: &impl Driver, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
-        if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
+        let asks = row.wanted || row.owes > Owed::Nothing;
+        if Self::is_gone(driver, row.stream) {
+            if asks {
+                self.owe(timeline, Owed::Wait);
+            }
+        } else if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
             return false;
-        }
-        if (row.wanted || row.owes > Owed::Nothing) && !self.record(driver, timeline) {
+        } else if asks && !self.record(driver, timeline) {
             return false;
         }
         let row = &mut self.rows[timeline.index()];

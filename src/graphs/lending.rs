@@ -184,15 +184,18 @@ impl<D: HostApi> Pool<D> {
         let order = self.order();
         order.follow(launched)?;
         let block = engine.host().lend(pool, bytes, launched.stream(), Lent::Temporary)?;
+        // On another device's stream, perhaps, which a wait for this device does not cover.
+        let last = order.pending()?;
         drop(order);
         let nothing = || engine.refuse(pool, CALL, PoolRefusal::NothingLent { bytes });
         let block = block.ok_or_else(nothing)?;
         // No graph is launched from here on.
-        let offered = match engine.wait_for_device() {
+        let launched = last.map_or(Ok(()), |event| event.synchronize()).map_err(Error::from);
+        let offered = launched.and_then(|()| match engine.wait_for_device() {
             Ok(true) => offer(block.id),
             Ok(false) => Err(Error::DeviceCaptures { call: CALL }),
             Err(error) => Err(error),
-        };
+        });
         offered.inspect_err(|_| _ = engine.free(block.id))
     }
 }

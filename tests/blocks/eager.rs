@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::overtaken::Overtaken;
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{
     Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, PoolId, Refusal, StreamRefusal,
 };
 use regraph::settings::{Rounding, Settings};
-use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_sim::{Call, Launch, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 const MAPPED: MemorySupport = MemorySupport::Mapped { granularity: 2 * MIB };
@@ -642,6 +642,65 @@ fn an_event_that_a_capture_overtook_is_not_asked_about() {
         engine.allocate(pool, 64 * MIB, s).unwrap();
     }
     sim.end_capture(t).expect("the capture was not ruined");
+}
+
+/// Of a stream whose context is gone nothing can be asked: what it used is free once the device has done all work, no
+/// capture has anything to do with it, and the handle can be given up.
+#[test]
+fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
+    for retired in [false, true] {
+        let b = bench(Config::default());
+        let [stream, other] = b.streams();
+        let own = [(); 3].map(|()| b.block(4, stream));
+        let used = b.block(4, other);
+        b.engine.record_stream(used.id, stream).unwrap();
+        b.driver.launch_kernel(stream, Launch::default()).unwrap();
+        b.engine.free(own[0].id).unwrap();
+        b.driver.destroy_context_of(stream).unwrap();
+        for block in [own[1], used] {
+            b.engine.free(block.id).unwrap();
+        }
+        let refused = b.engine.allocate(b.pool, MIB, stream).unwrap_err();
+        assert!(refused.to_string().contains("context is destroyed"), "{refused}");
+        if retired {
+            b.engine.retire_stream(stream).unwrap();
+        }
+        b.engine.free(own[2].id).unwrap();
+        // Its work goes on.
+        b.engine.empty_cache().unwrap();
+        assert_eq!(b.driver.used_bytes(), 16 * MIB);
+        let (graphs, capturing) =
+            (b.engine.create_pool(PoolConfig::default()), b.driver.create_stream().unwrap());
+        b.driver.begin_capture(capturing, CaptureMode::Relaxed).unwrap();
+        let capture = b.engine.begin_capture(graphs, capturing).unwrap();
+        b.engine.allocate(graphs, MIB, capturing).unwrap();
+        let graph = b.driver.end_capture(capturing).unwrap();
+        b.engine.end_capture(capture, graph).unwrap();
+        assert_eq!(b.engine.host().graph_count(b.pool).unwrap(), 0);
+        assert!(b.engine.host().awaits_other_threads().unwrap());
+        assert!(b.engine.wait_for_device().unwrap());
+        assert_eq!(b.engine.empty_cache().unwrap().waiting, 0);
+        assert_eq!(b.engine.pool_statistics(b.pool).unwrap().reserved, 0);
+        if !retired {
+            b.engine.retire_stream(stream).unwrap();
+        }
+        b.engine.host().verify().unwrap();
+        b.engine.destroy_pool(b.pool).unwrap();
+    }
+}
+
+/// The stream's order was all that told of its work until it was given up.
+#[test]
+fn what_a_given_up_stream_had_freed_waits_for_the_device_where_its_context_is_gone() {
+    let b = bench(Config::default());
+    let [stream] = b.streams();
+    b.use_once(4, stream);
+    b.driver.destroy_context_of(stream).unwrap();
+    b.engine.retire_stream(stream).unwrap();
+    b.engine.host().verify().unwrap();
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 4 * MIB);
+    assert!(b.engine.wait_for_device().unwrap());
+    assert_eq!(b.engine.empty_cache().unwrap().reserved, 0);
 }
 
 /// Inside a green context the default stream's handle means that context's, of whose work no event here tells.

@@ -711,7 +711,9 @@ mod cuda {
     use super::MIB;
     use crate::device::gpu;
     use regraph::driver::cuda::{devices, CudaDriver};
-    use regraph::driver::{AsStream, CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+    use regraph::driver::{
+        AsStream, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle,
+    };
     use regraph::engine::{Config, Engine, PoolConfig};
     use regraph_tagged::{CudaProgram, Program, Work};
 
@@ -919,6 +921,92 @@ mod cuda {
             make_current(null_mut());
             assert!(engine.wait_for_device().unwrap(), "a context that is gone is not asked");
         }
+    }
+
+    /// A stream of the current context.
+    fn create_stream() -> StreamHandle {
+        let mut created = null_mut();
+        // SAFETY: the prototype is that of cuda.h; writes one handle.
+        assert_eq!(unsafe { raw::<Create>("cuStreamCreate")(&mut created, 1) }, 0);
+        StreamHandle::from_raw(created)
+    }
+
+    /// Gives a stream something to do that takes a while, after which the flag is set.
+    fn take_a_while(stream: StreamHandle, done: &AtomicBool) {
+        let flag = std::ptr::from_ref(done).cast_mut().cast();
+        // SAFETY: the prototype is that of cuda.h; each caller waits for the work before the flag goes.
+        let given = unsafe { raw::<Later>("cuLaunchHostFunc")(stream.as_raw(), set_later, flag) };
+        assert_eq!(given, 0);
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn a_wait_for_the_device_covers_graphs_of_other_contexts() {
+        let _gpu = gpu::open();
+        for (context, destroy, handle) in other_contexts() {
+            // One that has not heard of the context.
+            // SAFETY: no handle outlives this block.
+            let driver = std::sync::Arc::new(unsafe { CudaDriver::new(0) }.unwrap());
+            let engine = Engine::new(driver.clone(), Config::default());
+            let pool = engine.create_pool(PoolConfig::default());
+            make_current(context);
+            let (stream, done) = (create_stream(), AtomicBool::new(false));
+            driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+            let capture = engine.begin_capture(pool, stream).unwrap();
+            let block = engine.allocate(pool, MIB, stream).unwrap();
+            take_a_while(stream, &done);
+            engine.free(block.id).unwrap();
+            let CaptureStatus::Active { graph, .. } = driver.capture_of(stream).unwrap() else {
+                panic!("it captures");
+            };
+            let report = engine.end_capture(capture, graph).unwrap();
+            let graph = driver.end_capture(stream).unwrap();
+            let executable = driver.instantiate(graph).unwrap();
+            driver.replay(executable, stream).unwrap();
+            make_current(null_mut());
+            assert!(engine.wait_for_device().unwrap());
+            assert!(done.load(Ordering::Relaxed), "{destroy}");
+            engine.release_graph(report.graph).unwrap();
+            assert!(engine.empty_cache().unwrap().released > 0, "the block is free");
+            driver.destroy_executable(executable).unwrap();
+            driver.destroy_graph(graph).unwrap();
+            engine.retire_stream(stream).unwrap();
+            // SAFETY: the prototype is that of cuda.h; each is destroyed once, and nothing uses it.
+            assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
+        }
+        make_current(null_mut());
+    }
+
+    #[test]
+    #[ignore = "needs an NVIDIA GPU"]
+    fn what_a_stream_used_whose_context_is_gone_waits_for_the_device() {
+        let gpu = gpu::open().driver;
+        let engine = Engine::new(gpu.clone(), Config::default());
+        let pool = engine.create_pool(PoolConfig::default());
+        // Streams of others dangle when their context goes, so that nothing may be asked of them.
+        let green = other_contexts().into_iter().filter(|it| it.1 == "cuGreenCtxDestroy");
+        for (context, destroy, handle) in green {
+            make_current(context);
+            let (stream, done) = (create_stream(), AtomicBool::new(false));
+            let [before, after] = [(); 2].map(|()| engine.allocate(pool, 4 * MIB, stream).unwrap());
+            take_a_while(stream, &done);
+            engine.free(before.id).unwrap();
+            make_current(null_mut());
+            // SAFETY: the prototype is that of cuda.h; it is destroyed once.
+            assert_eq!(unsafe { raw::<Give>(destroy)(handle) }, 0);
+            super::refused(gpu.is_capturing(stream), ErrorKind::ContextDestroyed);
+            engine.free(after.id).unwrap();
+            println!(
+                "its work is done when the context has gone: {}",
+                done.load(Ordering::Relaxed)
+            );
+            assert!(engine.wait_for_device().unwrap());
+            assert!(done.load(Ordering::Relaxed), "the wait covers it");
+            let emptied = engine.empty_cache().unwrap();
+            assert_eq!((emptied.reserved, emptied.waiting), (0, 0));
+            engine.retire_stream(stream).unwrap();
+        }
+        engine.destroy_pool(pool).unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::exportable;
 use super::other_process::{is_other_process, words, OtherProcess};
 use crate::common::MIB;
 use crate::plugin::host::{host_on, host_with, Host};
-use regraph::driver::{ErrorKind, HostApi, MemorySupport};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport};
 use regraph::engine::SharingRefusal;
 use regraph::engine::{self, Config, WhyNotShared};
 use regraph::settings::{PlanChoice, Settings};
@@ -104,6 +104,23 @@ fn a_process_may_open_its_own_memory() {
     let behind = |address| ours.driver.behind(address, 5 * MIB);
     assert_eq!(behind(opened.address + shared.offset), behind(blocks[1]));
     ours.plugin.close_shared(opened.id).unwrap();
+}
+
+/// A wait for the device would ruin a capture that the program has begun by itself.
+#[test]
+fn nothing_is_unmapped_while_a_known_stream_captures() {
+    let [ours, theirs] = two();
+    let (_, shared) = ours.two_pieces();
+    let stream = theirs.stream();
+    let block = theirs.plugin.allocate(MIB, 0, stream).unwrap();
+    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    theirs.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    theirs.plugin.close_shared(opened.id).unwrap();
+    assert!(ours.driver.behind(opened.address, 5 * MIB).is_some());
+    theirs.driver.end_capture(stream).expect("the capture is sound");
+    theirs.plugin.free(block, 0).unwrap();
+    theirs.plugin.empty_cache().unwrap();
+    assert!(ours.driver.behind(opened.address, 5 * MIB).is_none());
 }
 
 #[test]

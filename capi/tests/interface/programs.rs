@@ -104,6 +104,19 @@ fn the_cpp_layer() {
     assert!(printed.ends_with(" checks\n"), "{printed}");
 }
 
+/// In a program that is built for per-thread default streams 0 means one of these, also to RMM.
+#[test]
+fn the_cpp_layer_with_default_streams_of_threads() {
+    let program = source("tests/c/per_thread.cpp");
+    let (printed, folder) = build_and_run(Language::Cpp17, &program, Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+    let mirrors = format!("-I{}", source("tests/c/mirrors").display());
+    let built_for = "-DCUDA_API_PER_THREAD_DEFAULT_STREAM";
+    let object = folder.path().join("nothing.o");
+    let rmm = source("tests/c/rmm.cpp");
+    compile(Language::Cpp17, &rmm, &object, &["-c", &mirrors, built_for, "-fsyntax-only"]);
+}
+
 /// RMM's callbacks get streams of one class in some versions and of another in others.
 #[test]
 fn a_memory_resource_of_rmm() {

@@ -54,6 +54,9 @@ pub enum ErrorKind {
     /// A default stream is named while another context of the device is current, whose stream the handle means then.
     #[error("a default stream is one of the current context, which is another one of this device, such as a green context")]
     OtherContext,
+    /// The stream's context is destroyed, so nothing can be asked of the stream any more, nor recorded on it.
+    #[error("the stream's context is destroyed")]
+    ContextDestroyed,
     /// An event recorded in a capture was asked about outside it.
     #[error("the event was recorded in a capture")]
     CapturedEvent,

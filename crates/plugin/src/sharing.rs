@@ -204,9 +204,9 @@ impl<D: Transfer> Plugin<D> {
         let devices: Vec<&Device<D>> = self.devices().collect();
         let begins = devices.iter().map(|device| device.begins_captures.lock());
         let _none_begins: Vec<_> = begins.collect();
-        if devices.iter().any(|device| device.captures())
-            || devices.iter().any(|device| device.engine.driver().synchronize().is_err())
-        {
+        // A capture that the program has begun by itself shows on a stream that an engine knows.
+        let waits = |device: &&Device<D>| matches!(device.engine.wait_for_device(), Ok(true));
+        if devices.iter().any(|device| device.captures()) || !devices.iter().all(waits) {
             return;
         }
         table.entries.retain(|(number, _), entry| {

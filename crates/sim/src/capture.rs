@@ -19,7 +19,7 @@ pub(super) struct Stream {
     pub(super) device: u32,
     /// No other stream has it, also where the slot is given again.
     pub(super) number: u64,
-    alive: bool,
+    life: Life,
     blocking: bool,
     capture: Option<u32>,
     terminals: Vec<Dependency>,
@@ -28,12 +28,21 @@ pub(super) struct Stream {
     last_is_kernel: bool,
 }
 
+/// What has become of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    /// Its work goes on, and each call with it is refused.
+    WithoutContext,
+    Destroyed,
+}
+
 impl Stream {
     pub(super) fn new(blocking: bool, device: u32, number: u64) -> Self {
         Self {
             device,
             number,
-            alive: true,
+            life: Life::Alive,
             blocking,
             capture: None,
             terminals: Vec::new(),
@@ -48,7 +57,7 @@ impl Stream {
 
     /// Whether the stream can be used and is in no capture.
     pub(super) fn is_idle(&self) -> bool {
-        self.alive && self.capture.is_none()
+        self.life == Life::Alive && self.capture.is_none()
     }
 
     /// Whether it synchronises with the legacy stream of a device, outside captures.
@@ -94,10 +103,7 @@ impl State {
     #[inline]
     pub(super) fn capture_status(&self, stream: StreamHandle) -> Fallible<CaptureStatus> {
         let slot = slots::of_stream(stream);
-        let stream = match self.streams.get(slot) {
-            Some(stream) if stream.alive => stream,
-            _ => return Err(ErrorKind::InvalidValue.into()),
-        };
+        let stream = &self.streams[self.stream(stream)?];
         self.refuse_elsewhere(slot)?;
         let Some(capture) = stream.capture else {
             if slot == slots::LEGACY && self.blocking_captures > 0 {
@@ -126,7 +132,7 @@ impl State {
 
     /// The terminals of a stream in a capture that is sound; none of any other.
     pub(super) fn known_terminals(&self, stream: StreamHandle) -> &[Dependency] {
-        let stream = self.streams.get(slots::of_stream(stream)).filter(|stream| stream.alive);
+        let stream = self.stream(stream).ok().map(|slot| &self.streams[slot]);
         let sound = |capture: u32| !self.captures[capture as usize].invalidated;
         match stream {
             Some(stream) if stream.capture.is_some_and(sound) => &stream.terminals,
@@ -136,9 +142,10 @@ impl State {
 
     pub(super) fn stream(&self, stream: StreamHandle) -> Fallible<usize> {
         let slot = slots::of_stream(stream);
-        match self.streams.get(slot) {
-            Some(it) if it.alive => Ok(slot),
-            _ => Err(ErrorKind::InvalidValue.into()),
+        match self.streams.get(slot).map(|it| it.life) {
+            Some(Life::Alive) => Ok(slot),
+            Some(Life::WithoutContext) => Err(ErrorKind::ContextDestroyed.into()),
+            Some(Life::Destroyed) | None => Err(ErrorKind::InvalidValue.into()),
         }
     }
 
@@ -175,6 +182,14 @@ impl State {
         slots::stream(slot)
     }
 
+    /// Destroys the context of a stream, which has that for itself.
+    pub(super) fn destroy_context_of(&mut self, stream: StreamHandle) -> Fallible<()> {
+        let slot = self.stream(stream)?;
+        self.streams[slot].life = Life::WithoutContext;
+        self.set_gate(slot);
+        Ok(())
+    }
+
     pub(super) fn destroy_stream(&mut self, stream: StreamHandle) -> Fallible<()> {
         let slot = self.stream(stream)?;
         if slot < slots::CREATED {
@@ -183,7 +198,7 @@ impl State {
         if self.streams[slot].capture.is_some() {
             return Err(ErrorKind::CaptureUnsupported.into());
         }
-        self.streams[slot].alive = false;
+        self.streams[slot].life = Life::Destroyed;
         if let Some(vacant) = &mut self.vacant_streams {
             vacant.push(slot);
         }

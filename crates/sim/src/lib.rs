@@ -254,6 +254,16 @@ impl SimDriver {
         state.set_all_gates();
     }
 
+    /// Destroys the context of a stream that was created, such as a green one, in which it is alone and captures nothing.
+    /// What it was given goes on; each call that names it fails with
+    /// [`ErrorKind::ContextDestroyed`](regraph::driver::ErrorKind::ContextDestroyed).
+    ///
+    /// # Errors
+    /// As of any call with a stream that is not there.
+    pub fn destroy_context_of(&self, stream: StreamHandle) -> Result<()> {
+        self.program("cuGreenCtxDestroy", |state| state.destroy_context_of(stream))
+    }
+
     /// Creates a stream that synchronises with the legacy stream.
     pub fn create_blocking_stream(&self) -> StreamHandle {
         self.lock().create_stream(true, self.device)

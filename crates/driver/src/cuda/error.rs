@@ -33,6 +33,7 @@ fn known(code: u32) -> Option<ErrorKind> {
         2 => ErrorKind::OutOfMemory,
         34 => ErrorKind::NoDriver("the libcuda found is a stub for linking".to_owned()),
         402 => ErrorKind::LossyQuery,
+        709 => ErrorKind::ContextDestroyed,
         800 => ErrorKind::NotPermitted,
         801 => ErrorKind::NotSupported,
         900 => ErrorKind::CaptureUnsupported,
