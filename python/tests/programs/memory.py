@@ -1,5 +1,6 @@
 """Programs about memory, figures and tools."""
 
+import gc
 import io
 import json
 import os
@@ -253,9 +254,44 @@ def snapshots(folder):
     assert regraph.torch._snapshot()["segments"]
 
 
+def a_green_context_that_is_gone(folder):
+    """What its streams used is free once the device has done its work, and no capture keeps it."""
+    try:
+        from torch.cuda.green_contexts import GreenContext
+    except ImportError:
+        print("PyTorch has no green contexts")
+        return
+    enable()
+
+    def reserved():
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved()
+
+    beginning = reserved()
+    context = GreenContext.create(16)
+    stream = context.Stream()
+    with torch.cuda.stream(stream):
+        before, after = (torch.ones(64 * MIB, dtype=torch.uint8, device="cuda") for _ in range(2))
+    torch.cuda.synchronize()
+    del before
+    del context, stream
+    assert reserved() - beginning == 64 * MIB
+    graph, given = torch.cuda.CUDAGraph(), torch.ones(MIB, device="cuda")
+    with torch.cuda.graph(graph):
+        result = given + 1
+    del after
+    graph.replay()
+    assert (result == 2).all()
+    del graph, given, result
+    assert reserved() == beginning
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
+        a_green_context_that_is_gone,
         figures,
         empty_cache,
         out_of_memory,
