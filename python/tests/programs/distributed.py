@@ -7,7 +7,6 @@ own, with NCCL's registration of memory off and on. Weights after it must be equ
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -120,7 +119,9 @@ def _rank(training, allocator, out):
     if allocator != "pytorch":
         enable(native=True, settings=SETTINGS.get(allocator))
     torch.cuda.set_device(rank)
-    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    # At a file: a port that was free may be taken by the time that it is used.
+    meet = {"init_method": os.environ["MEET_AT"], "rank": rank, "world_size": 2}
+    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank), **meet)
     digest = TRAININGS[training](rank)
     if allocator != "pytorch":
         planned = {capture.planned for capture in regraph.torch.captures()}
@@ -131,19 +132,11 @@ def _rank(training, allocator, out):
     Path(out).write_text(json.dumps({"digest": digest, "reserved": reserved}))
 
 
-def _free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def _start(training, allocator, registers, folder):
     """Starts both ranks; their processes and files."""
     environment = {
         **os.environ,
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MEET_AT": f"file://{Path(folder).resolve()}/{training}-{allocator}-{registers}",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         # Errors of NCCL are not looked for from another thread, which would end a capture.
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
