@@ -1976,7 +1976,8 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED,
  * REGRAPH_ERROR_CAPTURE_ENDED, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
- * REGRAPH_ERROR_DRIVER.
+ * REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate
+ * (regraph_estimate_begin()).
  */
 regraph_error regraph_begin_capture(const struct regraph_engine *engine,
                                     struct regraph_pool pool,
@@ -2036,7 +2037,8 @@ regraph_error regraph_set_attempt(const struct regraph_engine *engine,
  * REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be
  * launched, and the capture is rolled back as by regraph_abandon_capture().
  * REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for
- * a capture of regraph_begin_stream_capture().
+ * a capture of regraph_begin_stream_capture(), and for one that uses the pool of an estimate
+ * (regraph_estimate_begin()): the capture stays under way.
  */
 regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
@@ -2222,13 +2224,15 @@ regraph_error regraph_show_stream_capture(const struct regraph_engine *engine,
 
 /**
  * Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the
- * same order with the engine's settings. The pool is gone then, whatever is returned. Takes as long as a
- * simulated device needs for the captures. `needs` may be NULL.
+ * same order with the engine's settings. Takes as long as a simulated device needs for the captures. `needs`
+ * may be NULL.
  *
- * Threads: any, when no capture into the pool is under way.
+ * Threads: any.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL for a pool that regraph_estimate_begin() did not give;
- * REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures.
+ * REGRAPH_ERROR_INVALID_ARGUMENT while a capture into the pool is under way: show it first, or abandon it.
+ * REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures. Unless a capture is
+ * under way the pool is gone then, too.
  */
 regraph_error regraph_estimate_end(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -2319,7 +2323,8 @@ regraph_error regraph_repeat_stream_capture(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, if
  * a stream was not joined again for instance. The capture has ended then, without a graph; blocks
- * that it allocated and did not free stay live.
+ * that it allocated and did not free stay live. REGRAPH_ERROR_INVALID_ARGUMENT for a capture into the pool of
+ * an estimate, which regraph_show_stream_capture() ends: the capture stays under way.
  */
 regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
                                             regraph_capture_id capture,

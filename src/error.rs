@@ -414,6 +414,12 @@ pub enum PoolRefusal {
         pinned: u64,
         budget: u64,
     },
+    /// The pool is an estimate's, and captures into it are under way or have become graphs, in place of being shown: what
+    /// they need is not known.
+    #[error(
+        "is an estimate's, and not all captures into it were shown; end each with Estimate::show"
+    )]
+    NotShown,
     /// The pool belongs to another engine than the call.
     #[error("belongs to another engine; give a pool that was made with this one")]
     Foreign,

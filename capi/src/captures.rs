@@ -124,7 +124,8 @@ impl From<CaptureReport> for regraph_capture_report {
 ///
 /// Errors: REGRAPH_ERROR_NOT_CAPTURING, REGRAPH_ERROR_CAPTURE_INVALIDATED,
 /// REGRAPH_ERROR_CAPTURE_ENDED, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
-/// REGRAPH_ERROR_DRIVER.
+/// REGRAPH_ERROR_DRIVER. REGRAPH_ERROR_INVALID_ARGUMENT for the pool of an estimate
+/// (regraph_estimate_begin()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_capture(
     engine: *const regraph_engine,
@@ -214,7 +215,8 @@ pub unsafe extern "C" fn regraph_set_attempt(
 /// REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be
 /// launched, and the capture is rolled back as by regraph_abandon_capture().
 /// REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for
-/// a capture of regraph_begin_stream_capture().
+/// a capture of regraph_begin_stream_capture(), and for one that uses the pool of an estimate
+/// (regraph_estimate_begin()): the capture stays under way.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_end_capture(
     engine: *const regraph_engine,

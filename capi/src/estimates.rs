@@ -72,13 +72,15 @@ pub unsafe extern "C" fn regraph_show_stream_capture(
 }
 
 /// Ends an estimate: `needs` becomes what the graphs of the captures that were shown will need, made in the
-/// same order with the engine's settings. The pool is gone then, whatever is returned. Takes as long as a
-/// simulated device needs for the captures. `needs` may be NULL.
+/// same order with the engine's settings. Takes as long as a simulated device needs for the captures. `needs`
+/// may be NULL.
 ///
-/// Threads: any, when no capture into the pool is under way.
+/// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_POOL for a pool that regraph_estimate_begin() did not give;
-/// REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures.
+/// REGRAPH_ERROR_INVALID_ARGUMENT while a capture into the pool is under way: show it first, or abandon it.
+/// REGRAPH_ERROR_OUT_OF_MEMORY where no device like this one could serve the captures. Unless a capture is
+/// under way the pool is gone then, too.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_estimate_end(
     engine: *const regraph_engine,

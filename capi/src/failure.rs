@@ -43,7 +43,10 @@ pub(crate) enum Failure {
          regraph_finish_stream_capture()", .0.0
     )]
     Begun(CaptureId),
-    #[error("capture {} is an estimate's, which is made once: end it with regraph_show_stream_capture()", .0.0)]
+    #[error(
+        "capture {} uses the pool of an estimate, whose captures come to nothing: end it with \
+         regraph_show_stream_capture(), or abandon it with regraph_abandon_capture()", .0.0
+    )]
     Estimated(CaptureId),
     #[error(
         "the library has not instantiated this graph, whose capture regraph_end_capture() ended: \
@@ -83,6 +86,7 @@ const NAMES: &[(&str, &str)] = &[
         "launch when that has marked it, or wait for the device first (Engine::wait_for_device)",
         "launch when that thread has called regraph_pool_borrow() with the stream again",
     ),
+    ("Estimate::show", "regraph_show_stream_capture()"),
     ("Pool::compact", "regraph_pool_compact()"),
     ("Pool::lend_to_process", "regraph_pool_lend()"),
     ("Pool::lend", "regraph_pool_borrow()"),
@@ -254,6 +258,7 @@ fn of_pool(why: &PoolRefusal) -> regraph_error {
         PoolRefusal::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
         PoolRefusal::NothingLent { .. } => code::REGRAPH_ERROR_NOTHING_LENT,
         PoolRefusal::NoExecutable { .. } => code::REGRAPH_ERROR_NO_EXECUTABLE,
+        PoolRefusal::NotShown => code::REGRAPH_ERROR_INVALID_ARGUMENT,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -472,6 +477,7 @@ mod tests {
                 code::REGRAPH_ERROR_NO_EXECUTABLE,
             ),
             (of_pool(Pool::Going), code::REGRAPH_ERROR_UNKNOWN_POOL),
+            (of_pool(Pool::NotShown), code::REGRAPH_ERROR_INVALID_ARGUMENT),
             (of_pool(Pool::Foreign), code::REGRAPH_ERROR_OTHER),
             (of_checkpoint(Checkpoint::Captures { captures }), code::REGRAPH_ERROR_OTHER),
             (of_checkpoint(Checkpoint::BlocksInCapture { streams }), code::REGRAPH_ERROR_OTHER),

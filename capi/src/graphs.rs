@@ -143,7 +143,8 @@ pub unsafe extern "C" fn regraph_repeat_stream_capture(
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, if
 /// a stream was not joined again for instance. The capture has ended then, without a graph; blocks
-/// that it allocated and did not free stay live.
+/// that it allocated and did not free stay live. REGRAPH_ERROR_INVALID_ARGUMENT for a capture into the pool of
+/// an estimate, which regraph_show_stream_capture() ends: the capture stays under way.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_finish_stream_capture(
     engine: *const regraph_engine,

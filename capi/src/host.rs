@@ -133,6 +133,16 @@ impl<D: Transfer> Host<D> {
         id
     }
 
+    /// Tells the engine of a capture that the caller has begun.
+    pub(crate) fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Fallible<CaptureId> {
+        if self.estimates.lock().contains_key(&pool) {
+            let expected =
+                "a pool of graphs; regraph_begin_stream_capture() begins the captures of an estimate";
+            return Err(Failure::argument("pool", "an estimate's", expected));
+        }
+        Ok(self.engine.begin_capture(pool, stream)?)
+    }
+
     /// Begins to estimate what graphs will need, and returns the pool for their captures.
     pub(crate) fn begin_estimate(&self) -> PoolId {
         let estimate = Estimate::new(&self.engine);
@@ -156,8 +166,23 @@ impl<D: Transfer> Host<D> {
         Ok(shown?)
     }
 
-    /// Ends an estimate: its pool serves no captures from here on.
+    /// Refuses a capture that uses the pool of an estimate, which comes to nothing.
+    fn must_not_be_shown(&self, capture: CaptureId) -> Fallible<()> {
+        // Of an unknown capture the call says so itself.
+        let pools = self.engine.host().pools_of(capture).unwrap_or_default();
+        let estimates = self.estimates.lock();
+        match pools.iter().any(|pool| estimates.contains_key(pool)) {
+            true => Err(Failure::Estimated(capture)),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends an estimate: its pool serves no captures from here on. Refuses one with a capture under way.
     pub(crate) fn end_estimate(&self, pool: PoolId) -> Fallible<Estimate<D>> {
+        if self.estimates.lock().contains_key(&pool) && self.engine.host().is_recording_into(pool) {
+            let (pool, why) = (Box::new(pool.into()), engine::PoolRefusal::NotShown);
+            return Err(Error::Pool { call: "end_estimate", pool, why }.into());
+        }
         let found = self.estimates.lock().remove(&pool);
         found.ok_or_else(|| Failure::unknown("end_estimate", Unknown::Pool(pool)))
     }
@@ -187,11 +212,8 @@ impl<D: Transfer> Host<D> {
     /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of
     /// the first.
     pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
-        let pool = self.captures.lock().get(&capture).map(|taken| taken.pool.id());
-        if pool.is_some_and(|pool| self.estimates.lock().contains_key(&pool)) {
-            // What lies by a layout may have memory at once.
-            return Err(Failure::Estimated(capture));
-        }
+        // What lies by a layout may have memory at once.
+        self.must_not_be_shown(capture)?;
         let layout = self.engine.plans().layout_of(capture)?;
         let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;
         let stream = capture.stream();
@@ -206,6 +228,7 @@ impl<D: Transfer> Host<D> {
 
     /// Ends a capture that the library began, and instantiates its graph.
     pub(crate) fn finish_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureReport> {
+        self.must_not_be_shown(capture)?;
         let graph = self.take(capture, "finish_stream_capture")?.capture.finish()?;
         let report = graph.report().clone();
         self.hold(report.graph, Held::Graph(graph));
@@ -229,8 +252,9 @@ impl<D: Transfer> Host<D> {
         Ok(self.engine.close_capture(capture, graph)?)
     }
 
-    /// Refuses a capture that the library began.
+    /// Refuses a capture that the library began, or that uses the pool of an estimate.
     fn must_be_callers(&self, capture: CaptureId) -> Fallible<()> {
+        self.must_not_be_shown(capture)?;
         match self.captures.lock().contains_key(&capture) {
             true => Err(Failure::Begun(capture)),
             false => Ok(()),

@@ -264,6 +264,13 @@ impl<D: Driver> HostCalls<'_, D> {
         Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
     }
 
+    /// The pools that a capture under way uses.
+    pub fn pools_of(&self, capture: CaptureId) -> Result<Vec<PoolId>, Error> {
+        let mut state = self.0.lock()?;
+        let slot = state.slot_of(capture, "pools_of")?;
+        Ok(state.capture(slot).pools.to_vec())
+    }
+
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.

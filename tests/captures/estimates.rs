@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regraph::driver::{
     CaptureMode, Driver, ErrorKind, GraphHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Memory, Pool};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_plugin::{Plugin, PoolKey};
@@ -336,6 +336,26 @@ fn what_fails_in_an_estimate_leaves_it_as_it_was() {
     drop((estimate, pool));
     engine.empty_cache().unwrap();
     assert_eq!((driver.executables(), driver.used_bytes()), (0, 0));
+}
+
+#[test]
+fn captures_that_were_not_shown_are_no_estimate_of_nothing() {
+    let (driver, engine, [stream, _]) = owned(PlanChoice::None);
+    let estimate = Estimate::new(&engine);
+    let refused = || match estimate.needs() {
+        Err(Error::Pool { call: "needs", why: PoolRefusal::NotShown, .. }) => {}
+        other => panic!("{other:?}"),
+    };
+    let capture = estimate.begin(stream, CaptureMode::Relaxed).unwrap();
+    drop(capture.allocate(40 * MIB, stream).unwrap());
+    driver.launch(stream, Work::default(), false).unwrap();
+    refused();
+    drop(capture.finish().unwrap());
+    refused();
+    // One that was given up does not count.
+    let other = Estimate::new(&engine);
+    drop(other.begin(stream, CaptureMode::Relaxed).unwrap());
+    assert_eq!(other.needs().unwrap(), Needs::default());
 }
 
 #[test]

@@ -898,10 +898,25 @@ static void estimating(void) {
     OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
     three_blocks(it);
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_repeat_stream_capture(e, &capture)); /* it would have memory */
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_finish_stream_capture(e, capture, NULL));
+    SAYS("end it with regraph_show_stream_capture()");
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_estimate_end(e, it.pool, &needs));
+    SAYS("end each with regraph_show_stream_capture()");
     OK(regraph_abandon_capture(e, capture));
+    /* A capture of the caller's, by its begin and by what it allocates. */
+    OK(regraph_sim_begin_capture(e, it.a));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_begin_capture(e, it.pool, it.a, &capture));
+    OK(regraph_begin_capture(e, own, it.a, &capture));
+    three_blocks(it);
+    OK(regraph_sim_end_capture(e, it.a, &graph));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, graph, NULL));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_close_capture(e, capture, graph));
+    OK(regraph_abandon_capture(e, capture));
+    OK(regraph_sim_destroy_graph(e, graph));
     OK(regraph_begin_stream_capture(e, own, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_show_stream_capture(e, capture)); /* no estimate's */
     OK(regraph_abandon_capture(e, capture));
+    OK(regraph_empty_cache(e, NULL)); /* of the caller's capture */
     OK(regraph_get_statistics(e, &held));
     CHECK(held.all.reserved_bytes.current == 0);
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_estimate_end(e, own, &needs));

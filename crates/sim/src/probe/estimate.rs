@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Probe;
 use regraph::driver::{AsStream, CaptureMode, ExecutableHandle, HostApi};
 use regraph::engine::{Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Executables, Pool};
+use regraph::graphs::{Capture, Error, Executables, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph_trace::{JournalError, Trace};
 
@@ -100,7 +100,8 @@ impl<D: HostApi> Estimate<D> {
         Self { pool, traces: Vec::new(), made: Vec::new(), executable_bytes: 0 }
     }
 
-    /// The pool that the captures are to allocate from.
+    /// The pool that the captures are to allocate from. A capture that is finished in place of being shown takes memory
+    /// of its own, and [`Estimate::needs`] refuses then.
     pub fn pool(&self) -> &Pool<D> {
         &self.pool
     }
@@ -162,9 +163,15 @@ impl<D: HostApi> Estimate<D> {
     /// learned by now. Takes as long as a simulated device needs for all of them.
     ///
     /// # Errors
-    /// The engine's: that of a capture which could not be served on a device like this one, for instance.
+    /// [`PoolRefusal::NotShown`] where a capture into the pool is under way, or was made a graph; the engine's: that of a
+    /// capture which could not be served on a device like this one, for instance.
     pub fn needs(&self) -> Result<Needs, Error> {
         let engine = self.pool.engine();
+        let (host, id) = (engine.host(), self.pool.id());
+        if host.is_recording_into(id) || self.pool.executables().made > 0 {
+            let pool = Box::new(id.into());
+            return Err(Error::Pool { call: "needs", pool, why: PoolRefusal::NotShown });
+        }
         let probe = Probe::of(engine, engine.host().settings()?)?;
         let pool_bytes = probe.held_by(&self.traces)?;
         Ok(Needs::new(pool_bytes, self.executable_bytes))
