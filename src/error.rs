@@ -268,6 +268,12 @@ pub enum StreamRefusal {
          it from running beside the graphs of its pool"
     )]
     LaunchWhileCapturing,
+    /// The order behind a pool's launches cannot be captured.
+    #[error(
+        "is capturing, and a capture cannot be ordered behind launches of the pool's graphs; give a stream that does \
+         not capture, or call when the capture has ended"
+    )]
+    OrderWhileCapturing,
     /// A copy from the host's memory would be captured as a pointer to that memory.
     #[error(
         "is capturing, and every launch of the graph would read the host's memory again, which may be gone by then; \

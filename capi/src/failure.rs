@@ -235,7 +235,9 @@ fn of_stream(why: &StreamRefusal) -> regraph_error {
         StreamRefusal::NotCapturing | StreamRefusal::NotInCapture => {
             code::REGRAPH_ERROR_NOT_CAPTURING
         }
-        StreamRefusal::LaunchWhileCapturing => code::REGRAPH_ERROR_CAPTURING,
+        StreamRefusal::LaunchWhileCapturing | StreamRefusal::OrderWhileCapturing => {
+            code::REGRAPH_ERROR_CAPTURING
+        }
         StreamRefusal::PerThread => code::REGRAPH_ERROR_PER_THREAD_STREAM,
         StreamRefusal::InUse => code::REGRAPH_ERROR_STREAM_IN_USE,
         _ => code::REGRAPH_ERROR_OTHER,
@@ -526,6 +528,7 @@ mod tests {
             ),
             (Error::LateUse(Vec::new()), code::REGRAPH_ERROR_LATE_USE),
             (of_stream(Stream::LaunchWhileCapturing), code::REGRAPH_ERROR_CAPTURING),
+            (of_stream(Stream::OrderWhileCapturing), code::REGRAPH_ERROR_CAPTURING),
             (of_stream(Stream::NotInCapture), code::REGRAPH_ERROR_NOT_CAPTURING),
             (of_stream(Stream::PerDevice), code::REGRAPH_ERROR_OTHER),
             (Error::OrderLost { pool }, code::REGRAPH_ERROR_ORDER_LOST),

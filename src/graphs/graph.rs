@@ -83,11 +83,12 @@ impl<D: HostApi> Graph<D> {
     /// Those of [`Graph::launch`].
     pub fn prepare(&self, stream: impl AsStream) -> Result<(), Error> {
         let (home, (_, member)) = self.owned();
-        let launched = Launched::on(home.engine().driver(), stream)?;
+        const CALL: &str = "prepare";
+        let launched = Launched::on(home.engine().driver(), stream, CALL)?;
         let order = home.order();
-        order.must_launch()?;
+        order.must_launch(CALL)?;
         let mut table = home.executable_table();
-        order.change_executables(&mut table, "prepare", |executables, means| {
+        order.change_executables(&mut table, CALL, |executables, means| {
             match executables.ready(member, means)? {
                 (executable, true) => Ok(means.driver().upload(executable, launched.stream())?),
                 (_, false) => Ok(()),

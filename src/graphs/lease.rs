@@ -120,20 +120,21 @@ impl<D: HostApi> Lease<D> {
         stream: impl AsStream,
         launch: impl FnOnce(&mut [MutexGuard<'_, Order<D>>], StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
+        const CALL: &str = "launch";
         // The first by address.
         let (first, _) = &self.pools[0];
-        let launched = Launched::on(first.engine().driver(), stream)?;
+        let launched = Launched::on(first.engine().driver(), stream, CALL)?;
         let stream = launched.stream();
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
         if stream.is_default() && !one_engine {
             let why = StreamRefusal::PerDevice;
-            return Err(Error::Stream { call: "launch", stream, why }.into());
+            return Err(Error::Stream { call: CALL, stream, why }.into());
         }
         // Loans may be found to be back, which is told once the orders are released.
         let mut told = None;
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for order in &orders {
-            order.follow(launched)?;
+            order.follow(launched, CALL)?;
             if order.asks() {
                 told.get_or_insert_with(tell_later);
                 order.follow_lent(launched)?;

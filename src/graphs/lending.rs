@@ -42,14 +42,15 @@ impl<D: HostApi> Lending<D> {
     /// # Errors
     /// Those of [`Pool::follow`], [`HostCalls::lend`](crate::engine::HostCalls::lend) and [`Pool::allocate`].
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
+        const CALL: &str = "allocate";
         let _told = tell_later();
         let engine = self.pool.engine();
         let order = self.pool.order();
-        order.must_launch()?;
-        let launched = Launched::on(engine.driver(), self.stream)?;
+        order.must_launch(CALL)?;
+        let launched = Launched::behind(engine.driver(), self.stream, CALL)?;
         let now = Some((order.launches(), launched));
         if self.followed.get() != now {
-            order.follow(launched)?;
+            order.follow(launched, CALL)?;
             self.followed.set(now);
         }
         let block = engine.host().lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
@@ -120,8 +121,9 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// Those of [`Pool::follow`].
     pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
-        let launched = Launched::on(self.engine().driver(), stream)?;
-        self.order().must_launch()?;
+        const CALL: &str = "lend";
+        let launched = Launched::behind(self.engine().driver(), stream, CALL)?;
+        self.order().must_launch(CALL)?;
         let lends = || {
             let (pool, stream) = (self.engine().label(self.id()), launched.stream());
             format!("{pool} lends memory of its graphs to {stream}, between their launches")
@@ -180,9 +182,9 @@ impl<D: HostApi> Pool<D> {
         const CALL: &str = "lend_to_process";
         let _told = tell_later();
         let (engine, pool) = (self.engine(), self.id());
-        let launched = Launched::on(engine.driver(), stream)?;
+        let launched = Launched::behind(engine.driver(), stream, CALL)?;
         let order = self.order();
-        order.follow(launched)?;
+        order.follow(launched, CALL)?;
         let block = engine.host().lend(pool, bytes, launched.stream(), Lent::Temporary)?;
         // On another device's stream, perhaps, which a wait for this device does not cover.
         let last = order.pending()?;

@@ -66,12 +66,33 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// A stream that does not capture, as the driver knows it.
-    pub(super) fn on(driver: &impl HostApi, stream: impl AsStream) -> Result<Self, Error> {
-        let stream = one_stream(stream.as_stream(), "launch")?;
+    /// A stream to launch on by `call`, as the driver knows it. It must not capture.
+    pub(super) fn on(
+        driver: &impl HostApi,
+        stream: impl AsStream,
+        call: &'static str,
+    ) -> Result<Self, Error> {
+        Self::known(driver, stream, call, StreamRefusal::LaunchWhileCapturing)
+    }
+
+    /// A stream that `call` orders behind launches, as the driver knows it. It must not capture.
+    pub(super) fn behind(
+        driver: &impl HostApi,
+        stream: impl AsStream,
+        call: &'static str,
+    ) -> Result<Self, Error> {
+        Self::known(driver, stream, call, StreamRefusal::OrderWhileCapturing)
+    }
+
+    fn known(
+        driver: &impl HostApi,
+        stream: impl AsStream,
+        call: &'static str,
+        why: StreamRefusal,
+    ) -> Result<Self, Error> {
+        let stream = one_stream(stream.as_stream(), call)?;
         if driver.is_capturing(stream)? {
-            let why = StreamRefusal::LaunchWhileCapturing;
-            return Err(Error::Stream { call: "launch", stream, why });
+            return Err(Error::Stream { call, stream, why });
         }
         Ok(Self { stream, id: driver.stream_id(stream)? })
     }
@@ -111,9 +132,9 @@ impl<D: HostApi> Order<D> {
         }
     }
 
-    /// Makes `stream` come after the last launch, for the next one or for what prepares it.
-    pub(super) fn follow(&self, stream: Launched) -> Result<(), Error> {
-        self.must_launch()?;
+    /// Makes `stream` come after the last launch, for the next one or for what prepares it. `call` asks for it.
+    pub(super) fn follow(&self, stream: Launched, call: &'static str) -> Result<(), Error> {
+        self.must_launch(call)?;
         match &self.last {
             Some((last, event)) if *last != stream => {
                 Ok(self.engine.driver().wait_for_event(stream.stream, event.handle)?)
@@ -123,9 +144,9 @@ impl<D: HostApi> Order<D> {
     }
 
     /// Refuses a pool that has no memory, or whose order is lost.
-    pub(super) fn must_launch(&self) -> Result<(), Error> {
+    pub(super) fn must_launch(&self, call: &'static str) -> Result<(), Error> {
         if self.asks.load(Ordering::Acquire) {
-            self.engine.host().require_awake(self.pool, "launch")?;
+            self.engine.host().require_awake(self.pool, call)?;
         }
         if self.lost {
             return Err(Error::OrderLost { pool: self.pool });
@@ -158,7 +179,7 @@ impl<D: HostApi> Order<D> {
 
     /// Marks the end of what `stream` holds as if it had been launched, though it need not follow the last launch yet.
     pub(super) fn cover(&mut self, stream: Launched) {
-        if self.follow(stream).is_err() {
+        if self.follow(stream, "launch").is_err() {
             // Then no one event stands behind both.
             self.lost = true;
             return;

@@ -220,16 +220,17 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), since there are no inputs to fill then;
-    /// [`StreamRefusal::LaunchWhileCapturing`](crate::StreamRefusal::LaunchWhileCapturing);
+    /// [`StreamRefusal::OrderWhileCapturing`](crate::StreamRefusal::OrderWhileCapturing);
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
-        let launched = Launched::on(self.0.engine.driver(), stream)?;
-        self.order().follow(launched)
+        const CALL: &str = "follow";
+        let launched = Launched::behind(self.0.engine.driver(), stream, CALL)?;
+        self.order().follow(launched, CALL)
     }
 
     /// Makes what `stream` was given so far count as a launch: what comes after those of the pool comes after it.
     pub(crate) fn cover(&self, stream: StreamHandle) {
-        let launched = Launched::on(self.0.engine.driver(), stream);
+        let launched = Launched::behind(self.0.engine.driver(), stream, "cover");
         let mut order = self.order();
         match launched {
             Ok(launched) => order.cover(launched),

@@ -6,7 +6,7 @@ use std::thread;
 use crate::device::simulated;
 use crate::owned::{self, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Error, Lent, PoolConfig, PoolRefusal, Spare};
+use regraph::engine::{Config, Error, Lent, PoolConfig, PoolRefusal, Spare, StreamRefusal};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimDriver};
@@ -240,6 +240,37 @@ fn an_event_that_a_capture_has_taken_is_recorded_anew() {
     b.engine.empty_cache().unwrap();
     graph.launch(s).unwrap();
     b.sound();
+}
+
+/// What is refused says which call refuses, and gives advice for that call.
+#[test]
+fn refusals_name_the_call_that_lends_or_follows() {
+    let b = bench();
+    let [s, t] = b.streams();
+    let _graph = b.graph(s, 4 * MIB);
+    let lending = b.pool.lend(t).unwrap();
+    let refusals = || {
+        [
+            ("follow", b.pool.follow(t).unwrap_err()),
+            ("lend", b.pool.lend(t).map(drop).unwrap_err()),
+            ("allocate", lending.allocate(MIB).map(drop).unwrap_err()),
+            ("lend_to_process", b.pool.lend_to_process(MIB, t).map(drop).unwrap_err()),
+        ]
+    };
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    for (name, refused) in refusals() {
+        let text = refused.to_string();
+        let Error::Stream { call, why: StreamRefusal::OrderWhileCapturing, .. } = refused else {
+            panic!("{text}");
+        };
+        assert!(call == name && !text.contains("launch the graph"), "{text}");
+    }
+    b.driver.end_capture(t).unwrap();
+    b.pool.suspend_discarding_outputs().unwrap();
+    for (name, refused) in refusals() {
+        let text = refused.to_string();
+        assert!(text.starts_with(&format!("{name}: ")) && text.contains("suspended"), "{text}");
+    }
 }
 
 /// Blocks of another pool kept it, for as long as one of them lived.
