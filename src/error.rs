@@ -51,10 +51,16 @@ pub enum Error {
     /// An invalid operation has invalidated the capture. If the engine had seen the stream in it, all that the engine
     /// decided in the capture was rolled back.
     #[error(
-        "{call}: the capture of {stream} was invalidated by an invalid operation; end it, its \
-         graph will never run; what was handed out in it is rolled back"
+        "{call}: the capture of {stream} was invalidated by an invalid operation{}; what was handed out in it is \
+         rolled back",
+        if *.ended { " and has ended without a graph" } else { "; end it, its graph will never run" }
     )]
-    CaptureInvalidated { call: &'static str, stream: StreamHandle },
+    CaptureInvalidated {
+        call: &'static str,
+        stream: StreamHandle,
+        /// Whether the library has ended it on the stream.
+        ended: bool,
+    },
     /// A stream is not as the call needs it.
     #[error("{call}: {stream} {why}")]
     Stream { call: &'static str, stream: StreamHandle, why: StreamRefusal },

@@ -455,7 +455,10 @@ mod tests {
             (Error::CaptureEnded { call, capture }, code::REGRAPH_ERROR_CAPTURE_ENDED),
             (unknown(Unknown::Graph(graph)), code::REGRAPH_ERROR_UNKNOWN_GRAPH),
             (of_stream(Stream::NotCapturing), code::REGRAPH_ERROR_NOT_CAPTURING),
-            (Error::CaptureInvalidated { call, stream }, code::REGRAPH_ERROR_CAPTURE_INVALIDATED),
+            (
+                Error::CaptureInvalidated { call, stream, ended: false },
+                code::REGRAPH_ERROR_CAPTURE_INVALIDATED,
+            ),
             (
                 of_pool(Pool::InUse { blocks, captures, graphs, waiting }),
                 code::REGRAPH_ERROR_POOL_IN_USE,

@@ -873,7 +873,7 @@ impl<D: Driver> Locked<'_, D> {
         let index = self.look_and_ask(slot, stream, asked);
         self.take_over(slot);
         // What other threads had left to be freed may have shown that it is ruined.
-        let ruined = Error::CaptureInvalidated { call, stream };
+        let ruined = Error::CaptureInvalidated { call, stream, ended: false };
         self.state.captures.slot(capture).map(|_| (slot, index)).ok_or(ruined)
     }
 
@@ -1064,7 +1064,7 @@ impl<D: Driver> Locked<'_, D> {
     #[cold]
     pub(super) fn invalidated(&mut self, stream: StreamHandle, call: &'static str) -> Error {
         self.abandon_invalidated(stream);
-        Error::CaptureInvalidated { call, stream }
+        Error::CaptureInvalidated { call, stream, ended: false }
     }
 
     /// Rolls back the capture that a stream was last seen in: it is ruined.

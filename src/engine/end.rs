@@ -138,7 +138,7 @@ impl<D: Driver> Locked<'_, D> {
                 Ok(false) => {}
                 Err(stream) => {
                     let _ = self.end(slot, false);
-                    return Err(Error::CaptureInvalidated { call: CALL, stream });
+                    return Err(Error::CaptureInvalidated { call: CALL, stream, ended: false });
                 }
             }
             self.take_over(slot);

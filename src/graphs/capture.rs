@@ -249,15 +249,19 @@ impl<D: HostApi> Capture<D> {
     }
 
     fn graph_under_capture(&self) -> Result<GraphHandle, Error> {
-        let engine = self.engine();
-        match engine.driver().capture_of(self.stream)? {
-            CaptureStatus::Active { capture, graph } if capture == self.id => return Ok(graph),
-            // The engine says so itself, and in more words.
-            CaptureStatus::Invalidated => engine.observe(self.stream)?,
-            _ => {}
+        const CALL: &str = "finish";
+        let (engine, stream) = (self.engine(), self.stream);
+        match engine.driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, graph } if capture == self.id => Ok(graph),
+            // It is ended on the stream when it is dropped.
+            CaptureStatus::Invalidated => {
+                Err(Error::CaptureInvalidated { call: CALL, stream, ended: true })
+            }
+            _ => {
+                let why = StreamRefusal::NotInCapture;
+                Err(Error::Stream { call: CALL, stream, why })
+            }
         }
-        let why = StreamRefusal::NotInCapture;
-        Err(Error::Stream { call: "finish", stream: self.stream, why })
     }
 
     /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value is dropped.

@@ -1,7 +1,9 @@
 //! Captures, graphs and pools that begin, end and go in unusual orders.
 
 use crate::common::{bench, MIB};
-use regraph::driver::HostApi;
+use crate::device::simulated;
+use crate::owned;
+use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{with_frames, Config, Error, HostFrame, PoolConfig, Unknown};
 use regraph_cli::replay::{replay, Options};
 use regraph_trace::Sources;
@@ -18,6 +20,23 @@ fn a_ruined_capture_cannot_be_ended_well() {
     let ended = b.engine.end_capture(capture, graph);
     assert!(matches!(ended, Err(Error::CaptureInvalidated { .. })), "{ended:?}");
     assert!(b.driver.end_capture(s).is_err());
+}
+
+#[test]
+fn a_ruined_capture_that_the_library_ends_is_over() {
+    let b = owned::Bench::new(&simulated());
+    let [s] = b.streams();
+    let ended = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, |capture| {
+        capture.allocate(MIB, s)?;
+        Ok::<_, Error>(b.driver.invalidate(s)?)
+    });
+    let error = ended.unwrap_err().to_string();
+    assert!(
+        error.starts_with("finish: ") && error.contains("has ended without a graph"),
+        "{error}"
+    );
+    assert!(!error.contains("end it"), "{error}");
+    assert_eq!(b.driver.is_capturing(s), Ok(false));
 }
 
 #[test]

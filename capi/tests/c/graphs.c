@@ -389,6 +389,7 @@ static void captures_that_fail(void) {
     OK(regraph_sim_launch(e, it.a, false));
     OK(regraph_sim_invalidate_capture(e, it.a));
     IS(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_finish_stream_capture(e, capture, NULL));
+    SAYS("has ended without a graph");
     OK(regraph_free(e, block.id));
     capture = 999;
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_repeat_stream_capture(e, &capture));
