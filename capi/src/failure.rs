@@ -1,6 +1,6 @@
 //! How a call ends: no panic leaves it, and its failure is kept for its thread.
 
-use std::any::Any;
+use std::any::{type_name, Any};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, CString};
 use std::io;
@@ -93,14 +93,26 @@ const NAMES: &[(&str, &str)] = &[
     ("Pool::resume", "regraph_pool_resume()"),
     ("Pool::suspend_discarding_all", "regraph_pool_suspend_discarding()"),
     ("Pool::suspend_discarding_outputs", "regraph_pool_suspend()"),
-    ("suspend_discarding_all:", "regraph_pool_suspend_discarding():"),
-    ("suspend_discarding_outputs:", "regraph_pool_suspend():"),
     ("PoolConfig::max_bytes", "regraph_pool_create()"),
     ("PoolConfig::tag", "regraph_pool_create_in_region()"),
     ("Regions::free_host", "regraph_regions_free_host()"),
     ("Regions::wake", "regraph_regions_wake()"),
     ("Sharing::recall_loan", "regraph_loan_recall()"),
 ];
+
+/// The C function that a closure is in, by its type's name.
+fn function_of(closure: &'static str) -> Option<&'static str> {
+    closure.rsplit("::").find(|part| part.starts_with("regraph_"))
+}
+
+/// A message of the engine, which begins with a call in Rust, with the call of C that was made.
+fn named(message: String, closure: &'static str) -> String {
+    let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    match (message.split_once(": "), function_of(closure)) {
+        (Some((call, rest)), Some(function)) if is_name(call) => format!("{function}(): {rest}"),
+        _ => message,
+    }
+}
 
 /// A message in the words of C's callers.
 fn in_c(message: String) -> String {
@@ -281,11 +293,11 @@ thread_local! {
 
 /// Runs a call. Success leaves the kept failure as it is.
 #[inline(always)]
-pub(crate) fn guard(call: impl FnOnce() -> Fallible<()>) -> regraph_error {
+pub(crate) fn guard<F: FnOnce() -> Fallible<()>>(call: F) -> regraph_error {
     // The closure returns a code alone, so that the fast path carries no failure.
     let coded = || match call() {
         Ok(()) => regraph_error::REGRAPH_OK,
-        Err(failure) => failed(failure),
+        Err(failure) => failed(failure, type_name::<F>()),
     };
     // A panic leaves no state of this crate half changed, and engines poison themselves.
     catch_unwind(AssertUnwindSafe(coded)).unwrap_or_else(panicked)
@@ -301,8 +313,12 @@ pub(crate) fn or_default<T: Default>(call: impl FnOnce() -> T) -> T {
 
 #[cold]
 #[inline(never)]
-fn failed(failure: Failure) -> regraph_error {
-    keep(in_c(failure.to_string()), failure.driver_code());
+fn failed(failure: Failure, closure: &'static str) -> regraph_error {
+    let message = match &failure {
+        Failure::Engine(error) => named(error.to_string(), closure),
+        failure => failure.to_string(),
+    };
+    keep(in_c(message), failure.driver_code());
     failure.code()
 }
 
@@ -397,6 +413,7 @@ mod tests {
                         "Config",
                         "Backup",
                         "Devices",
+                        "Estimate",
                     ];
                     let rusts = kinds.iter().any(|kind| name.starts_with(&format!("{kind}::")));
                     assert!(!rusts || RUST_ALONE.contains(&name), "{file}: {line}");

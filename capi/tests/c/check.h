@@ -29,6 +29,13 @@ static void fail(const char *file, int line, const char *what, const char *found
         if (error_ != (expected)) fail(__FILE__, __LINE__, #call, regraph_error_name(error_)); \
     } while (0)
 
+/* The same, with a message that begins with the call's name. */
+#define NAMED(expected, call)                                                              \
+    do {                                                                                   \
+        IS(expected, call);                                                                \
+        CHECK(strncmp(regraph_last_error_message(), #call, strcspn(#call, "(") + 1) == 0); \
+    } while (0)
+
 #define OK(call) IS(REGRAPH_OK, call)
 #define MIB ((uint64_t)1 << 20)
 

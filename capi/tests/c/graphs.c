@@ -245,10 +245,11 @@ static void graphs_of_a_pool_never_run_at_once(void) {
     /* Not on a stream that captures, and not without memory. */
     OK(regraph_begin_stream_capture(e, it.other, it.b, REGRAPH_CAPTURE_RELAXED, &capture));
     IS(REGRAPH_ERROR_CAPTURING, by_executable(it, 0, it.b));
-    IS(REGRAPH_ERROR_CAPTURING, regraph_pool_follow(e, it.pool, it.b));
+    SAYS("regraph_launch_executable(): ");
+    NAMED(REGRAPH_ERROR_CAPTURING, regraph_pool_follow(e, it.pool, it.b));
     {
         regraph_block block;
-        IS(REGRAPH_ERROR_CAPTURING, regraph_pool_borrow(e, it.pool, MIB, it.b, &block));
+        NAMED(REGRAPH_ERROR_CAPTURING, regraph_pool_borrow(e, it.pool, MIB, it.b, &block));
     }
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, none, NULL));
     SAYS("regraph_finish_stream_capture");
@@ -257,7 +258,7 @@ static void graphs_of_a_pool_never_run_at_once(void) {
     OK(by_executable(it, 0, it.b)); /* it captures no more */
     OK(regraph_pool_suspend(e, it.pool, NULL)); /* waits for the launch */
     IS(REGRAPH_ERROR_POOL_SUSPENDED, by_executable(it, 0, it.b));
-    IS(REGRAPH_ERROR_POOL_SUSPENDED, regraph_pool_follow(e, it.pool, it.b));
+    NAMED(REGRAPH_ERROR_POOL_SUSPENDED, regraph_pool_follow(e, it.pool, it.b));
     OK(regraph_pool_resume(e, it.pool, NULL));
     OK(by_executable(it, 0, it.b));
     IS(REGRAPH_ERROR_PER_THREAD_STREAM, by_executable(it, 0, (regraph_stream)(uintptr_t)2));
@@ -388,7 +389,7 @@ static void captures_that_fail(void) {
     OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
     OK(regraph_sim_launch(e, it.a, false));
     OK(regraph_sim_invalidate_capture(e, it.a));
-    IS(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_finish_stream_capture(e, capture, NULL));
+    NAMED(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_finish_stream_capture(e, capture, NULL));
     SAYS("has ended without a graph");
     OK(regraph_free(e, block.id));
     capture = 999;

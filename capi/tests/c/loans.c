@@ -98,7 +98,7 @@ static void lent_taken_asked_for_and_given_back(void) {
 
     OK(regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &taken));
     CHECK(taken.bytes == 8 * MIB && taken.address % 512 == 0 && state(it, loan) == REGRAPH_LOAN_TAKEN);
-    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &again));
+    NAMED(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &again));
     SAYS("another process has taken it");
     OK(regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
     CHECK(!is_recalled && !recalled(it, loan, SHORT));
@@ -120,16 +120,16 @@ static void lent_taken_asked_for_and_given_back(void) {
     OK(regraph_loan_give_back(theirs, taken.id));
     CHECK(recalled(it, loan, LONG) && lent_bytes(it) == 0 && state(it, loan) == REGRAPH_LOAN_BACK);
     OK(regraph_launch_graph(it.engine, it.graph, it.a));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(theirs, taken.id));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(theirs, loan.id, &known));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(theirs, loan.id, 0, &is_recalled));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(theirs, taken.id));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(theirs, taken.id, 0, &is_recalled));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(theirs, loan.id, &known));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(theirs, loan.id, 0, &is_recalled));
     regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
 
     /* One that no process has taken is back at once, and none takes it any more. */
     loan = lent(it, MIB);
     CHECK(recalled(it, loan, 0));
-    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &taken));
+    NAMED(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(theirs, loan.handle, loan.handle_bytes, &taken));
     regraph_loan_handle_destroy(loan.handle, loan.handle_bytes);
     regraph_engine_destroy(theirs);
     end(it);
@@ -148,18 +148,18 @@ static void what_is_not_lent_or_taken(void) {
     IS(REGRAPH_ERROR_ZERO_BYTES, regraph_pool_lend(it.engine, it.pool, 0, it.a, &loan));
     CHECK(lent_bytes(it) == 0);
     OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
-    IS(REGRAPH_ERROR_CAPTURING, regraph_pool_lend(it.engine, it.pool, MIB, it.a, &loan));
+    NAMED(REGRAPH_ERROR_CAPTURING, regraph_pool_lend(it.engine, it.pool, MIB, it.a, &loan));
     OK(regraph_abandon_capture(it.engine, capture));
-    IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(it.engine, (const uint8_t *)"loan", 4, &taken));
+    NAMED(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(it.engine, (const uint8_t *)"loan", 4, &taken));
     IS(REGRAPH_ERROR_NULL, regraph_loan_take(it.engine, NULL, 4, &taken));
     IS(REGRAPH_ERROR_NULL, regraph_loan_take(it.engine, (const uint8_t *)"", 0, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_pool_lend(NULL, it.pool, MIB, it.a, &loan));
     IS(REGRAPH_ERROR_NULL, regraph_pool_lend(it.engine, it.pool, MIB, it.a, NULL));
     memset(&loan, 0, sizeof loan);
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(it.engine, loan.id, 0, &is_back));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(it.engine, loan.id, &known));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(it.engine, loan.id, 0, &is_back));
-    IS(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(it.engine, loan.id));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_recall(it.engine, loan.id, 0, &is_back));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_get_state(it.engine, loan.id, &known));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_wait_for_recall(it.engine, loan.id, 0, &is_back));
+    NAMED(REGRAPH_ERROR_UNKNOWN_LOAN, regraph_loan_give_back(it.engine, loan.id));
     regraph_loan_handle_destroy(NULL, 0);
     end(it);
 }
@@ -266,7 +266,7 @@ static void a_lender_that_closes_connections(void) {
     read_all(here[0], &word, 1);
     engine = engine_with("exportable:True");
     for (round = 0; round < 300; round++) {
-        IS(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(engine, handle, sizeof handle, &taken));
+        NAMED(REGRAPH_ERROR_NOT_TAKEN, regraph_loan_take(engine, handle, sizeof handle, &taken));
     }
     regraph_engine_destroy(engine);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);

@@ -51,27 +51,27 @@ static void unknown_pool(bench it, regraph_pool pool) {
     regraph_explanation *explanation = NULL;
     uint64_t bytes = 77;
     bool suspended = true;
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate(e, pool, 1, it.stream, &block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate(e, pool, 1, it.stream, &block));
     SAYS("another engine");
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate_fixed(e, pool, 1, it.stream, &block));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, pool, it.stream, &capture));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_stream_capture(e, pool, NULL, 0, &capture));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_explain(e, pool, it.stream, &explanation));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_statistics(e, pool, &statistics));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_set_name(e, pool, "x"));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_borrow(e, pool, 1, it.stream, &block));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_lent_bytes(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend_discarding(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_resume(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_suspended(e, pool, &suspended));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_short(e, pool, &suspended));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_compact(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_excess_bytes(e, pool, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_follow(e, pool, it.stream));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_synchronize(e, pool));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, pool));
-    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_release(e, pool));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate_fixed(e, pool, 1, it.stream, &block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_capture(e, pool, it.stream, &capture));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_stream_capture(e, pool, NULL, 0, &capture));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_explain(e, pool, it.stream, &explanation));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_statistics(e, pool, &statistics));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_set_name(e, pool, "x"));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_borrow(e, pool, 1, it.stream, &block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_lent_bytes(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend_discarding(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_resume(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_suspended(e, pool, &suspended));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_short(e, pool, &suspended));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_compact(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_excess_bytes(e, pool, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_follow(e, pool, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_synchronize(e, pool));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, pool));
+    NAMED(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_release(e, pool));
     SAYS("another engine");
     CHECK(capture == 0 && bytes == 77 && explanation == NULL);
 }
@@ -79,13 +79,13 @@ static void unknown_pool(bench it, regraph_pool pool) {
 static void unknown_graph(bench it, regraph_graph_id graph) {
     regraph_engine *e = it.engine;
     uint64_t bytes = 77;
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_release_graph(e, graph));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_release_graph(e, graph));
     SAYS("another engine");
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_graph(e, graph, it.stream));
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_executable(e, graph, it.executable, it.stream));
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_get_handles(e, graph, NULL, NULL));
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_minimum_bytes(e, graph, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_forget_journal(e, graph));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_graph(e, graph, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_executable(e, graph, it.executable, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_get_handles(e, graph, NULL, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_minimum_bytes(e, graph, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_forget_journal(e, graph));
     CHECK(bytes == 77);
 }
 
@@ -94,26 +94,26 @@ static void unknown_capture(bench it, regraph_capture_id capture) {
     regraph_capture_id same = capture;
     regraph_block block;
     uint64_t bytes = 77;
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, capture, NULL, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, capture, NULL, NULL));
     SAYS("not under way in this engine");
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, capture));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_repeat_stream_capture(e, &same));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate(e, capture, 1, it.stream, &block));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate_fixed(e, capture, 1, it.stream, &block));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_plan_capture(e, capture, NULL));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_minimum_bytes(e, capture, &bytes));
-    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_write_trace(e, capture, it.stream, "x"));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, capture));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_repeat_stream_capture(e, &same));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate(e, capture, 1, it.stream, &block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate_fixed(e, capture, 1, it.stream, &block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_plan_capture(e, capture, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_minimum_bytes(e, capture, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_write_trace(e, capture, it.stream, "x"));
     CHECK(bytes == 77 && same == capture);
 }
 
 static void unknown_block(bench it, regraph_block_id block) {
     regraph_engine *e = it.engine;
-    IS(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_free(e, block));
+    NAMED(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_free(e, block));
     SAYS("not live in this engine");
-    IS(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_free_from(e, block, it.stream));
-    IS(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_record_stream(e, block, it.stream));
-    IS(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_record_use(e, block, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_free_from(e, block, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_record_stream(e, block, it.stream));
+    NAMED(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_record_use(e, block, it.stream));
 }
 
 /* Everything of the engine is as it was made. */

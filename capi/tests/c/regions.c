@@ -66,7 +66,7 @@ static void regions_sleep_and_wake(void) {
     /* What sleeps is refused, and its region is named. */
     IS(REGRAPH_ERROR_POOL_SUSPENDED, regraph_allocate(e, it.weights, MIB, it.stream, &block));
     SAYS("pool \"layers\" of region \"weights\"");
-    IS(REGRAPH_ERROR_POOL_ASLEEP, regraph_pool_resume(e, it.weights, NULL));
+    NAMED(REGRAPH_ERROR_POOL_ASLEEP, regraph_pool_resume(e, it.weights, NULL));
     SAYS("region \"weights\"");
 
     OK(regraph_regions_wake(e, weights, 1, &bytes));
@@ -79,7 +79,7 @@ static void regions_sleep_and_wake(void) {
     OK(regraph_regions_reserve_host(e, 64 * MIB, &bytes));
     CHECK(bytes == 64 * MIB);
     OK(regraph_regions_reserve_host(e, 64 * MIB, NULL));
-    IS(REGRAPH_ERROR_HOST_OUT_OF_MEMORY, regraph_regions_reserve_host(e, UINT64_MAX, &bytes));
+    NAMED(REGRAPH_ERROR_HOST_OUT_OF_MEMORY, regraph_regions_reserve_host(e, UINT64_MAX, &bytes));
     SAYS("18446744073709551615 bytes");
     SAYS("the host has 1099511627776");
     OK(regraph_regions_get_host_bytes(e, &bytes));
@@ -176,12 +176,12 @@ static void arguments_that_are_wrong(void) {
     regraph_region_list *list = NULL;
     uint64_t bytes = 7;
     bool known = false;
-    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_sleep(e, unknown, 2, &bytes));
+    NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_sleep(e, unknown, 2, &bytes));
     SAYS("\"weight\"");
     CHECK(bytes == 7 && !asleep(it, "weights"));
-    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_try_sleep(e, unknown, 2, NULL));
-    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_wake(e, unknown, 2, NULL));
-    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "weight", &known));
+    NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_try_sleep(e, unknown, 2, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_wake(e, unknown, 2, NULL));
+    NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "weight", &known));
     IS(REGRAPH_ERROR_NULL, regraph_regions_sleep(e, null_tag, 1, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_sleep(e, NULL, 1, NULL));
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_regions_sleep(e, no_text, 1, NULL));
@@ -200,7 +200,7 @@ static void arguments_that_are_wrong(void) {
     OK(regraph_regions_is_asleep(e, "later", &known));
     OK(regraph_regions_forget(e, "later"));
     OK(regraph_regions_forget(e, "later"));
-    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "later", &known));
+    NAMED(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "later", &known));
     IS(REGRAPH_ERROR_NULL, regraph_regions_forget(e, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_forget(NULL, "x"));
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_pool_create_in_region(e, "\xff", NULL, MIB, &pool));

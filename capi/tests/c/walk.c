@@ -587,7 +587,7 @@ static void a_ruined_capture(void) {
     regraph_graph graph;
     OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
     OK(regraph_sim_invalidate_capture(e, it.a));
-    IS(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_allocate(e, it.pool, 1, it.a, &after));
+    NAMED(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_allocate(e, it.pool, 1, it.a, &after));
     IS(REGRAPH_ERROR_DRIVER, regraph_sim_end_capture(e, it.a, &graph));
     CHECK(regraph_last_driver_code() == 901);
     OK(regraph_free(e, block.id));
@@ -795,7 +795,7 @@ static void compacting(void) {
     int i;
     OK(regraph_allocate(e, it.pool, MIB, it.a, &block));
     IS(REGRAPH_ERROR_POOL_BUSY, regraph_pool_compact(e, it.pool, &gone));
-    SAYS("compact: ");
+    SAYS("regraph_pool_compact(): ");
     CHECK(gone == 78);
     OK(regraph_free(e, block.id));
     OK(regraph_abandon_capture(e, it.capture));
@@ -901,6 +901,7 @@ static void estimating(void) {
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_finish_stream_capture(e, capture, NULL));
     SAYS("end it with regraph_show_stream_capture()");
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_estimate_end(e, it.pool, &needs));
+    SAYS("regraph_estimate_end(): ");
     SAYS("end each with regraph_show_stream_capture()");
     OK(regraph_abandon_capture(e, capture));
     /* A capture of the caller's, by its begin and by what it allocates. */
