@@ -36,6 +36,11 @@ pub(crate) enum Failure {
         "this engine keeps no journal; it does with check:True, or if the config asks for one"
     )]
     NoJournal,
+    #[error(
+        "regraph_graph_forget_journal() has freed the journal of this graph's capture, or the capture kept none; \
+         captures keep one with check:True, or if the config asks for it"
+    )]
+    JournalGone,
     #[error("the journal has no trace: {0}")]
     NoTrace(JournalError),
     #[error(
@@ -153,7 +158,7 @@ impl Failure {
             Self::Engine(error) => of_engine(error),
             Self::Driver(error) => of_driver(error),
             Self::File { .. } => code::REGRAPH_ERROR_IO,
-            Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
+            Self::NoJournal | Self::JournalGone => code::REGRAPH_ERROR_NO_JOURNAL,
             Self::Begun(_) | Self::Estimated(_) | Self::Instantiated | Self::GraphInUse => {
                 code::REGRAPH_ERROR_INVALID_ARGUMENT
             }

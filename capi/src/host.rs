@@ -380,7 +380,7 @@ impl<D: Transfer> Host<D> {
             })
         })?;
         // Found without the graph's lock: it may be launched meanwhile.
-        report.minimum().map(|minimum| minimum.bytes).ok_or(Failure::NoJournal)
+        report.minimum().map(|minimum| minimum.bytes).ok_or(Failure::JournalGone)
     }
 
     pub(crate) fn forget_journal(&self, graph: GraphId) -> Fallible<()> {

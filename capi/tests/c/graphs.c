@@ -138,6 +138,7 @@ static void the_library_owns_a_graph(void) {
     CHECK(bytes == 4 * MIB);
     OK(regraph_graph_forget_journal(e, graph));
     IS(REGRAPH_ERROR_NO_JOURNAL, regraph_graph_minimum_bytes(e, graph, &bytes));
+    SAYS("regraph_graph_forget_journal() has freed the journal");
 
     {
         regraph_pool named;
