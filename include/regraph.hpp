@@ -115,6 +115,7 @@ struct pool_state {
     std::shared_ptr<engine_state> engine;
     regraph_pool raw;
     bool estimates = false;  // It is that of an estimate.
+    bool over = false;       // The estimate has ended.
 
     pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes, const char *name, const char *region)
         : engine(std::move(of)), raw() {
@@ -127,7 +128,7 @@ struct pool_state {
     pool_state &operator=(const pool_state &) = delete;
     ~pool_state() {
         if (estimates) {
-            regraph_estimate_end(engine->raw, raw, nullptr);
+            if (!over) regraph_estimate_end(engine->raw, raw, nullptr);
         } else {
             regraph_pool_release(engine->raw, raw);
         }
@@ -973,11 +974,14 @@ public:
         }
     }
 
-    /// What the graphs will need, captured in the same order. The estimate is over then.
+    /// What the graphs will need, captured in the same order. The estimate is over then: another call, and
+    /// another capture, throw REGRAPH_ERROR_UNKNOWN_POOL.
     regraph_needs end() {
-        const auto state = std::move(state_);
         regraph_needs needs{};
-        detail::check(regraph_estimate_end(state->engine->raw, state->raw, &needs));
+        const regraph_error code = regraph_estimate_end(state_->engine->raw, state_->raw, &needs);
+        // With a capture under way it goes on.
+        state_->over |= code != REGRAPH_ERROR_INVALID_ARGUMENT;
+        detail::check(code);
         return needs;
     }
 

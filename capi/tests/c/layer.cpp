@@ -357,6 +357,8 @@ static void estimates() {
     needed.record(a, [&](capture &c) { c.allocate(MIB, a); });
     CHECK(e.statistics().all.reserved_bytes.current == 0);
     const auto needs = needed.end();
+    throws(REGRAPH_ERROR_UNKNOWN_POOL, [&] { needed.end(); });
+    throws(REGRAPH_ERROR_UNKNOWN_POOL, [&] { needed.record(a, work); });
     pool p(e);
     const auto first = p.record(a, work), second = p.record(a, work);
     CHECK(needs.pool_bytes == p.statistics().all.reserved_bytes.current);
@@ -365,6 +367,8 @@ static void estimates() {
     throws(REGRAPH_ERROR_NOT_CAPTURING, [&] {
         unused.record(a, [&](capture &c) { c.allocate(MIB, stream_of(e)); });
     });
+    unused.record(a, [&](capture &) { throws(REGRAPH_ERROR_INVALID_ARGUMENT, [&] { unused.end(); }); });
+    unused.end();
     CHECK(live_bytes(p) == 12 * MIB);
 }
 
